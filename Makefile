@@ -1,0 +1,63 @@
+# What a person does here. Every target makes its own .venv when there is none.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Says that .venv holds what pyproject.toml and constraints.txt ask for.
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check bench crash requirements clean
+
+help: ## List what can be done here
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... goes on to pytest, bench and crash."
+
+setup: $(STAMP) ## Make .venv with everything that development needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null 2>&1 \
+		|| { echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), and 3.11 or newer is needed. Name one: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "$(PYTHON) cannot make virtual environments. Install its venv package (Debian: python3-venv)."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Show in a minute what this is for
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## Run the tests on all three backends
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+# One recipe, so that the cheap checks speak first and the count comes last, with make -j too.
+check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirements
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2
+	$(BIN)/python tools/requirements.py
+
+bench: $(STAMP) ## Measure against the raw floor, into build/bench.json
+	$(BIN)/python -m benchmarks $(ARGS)
+
+crash: $(STAMP) ## Kill real processes at every point and look what is left
+	$(BIN)/python -m tests.crash $(ARGS)
+
+requirements: $(STAMP) build/requirements.json ## Count the requirement lines that the last full test run proved
+	@$(BIN)/python tools/requirements.py
+
+# Only for the first time: later counts read the last full run instead of repeating it.
+build/requirements.json: | $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+clean: ## Remove everything that was made here, .venv too
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

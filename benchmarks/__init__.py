@@ -1,0 +1,1 @@
+"""How fast and how small, each figure beside a floor or a bound of the same run: `python -m benchmarks`."""

@@ -1,0 +1,80 @@
+"""`python -m benchmarks`: prints a table and writes build/bench.json."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import (
+    append,
+    claims,
+    commits,
+    depth,
+    importing,
+    pages,
+    reading,
+    recovery,
+    size,
+    watching,
+)
+from benchmarks.places import ALL, Places
+from benchmarks.report import Row, table, write
+from benchmarks.scale import FULL, QUICK, Scale
+
+GROUPS = {
+    "append": append,
+    "commits": commits,
+    "depth": depth,
+    "pages": pages,
+    "claims": claims,
+    "size": size,
+    "reading": reading,
+    "watching": watching,
+    "recovery": recovery,
+    "importing": importing,
+}
+
+
+async def run(groups: list[str], backends: list[str], scale: Scale) -> list[Row]:
+    """The rows of these groups. Notes are printed as they come, the table is the caller's."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="lockstitch-bench-") as folder:
+        places = Places(Path(folder))
+        try:
+            for name in groups:
+                for backend in GROUPS[name].BACKENDS:
+                    if backend not in (*backends, "none"):
+                        continue
+                    started = time.perf_counter()
+                    measured = await GROUPS[name].measure(places, backend, scale)
+                    rows += measured.rows
+                    print(f"{name} on {backend}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+                    for note in measured.notes:
+                        print(f"  {note}", file=sys.stderr)
+        finally:
+            places.close()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", metavar="NAME,…", help=f"groups to run: {', '.join(GROUPS)}")
+    parser.add_argument("--backends", metavar="NAME,…", default=",".join(ALL), help="default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="small numbers: does it work, not how fast is it")
+    parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="default: %(default)s")
+    arguments = parser.parse_args()
+    groups = arguments.only.split(",") if arguments.only else list(GROUPS)
+    unknown = set(groups) - GROUPS.keys()
+    if unknown:
+        parser.error(f"there is no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    rows = asyncio.run(run(groups, arguments.backends.split(","), QUICK if arguments.quick else FULL))
+    print(table(rows))
+    write(rows, arguments.output)
+    missed = [row for row in rows if row.met is False]
+    print(f"\n{len(rows)} figures, {len(missed)} aims missed; written to {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Durable appends through the store beside hand-written SQL that writes the same rows."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+from benchmarks.floors.postgres import PostgresFloor
+from benchmarks.floors.sqlite import SqliteFloor
+from benchmarks.measure import middle, take_turns
+from benchmarks.places import SQL, Places, sqlite_path
+from benchmarks.report import Measured, Row, at_least
+from benchmarks.scale import Scale
+from benchmarks.workload import Agent
+from lockstitch.store import Store, open_store
+
+BACKENDS = SQL
+
+AIMS = {"sqlite": {1: 0.5, 10: 1.0, 50: 1.0}, "postgres": {1: 0.8, 10: 0.8, 50: 0.8}}
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    on = _sqlite if backend == "sqlite" else _postgres
+    return Measured([row for number in scale.concurrencies for row in await on(places, number, scale)])
+
+
+async def together(agents: list[Agent], number: int) -> float:
+    """So many appends spread over the agents, all at once; appends per second."""
+    each = max(number // len(agents), 1)
+    started = time.perf_counter()
+    await asyncio.gather(*(agent.append(each) for agent in agents))
+    return each * len(agents) / (time.perf_counter() - started)
+
+
+async def _sqlite(places: Places, concurrency: int, scale: Scale) -> list[Row]:
+    async with AsyncExitStack() as stack:
+        _, agents = await _agents(stack, places, "sqlite", concurrency)
+        url, others = await _agents(stack, places, "sqlite", concurrency)
+        floor = SqliteFloor(sqlite_path(url), others)
+        stack.callback(floor.close)
+
+        async def hand_written() -> float:
+            return floor.append(scale.appends)
+
+        async def through_the_store() -> float:
+            return await together(agents, scale.appends)
+
+        rounds = await take_turns(scale.rounds, hand_written, through_the_store)
+    raw, stored = middle([(figures[0], figures[1]) for figures in rounds])
+    aim = at_least(AIMS["sqlite"][concurrency])
+    return [Row("append", "sqlite", stored, "appends/s", raw, aim, concurrency)]
+
+
+async def _postgres(places: Places, concurrency: int, scale: Scale) -> list[Row]:
+    async with AsyncExitStack() as stack:
+        _, agents = await _agents(stack, places, "postgres", concurrency)
+        url, others = await _agents(stack, places, "postgres", concurrency)
+        one = await PostgresFloor.open(url, others, "one statement")
+        stack.push_async_callback(one.close)
+        url, others = await _agents(stack, places, "postgres", concurrency)
+        three = await PostgresFloor.open(url, others, "three statements")
+        stack.push_async_callback(three.close)
+
+        rounds = await take_turns(
+            scale.rounds,
+            lambda: three.append(scale.appends),
+            lambda: one.append(scale.appends),
+            lambda: together(agents, scale.appends),
+        )
+    raw, stored = middle([(figures[1], figures[2]) for figures in rounds])
+    aim = at_least(AIMS["postgres"][concurrency])
+    best = Row("append beside one statement", "postgres", stored, "appends/s", raw, aim, concurrency)
+    raw, stored = middle([(figures[0], figures[2]) for figures in rounds])
+    usual = Row("append beside three statements", "postgres", stored, "appends/s", raw, None, concurrency)
+    return [best, usual]
+
+
+async def _agents(stack: AsyncExitStack, places: Places, backend: str, number: int) -> tuple[str, list[Agent]]:
+    """Threads in a store of their own, which is open as long as the stack."""
+    url = stack.enter_context(places.fresh(backend))
+    store: Store = await stack.enter_async_context(open_store(url))
+    return url, [await Agent.start(store) for _ in range(number)]

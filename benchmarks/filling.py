@@ -1,0 +1,75 @@
+"""Filling stores fast: records put in bulk, for what is read afterwards."""
+
+from collections.abc import Sequence
+
+from benchmarks.prose import Prose
+from benchmarks.workload import entry, steps
+from lockstitch.records import CHAIN, Entry, Record, Run, Stitch, Thread, place
+from lockstitch.store import Store
+
+CHUNK = 5000
+
+
+async def put_all(store: Store, records: Sequence[Record]) -> None:
+    for first in range(0, len(records), CHUNK):
+        await store.backend.put(records[first : first + CHUNK])
+
+
+async def begin(store: Store) -> tuple[Thread, Run]:
+    """An empty thread with one run."""
+    head = await store.create()
+    run = store.new_run(head)
+    return (await store.append(head, new_runs=[run])).head, run
+
+
+async def fill(store: Store, head: Thread, entries: Sequence[Entry], context_from: int = 0) -> Thread:
+    """The thread with these entries as its log."""
+    now = store.clock.now()
+    stitches: list[Stitch] = []
+    tip = head.tip_id
+    for position, one in enumerate(entries, start=1):
+        stitch = place(one, head.id, position, tip, head.fence, now)
+        tip = stitch.id if stitch.type in CHAIN else tip
+        stitches.append(stitch)
+    await put_all(store, stitches)
+    filled = head.changed(position=len(stitches), tip_id=tip, context_from=context_from)
+    await store.backend.put([filled])
+    return filled
+
+
+def tool_loop(run: Run, number: int, size: int, first: int = 1) -> list[Entry]:
+    """So many steps of an agent that uses tools, from position `first` on, in messages of `size` bytes."""
+    bodies = steps(size)
+    return [entry(bodies[place % len(bodies)], run.id, first + place) for place in range(number)]
+
+
+async def conversation(store: Store, turns: int, actions: int = 0, length: int = 200) -> list[Run]:
+    """A thread of finished turns: a question, so many actions with tools, an answer. Its runs."""
+    head = await store.create()
+    now = store.clock.now()
+    prose = Prose(2)
+    runs: list[Run] = []
+    entries: list[Entry] = []
+    for turn in range(1, turns + 1):
+        first = len(entries) + 1
+        run = store.new_run(
+            head,
+            sequence=turn,
+            turn=turn,
+            first_position=first,
+            input_position=first,
+            output_position=first + actions + 1,
+            status="completed",
+            stop_reason="end_turn",
+            completed_at=now,
+        )
+        question = {"role": "user", "content": prose.take(length)}
+        answer = {"role": "assistant", "content": [{"type": "text", "text": prose.take(length)}]}
+        entries.append(Entry(type="input", run_id=run.id, step_number=0, message=question))
+        entries += tool_loop(run, actions, 600, first + 1)
+        entries.append(Entry(type="llm_call", run_id=run.id, status="end_turn", message=answer))
+        runs.append(run)
+    await put_all(store, runs)
+    head = head.changed(last_sequence=turns, last_turn=turns, total_runs=turns)
+    await fill(store, head, entries)
+    return runs

@@ -1,0 +1,1 @@
+"""Other processes: those that append, hold and are killed, and take over."""

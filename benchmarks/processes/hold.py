@@ -1,0 +1,19 @@
+"""Claims a thread, appends to it, says which, and stays until it is killed: `hold URL`."""
+
+import asyncio
+import sys
+
+from lockstitch.records import Entry
+from lockstitch.store import open_store
+
+
+async def main(url: str) -> None:
+    async with open_store(url) as store:
+        head = await store.claim(await store.create())
+        await store.append(head, [Entry(type="memory_update")])
+        print(head.id, flush=True)
+        await asyncio.sleep(3600)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

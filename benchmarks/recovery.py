@@ -1,0 +1,70 @@
+"""How soon a thread goes on in another process after its holder was killed."""
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import PIPE
+from contextlib import suppress
+
+from benchmarks.places import ALL, Places
+from benchmarks.report import Measured, Row, within
+from benchmarks.scale import Scale
+
+BACKENDS = ALL
+
+AIM = 2.0
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    with places.fresh(backend) as url:
+        spent = [await _kill(url) for _ in range(scale.kills)]
+    row = Row("claimed after kill -9, worst", backend, max(spent), "s", aim=within(AIM))
+    return Measured([row])
+
+
+async def _kill(url: str) -> float:
+    """Seconds from the kill to the claim, opening the store included."""
+    holder = await _Process.start("hold", url)
+    successor = await _Process.start("take_over", url)
+    try:
+        thread = await holder.line()
+        await successor.line()
+        killed = time.monotonic()
+        holder.kill()
+        await successor.tell(thread)
+        return float(await successor.line()) - killed
+    finally:
+        await holder.end()
+        await successor.end()
+
+
+class _Process:
+    """One of `benchmarks.processes`, spoken to line by line."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, name: str, url: str) -> "_Process":
+        command = (sys.executable, "-m", f"benchmarks.processes.{name}", url)
+        return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
+
+    async def line(self) -> str:
+        if self._process.stdout is None:
+            raise RuntimeError("the process has no voice")
+        return (await asyncio.wait_for(self._process.stdout.readline(), 60)).decode().strip()
+
+    async def tell(self, line: str) -> None:
+        if self._process.stdin is None:
+            raise RuntimeError("the process has no ears")
+        self._process.stdin.write(f"{line}\n".encode())
+        await self._process.stdin.drain()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def end(self) -> None:
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()

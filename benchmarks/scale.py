@@ -1,0 +1,55 @@
+"""How much of everything is measured: enough to be believed, or just enough to see that it works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    rounds: int
+    """Times that floor and ours take turns; odd, so that one of them is the middle."""
+    appends: int
+    """Durable appends of one side in one round."""
+    concurrencies: tuple[int, ...]
+    deep: int
+    """Stitches of a long thread."""
+    page_depth: int
+    """Records before a deep page."""
+    threads: int
+    """Threads of a store in which one is claimed."""
+    turns: int
+    """Turns of the conversation whose bytes are counted."""
+    stitches: int
+    """Stitches of the uniform logs whose bytes are counted."""
+    sights: int
+    """Appends of another process that are watched."""
+    kills: int
+    imports: int
+
+
+FULL = Scale(
+    rounds=11,
+    appends=500,
+    concurrencies=(1, 10, 50),
+    deep=100_000,
+    page_depth=10_000,
+    threads=1_000_000,
+    turns=400,
+    stitches=2_000,
+    sights=100,
+    kills=5,
+    imports=15,
+)
+
+QUICK = Scale(
+    rounds=1,
+    appends=50,
+    concurrencies=(1, 10, 50),
+    deep=2_000,
+    page_depth=500,
+    threads=5_000,
+    turns=40,
+    stitches=200,
+    sights=10,
+    kills=1,
+    imports=3,
+)

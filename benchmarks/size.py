@@ -1,0 +1,152 @@
+"""Bytes on disk beside the bytes of the messages, and where they lie."""
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import psycopg
+
+from benchmarks.places import SQL, Places, sqlite_path
+from benchmarks.prose import Prose
+from benchmarks.report import Measured, Row, at_most
+from benchmarks.scale import Scale
+from benchmarks.workload import Agent, steps
+from lockstitch.records import Entry, Json, codec, waiting
+from lockstitch.records.request import reference
+from lockstitch.store import Store, open_store
+
+BACKENDS = SQL
+
+LENGTH = 1000
+"""Characters of a question and of an answer: 400 turns of them are 0.8 MB."""
+
+UNIFORM = {600: 2.0, 1024: 1.5, 2048: 1.5}
+"""Bytes of each message of a log, and the aim."""
+
+PEER = "LangGraph keeps 400 such turns in 483 MB: a peer, measured earlier"
+
+_SQLITE_SIZES = "SELECT name, sum(pgsize) FROM dbstat GROUP BY name"
+_POSTGRES_SIZES = """SELECT coalesce(owner.relname || ' (toast)', c.relname), pg_relation_size(c.oid)
+FROM pg_class c
+LEFT JOIN pg_class owner ON owner.reltoastrelid = c.oid
+LEFT JOIN pg_index i ON i.indexrelid = c.oid
+LEFT JOIN pg_class toast ON toast.oid = i.indrelid AND toast.relkind = 't'
+WHERE c.relkind IN ('r', 'i', 't') AND toast.oid IS NULL
+  AND coalesce(owner.relnamespace, c.relnamespace) = 'lockstitch'::regnamespace"""
+_POSTGRES_TOTAL = """SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c
+WHERE c.relkind = 'r' AND c.relnamespace = 'lockstitch'::regnamespace"""
+
+Sizes = dict[str, int]
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    rows: list[Row] = []
+    notes = [PEER]
+
+    async def count(name: str, aim: float, fill: Any, *arguments: Any) -> None:
+        total, content, parts = await _on_disk(places, backend, fill, *arguments)
+        rows.append(Row(f"bytes of {name}", backend, total, "bytes", content, at_most(aim)))
+        notes.append(f"{backend}, {name}: {_breakdown(parts, content)}")
+
+    await count(f"{scale.turns} turns of 1 KB + 1 KB", 1.5, _conversation, scale.turns, False)
+    await count(f"{scale.turns} turns with request and cost", 1.5, _conversation, scale.turns, True)
+    for size, aim in UNIFORM.items():
+        await count(f"a tool loop in {size} B", aim, _loop, scale.stitches, size)
+    return Measured(rows, notes)
+
+
+async def _on_disk(places: Places, backend: str, fill: Any, *arguments: Any) -> tuple[int, int, Sizes]:
+    """All bytes that filling added to an empty store, the bytes of the messages, and the parts."""
+    sizes = _sqlite_sizes if backend == "sqlite" else _postgres_sizes
+    with places.fresh(backend) as url:
+        async with open_store(url):
+            pass
+        empty_total, empty = sizes(url)
+        async with open_store(url) as store:
+            content = await fill(store, *arguments)
+        total, full = sizes(url)
+    parts = {name: bytes_ - empty.get(name, 0) for name, bytes_ in full.items()}
+    return total - empty_total, content, parts
+
+
+async def _conversation(store: Store, turns: int, detailed: bool) -> int:
+    """Questions answered without tools, as the store is asked to keep them: two commits a turn."""
+    prose = Prose(3)
+    head = await store.create()
+    content = 0
+    for _ in range(turns):
+        run = store.new_run(head, input_position=head.position + 1, model="claude-sonnet-4-5", provider="anthropic")
+        question: Json = {"role": "user", "content": prose.take(LENGTH)}
+        answer: Json = {"role": "assistant", "content": [{"type": "text", "text": prose.take(LENGTH)}]}
+        content += len(codec.dumps(question)) + len(codec.dumps(answer))
+        said = Entry(type="input", run_id=run.id, step_number=0, message=question)
+        head = (await store.append(head, [said], fields={"status": "running"}, new_runs=[run])).head
+        answered = Entry(
+            type="llm_call",
+            run_id=run.id,
+            step_number=1,
+            status="end_turn",
+            message=answer,
+            data=_request(answer) if detailed else {},
+            input_tokens=250,
+            output_tokens=250,
+            duration_ms=1800,
+        )
+        now = store.clock.now()
+        ended: Json = {
+            "status": "completed",
+            "stop_reason": "end_turn",
+            "output_position": head.position + 1,
+            "completed_at": now,
+            "steps": 1,
+            "input_tokens": 250,
+            "output_tokens": 250,
+            **(_cost() if detailed else {}),
+        }
+        rest = {"status": "waiting", "waiting_for": [waiting("input", now)]}
+        head = (await store.append(head, [answered], fields=rest, runs=[(run, ended)])).head
+    return content
+
+
+async def _loop(store: Store, stitches: int, size: int) -> int:
+    agent = await Agent.start(store)
+    await agent.append(stitches, size)
+    bodies = steps(size)
+    return sum(len(bodies[place % len(bodies)].text) for place in range(stitches))
+
+
+def _request(message: Json) -> Json:
+    """What a runtime keeps of the request it sent."""
+    parameters = {"model": "claude-sonnet-4-5", "max_tokens": 4096, "temperature": 1.0}
+    return {"request": reference(parameters, codec.digest("system"), codec.digest("tools"), message)}
+
+
+def _cost() -> Json:
+    parts = {"input_cost": 0.00075, "output_cost": 0.00375, "source": "genai-prices", "version": "0.0.40"}
+    return {"cost": {**parts, "total_cost": 0.0045}, "total_cost": 0.0045}
+
+
+def _sqlite_sizes(url: str) -> tuple[int, Sizes]:
+    with closing(sqlite3.connect(sqlite_path(url))) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        try:
+            parts = dict(connection.execute(_SQLITE_SIZES).fetchall())
+        except sqlite3.OperationalError:
+            # Not every SQLite is built with dbstat.
+            parts = {}
+    return pages * size, parts
+
+
+def _postgres_sizes(url: str) -> tuple[int, Sizes]:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(_POSTGRES_TOTAL).fetchone()
+        parts = dict(connection.execute(_POSTGRES_SIZES).fetchall())
+    return int(row[0]) if row else 0, parts
+
+
+def _breakdown(parts: Sizes, content: int) -> str:
+    """The largest parts as shares of the content."""
+    largest = sorted(parts.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name} {bytes_ / content:.3f}" for name, bytes_ in largest if bytes_ > content * 0.002)

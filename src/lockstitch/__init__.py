@@ -1,0 +1,109 @@
+"""One durable record of everything AI agents do.
+
+Names are loaded when they are first used, so that importing the package costs next to nothing and brings no driver,
+no server and no command line with it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstitch import sync
+    from lockstitch.errors import (
+        Conflict,
+        KeyTaken,
+        LockstitchError,
+        NotFound,
+        OutcomeUnknown,
+        Refused,
+        SchemaMismatch,
+        StoreDamaged,
+        StoreError,
+        StoreFull,
+        StoreReadOnly,
+        StoreUnreachable,
+        ThreadBusy,
+        ThreadEnded,
+        ThreadWaiting,
+    )
+    from lockstitch.records import (
+        Entry,
+        FakeClock,
+        Feedback,
+        File,
+        Letter,
+        Memory,
+        Message,
+        Run,
+        Stitch,
+        Thread,
+        Worker,
+        tool_result,
+        waiting,
+    )
+    from lockstitch.store import Appended, Copied, Draft, Page, Report, Store, Turn, open_store
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Appended",
+    "Conflict",
+    "Copied",
+    "Draft",
+    "Entry",
+    "FakeClock",
+    "Feedback",
+    "File",
+    "KeyTaken",
+    "Letter",
+    "LockstitchError",
+    "Memory",
+    "Message",
+    "NotFound",
+    "OutcomeUnknown",
+    "Page",
+    "Refused",
+    "Report",
+    "Run",
+    "SchemaMismatch",
+    "Stitch",
+    "Store",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreUnreachable",
+    "Thread",
+    "ThreadBusy",
+    "ThreadEnded",
+    "ThreadWaiting",
+    "Turn",
+    "Worker",
+    "__version__",
+    "open_store",
+    "sync",
+    "tool_result",
+    "waiting",
+]
+
+_STORE = {"Appended", "Copied", "Draft", "Page", "Report", "Store", "Turn", "open_store"}
+_RECORDS = {
+    *("Entry", "FakeClock", "Feedback", "File", "Letter", "Memory", "Message", "Run", "Stitch", "Thread"),
+    *("Worker", "tool_result", "waiting"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "sync":
+        return import_module("lockstitch.sync")
+    floor = "store" if name in _STORE else "records" if name in _RECORDS else "errors"
+    value = getattr(import_module(f"lockstitch.{floor}"), name)
+    # Found here from now on, without asking again.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,265 @@
+"""The contract of a backend: what a store must promise, and the words it is asked in.
+
+A backend moves records atomically and translates its driver's errors. Ids, validation, folds, transitions and
+retries live once, above it. Every method is safe to call from many tasks at once; every promise holds between
+processes too.
+
+The one rule behind everything: **a commit is a compare-and-set.** It names the fence, the holder and the position
+it saw. If any of them is no longer so, nothing at all is written and `Conflict` is raised.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from lockstitch.records import Letter, Record, Run, Stitch, Thread, Worker
+
+R = TypeVar("R", bound=Record)
+
+Fields = dict[str, Any]
+"""Changed fields of a record, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit does to one thread, if the thread is still as it was seen.
+
+    fence, position and worker_id (None: nobody holds it) are compared. `delivered` is compared too when given:
+    whoever sends a thread to wait or to its end gives it, so that a letter which came meanwhile is not
+    overlooked. `stitches` continue at position + 1; the backend itself sets position, tip_id and crashes = 0. `head`
+    and `runs` are changed fields, written field by field. `spawned` is added to pending_children, which letters
+    lower at the same time. `taken` are letters of the inbox that became stitches of this change, with their positions.
+    """
+
+    thread_id: UUID
+    fence: int
+    position: int
+    worker_id: UUID | None = None
+    delivered: int | None = None
+    stitches: Sequence[Stitch] = ()
+    head: Fields = field(default_factory=dict[str, Any])
+    new_runs: Sequence[Run] = ()
+    runs: Sequence[tuple[UUID, Fields]] = ()
+    taken: Sequence[tuple[UUID, int]] = ()
+    spawned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Fields that anybody may write at any time, because no decision rests on them: see `EDITABLE`."""
+
+    thread_id: UUID
+    fields: Fields
+
+
+EDITABLE = frozenset({"title", "extras", "priority", "expires_at", "cancel_requested"})
+
+
+class Receipt(NamedTuple):
+    """What a step of a commit left behind.
+
+    For a change: the thread's position, and the counters by which its holder learns of letters and of a wish to
+    cancel. For a letter: the position of its stitch (None: it lies in the inbox), and whether it was new; one for a
+    thread that has ended is not taken, so it is neither new nor anywhere. For an edit: nothing.
+    """
+
+    position: int | None
+    delivered: int = 0
+    cancel_requested: bool = False
+    new: bool = True
+    woken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transaction: new threads, then steps in the order in which rows are locked.
+
+    The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot
+    wait for each other in a circle. Whoever builds a commit keeps it.
+    """
+
+    steps: Sequence[Change | Letter | Edit] = ()
+    threads: Sequence[Thread] = ()
+
+
+class Where(NamedTuple):
+    """One condition on a field; several are joined by and."""
+
+    field: str
+    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Find(Generic[R]):
+    """Which records of a kind, in which order.
+
+    A field in `order` that begins with "-" descends; all must go the same way. `after` holds the values of the
+    order's fields in the last record already seen: its page costs the same at any depth, which `offset` does not.
+    """
+
+    kind: type[R]
+    where: Sequence[Where] = ()
+    order: Sequence[str] = ()
+    after: Sequence[Any] | None = None
+    limit: int | None = None
+    offset: int = 0
+
+
+class Sighting(NamedTuple):
+    """A hint that a thread has moved; reading it tells how."""
+
+    thread_id: UUID
+    position: int
+
+
+READY = Sighting(UUID(int=0), 0)
+"""What `watch` yields first: from here on nothing is missed."""
+
+
+class Backend(Protocol):
+    """Moves records atomically. All errors are LockstitchErrors."""
+
+    async def migrate(self) -> int:
+        """Bring the schema to this code's version, in place, and return the version.
+
+        Two processes may call it at once. SchemaMismatch when the store is newer than the code.
+        """
+        ...
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        """Commit all of `commit` or nothing, and return a receipt per step once it is durable.
+
+        Conflict when a change no longer fits. A letter is decided under its receiver's row lock by
+        `records.letter.receive`; one already delivered (same thread, sender and call) changes nothing and says so.
+        A stitch's run must exist. NotFound when a letter or an edit is for a thread that does not.
+        OutcomeUnknown when the connection broke in a way that leaves open whether it happened.
+        """
+        ...
+
+    async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        """The stitches of these ranges of positions (both ends included, None: to the end), in order, each once."""
+        ...
+
+    async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
+        """The record with this primary key."""
+        ...
+
+    async def find(self, find: Find[R]) -> list[R]:
+        """The records that `find` describes."""
+        ...
+
+    async def put(self, records: Sequence[Record]) -> None:
+        """Write records of one kind as they are, replacing those with the same key, all or none.
+
+        This is how side records are kept and how stores are copied; native threads change by `append` alone.
+        """
+        ...
+
+    async def delete(self, find: Find[Any], *, force: bool = False) -> int:
+        """Delete the records that `find` describes and return how many.
+
+        Threads take everything of theirs along: runs, stitches, letters, side records, blobs nobody else refers
+        to, descendants. Rows are locked descendants first. ThreadBusy when one of them is held, unless forced.
+        Stitches are deleted by thread and positions ("=", ">=", "<=") only, runs not at all.
+        """
+        ...
+
+    async def claim(
+        self,
+        worker_id: UUID,
+        *,
+        thread_id: UUID | None = None,
+        agents: Sequence[str] | None = None,
+        project: str | None = None,
+        limit: int = 1,
+    ) -> list[Thread]:
+        """Take threads for a worker: status running, fence raised, crashes counted until the next append.
+
+        With `thread_id` that thread, whatever it waits for, if nobody holds it or its holder's lease has run out;
+        a thread that has ended is not claimed. Otherwise up to `limit` runnable ones (pending, or waiting with a
+        wake_at that has come), of these agents only if given, by priority and then by how long they have been ready.
+        Of many claiming at once exactly one gets a thread. A worker that is dead or unknown gets none.
+        """
+        ...
+
+    async def beat(self, worker: Worker) -> bool:
+        """Register a worker or renew its lease, by the store's clock. False: it was declared dead and must stop."""
+        ...
+
+    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
+        """Declare a worker dead and give back what it holds: status pending, fence raised, place in the queue kept.
+
+        With `expired_only` only if its lease has run out by the store's clock. Returns the threads given back.
+        """
+        ...
+
+    def watch(self) -> AsyncGenerator[Sighting, None]:
+        """READY once it watches; then threads that move, here or in another process, soon after they do.
+
+        Hints may repeat. Close the generator to stop watching.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; nothing acknowledged is lost by not calling it."""
+        ...
+
+
+Sizes = dict[str, int]
+
+
+class Usage(NamedTuple):
+    """A row of the token report."""
+
+    thread_id: UUID
+    runs: int
+    average_tokens: float
+
+
+class Hit(NamedTuple):
+    """A place where a text was found: in a thread's title (position None) or in an input or answer."""
+
+    thread_id: UUID
+    position: int | None
+    score: float
+
+
+class Reports(Protocol):
+    """The second, read-only contract: questions over many records that a database answers better than a loop."""
+
+    async def count(self, find: Find[Any]) -> int:
+        """How many records `find` describes, its order, cursor and limits ignored."""
+        ...
+
+    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+        """Per thread, the average of input and output tokens of its top-level runs started since then."""
+        ...
+
+    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+        """Threads and stitches that contain every word of `text`, best first."""
+        ...
+
+    async def size(self, thread_id: UUID | None) -> Sizes:
+        """Bytes kept: heads, runs, stitches, blobs, and for a whole store what stands on disk."""
+        ...
+
+
+class Answer(NamedTuple):
+    """What a SQL statement gave; `more` when rows were left off."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    more: bool
+
+
+class FullBackend(Backend, Reports, Protocol):
+    """What a backend of Lockstitch is: both contracts, and whether it speaks SQL."""
+
+    archive_encoding: Literal["zstd", "gzip"]
+
+    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
+        """One read-only SQL statement, refused by the database itself if it would write. None: no SQL here."""
+        ...

@@ -1,0 +1,1 @@
+"""The backends: files, SQLite and PostgreSQL, each behind the contract of `lockstitch.backend`."""

@@ -1,0 +1,146 @@
+"""The projection `agent_config/{thread}.json`: everything needed to see where an agent stands."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from lockstitch.backends.files import log, tables
+from lockstitch.backends.files.folder import Folder
+from lockstitch.records import File, Json, Run, Stitch, Thread, context, format_time, history, open_calls
+from lockstitch.records.fold import kept_positions, replaced_positions, replaces_context
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "max_steps": 50,
+    "thinking_tokens": 0,
+    "max_tokens": 2048,
+    "tool_schemas": [],
+    "server_tools": [],
+    "beta_headers": [],
+    "api_kwargs": {},
+    "formatter": "json",
+    "stream_meta_history_and_tool_results": False,
+    "compactor_type": "none",
+    "memory_store_type": "none",
+    "max_retries": 5,
+    "base_delay": 1.0,
+}
+
+
+def of(folder: Folder, head: Thread) -> Json:
+    """The document of a thread, its keys in the order in which people know them."""
+    stitches = _context_stitches(folder, head)
+    facts = tables.facts_of_runs(folder, head.id)
+    newest = max(facts, key=lambda run_id: facts[run_id].sequence, default=None)
+    last_run = tables.run(folder, head.id, newest) if newest else None
+    open_runs = [
+        run for run_id in facts if not facts[run_id].ended and (run := tables.run(folder, head.id, run_id)) is not None
+    ]
+    setting = {name: _given(head.settings.get(name), default) for name, default in _DEFAULTS.items()}
+    state = _state(head, open_runs)
+    answered = [stitch for stitch in stitches if stitch.type == "llm_call" and stitch.input_tokens is not None]
+    return {
+        "agent_uuid": str(head.id),
+        "system_prompt": head.settings.get("system_prompt") or "",
+        "model": _model(head, last_run),
+        "max_steps": setting["max_steps"],
+        "thinking_tokens": setting["thinking_tokens"],
+        "max_tokens": setting["max_tokens"],
+        "container_id": state.get("container_id"),
+        "messages": context(stitches),
+        "tool_schemas": setting["tool_schemas"],
+        "tool_names": [schema.get("name") for schema in setting["tool_schemas"]],
+        "server_tools": setting["server_tools"],
+        "beta_headers": setting["beta_headers"],
+        "api_kwargs": setting["api_kwargs"],
+        "formatter": setting["formatter"],
+        "stream_meta_history_and_tool_results": setting["stream_meta_history_and_tool_results"],
+        "compactor_type": setting["compactor_type"],
+        "memory_store_type": setting["memory_store_type"],
+        "file_registry": {file.file_id: _registered(file) for file in tables.files(folder, head.id)},
+        "max_retries": setting["max_retries"],
+        "base_delay": setting["base_delay"],
+        "last_known_input_tokens": (answered[-1].input_tokens or 0) if answered else 0,
+        "last_known_output_tokens": (answered[-1].output_tokens or 0) if answered else 0,
+        **_relay(folder, head, open_runs, stitches, state),
+        "title": head.title,
+        "extras": head.extras,
+        "created_at": format_time(head.created_at),
+        "updated_at": format_time(head.updated_at),
+        "last_run_at": _time(head.last_run_at),
+        "total_runs": head.total_runs,
+    }
+
+
+def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
+    """What the context is a fold of: from where it begins, and what its compaction keeps of the time before."""
+    stitches = log.read(folder, head.id, [(head.context_from, None)])
+    start = next((one for one in reversed(stitches) if one.lane is None and replaces_context(one)), None)
+    if start is None or start.type == "fork":
+        return stitches
+    replaced = [(position, position) for position in replaced_positions(start)]
+    return log.read(folder, head.id, [(head.context_from, None), *kept_positions(start), *replaced])
+
+
+def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Sequence[Stitch], state: Json) -> Json:
+    """What a pause for tools in the browser needs to go on: read off the log, and empty while there is none."""
+    awaited = [entry.get("id") for entry in head.waiting_for if entry.get("kind") == "frontend_tools"]
+    awaiting = head.status == "waiting" and bool(awaited)
+    pending: list[Json] = []
+    results: list[Json] = []
+    said: list[Json] = []
+    if awaiting:
+        lanes = {stitch.lane for stitch in stitches}
+        open_ = [found for lane in lanes for found in open_calls(stitches, lane)]
+        pending = [
+            {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
+            for _, call in open_
+            if None in awaited or call.get("id") in awaited
+        ]
+        responses = {response.position for response, _ in open_}
+        answers = [one for one in stitches if one.type == "tool_call" and one.reply_to in responses]
+        results = [answer.message for answer in answers if answer.message is not None]
+        said = [
+            message
+            for run in open_runs
+            if run.parent_run_id is None
+            for message in history(tables.stitches_of_run(folder, run), run.id)
+        ]
+    steps = max((run.steps for run in open_runs), default=0)
+    return {
+        "pending_frontend_tools": pending,
+        "pending_backend_results": results,
+        "awaiting_frontend_tools": awaiting,
+        "current_step": state.get("current_step", steps),
+        "conversation_history": said,
+    }
+
+
+def _state(head: Thread, open_runs: Sequence[Run]) -> Json:
+    """What the runtime must remember: the thread's, and over it what the open run of the top lane says."""
+    top = [run for run in open_runs if run.parent_run_id is None]
+    return {**head.state, **(top[-1].state if top else {})}
+
+
+def _model(head: Thread, last_run: Run | None) -> str:
+    model = head.settings.get("model") or (last_run.model if last_run else None) or ""
+    return str(model).rpartition(":")[2]
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _registered(file: File) -> Json:
+    return {
+        "filename": file.filename,
+        "storage_path": file.storage_path,
+        "size": file.size,
+        "mime_type": file.mime_type,
+        "created_in_run": str(file.created_in_run) if file.created_in_run else None,
+        "last_updated_run": str(file.last_updated_run) if file.last_updated_run else None,
+        "last_updated_at": format_time(file.last_updated_at),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return format_time(moment) if moment else None

@@ -1,0 +1,173 @@
+"""The file backend."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from lockstitch.backend import READY, Answer, Commit, Find, Hit, Receipt, Sighting, Sizes, Usage
+from lockstitch.backends.files import (
+    change,
+    claim,
+    finding,
+    follow,
+    log,
+    put,
+    rebuild,
+    reports,
+    schema,
+    search,
+    selection,
+)
+from lockstitch.backends.files.delete import delete
+from lockstitch.backends.files.errors import translate
+from lockstitch.backends.files.folder import Folder
+from lockstitch.backends.files.guard import Guard
+from lockstitch.backends.files.transaction import Transaction
+from lockstitch.errors import LockstitchError, StoreUnreachable
+from lockstitch.records import Clock, Record, Stitch, Thread, Worker
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class FilesBackend:
+    """A folder of JSON on one host, safe between the processes that use it.
+
+    All work on files is done in one thread of this process, so the event loop never waits for a disk or a lock.
+    """
+
+    archive_encoding: Literal["zstd", "gzip"] = "gzip"
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._root = root
+        self._clock = clock
+        self._guard = Guard(root)
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lockstitch-files")
+        self._watchers: set[asyncio.Event] = set()
+        self._stale: set[UUID] = set()
+        self._closed = False
+
+    async def migrate(self) -> int:
+        return await self._run(lambda: schema.migrate(self._root))
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        return await self._write(lambda transaction: change.append(transaction, commit, self._clock.now()))
+
+    async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        return await self._read(lambda folder: log.read(folder, thread_id, ranges))
+
+    async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
+        return await self._read(lambda folder: finding.get(folder, kind, selection.typed_key(kind, key)))
+
+    async def find(self, find: Find[R]) -> list[R]:
+        return await self._read(lambda folder: finding.find(folder, find))
+
+    async def put(self, records: Sequence[Record]) -> None:
+        """The projections of what is put here are written when the store is closed, or rebuilt."""
+        await self._write(lambda transaction: put.put(transaction, records))
+        self._stale |= put.shown_in(records)
+
+    async def delete(self, find: Find[Any], *, force: bool = False) -> int:
+        return await self._write(lambda transaction: delete(transaction, find, force=force))
+
+    async def claim(
+        self,
+        worker_id: UUID,
+        *,
+        thread_id: UUID | None = None,
+        agents: Sequence[str] | None = None,
+        project: str | None = None,
+        limit: int = 1,
+    ) -> list[Thread]:
+        def work(transaction: Transaction) -> list[Thread]:
+            now = self._clock.now()
+            if thread_id is not None:
+                return claim.claim_one(transaction, worker_id, thread_id, now)
+            return claim.claim(transaction, worker_id, agents, project, limit, now)
+
+        return await self._write(work)
+
+    async def beat(self, worker: Worker) -> bool:
+        return await self._write(lambda transaction: claim.beat(transaction, worker, self._clock.now()))
+
+    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
+        return await self._write(
+            lambda transaction: claim.release(transaction, worker_id, expired_only, self._clock.now())
+        )
+
+    async def watch(self) -> AsyncGenerator[Sighting, None]:
+        moved = asyncio.Event()
+        self._watchers.add(moved)
+        try:
+            place = await self._run(lambda: follow.here(self._guard))
+            yield READY
+            while not self._closed:
+                moved.clear()
+                sightings, place = await self._run(lambda place=place: follow.look(self._guard, place))
+                for sighting in sightings:
+                    yield sighting
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(moved.wait(), follow.POLL)
+        finally:
+            self._watchers.discard(moved)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        # Whatever keeps the journal from being emptied, it is read again by whoever comes next.
+        with suppress(LockstitchError):
+            await self._run(self._finish)
+        self._closed = True
+        self._wake_watchers()
+        self._worker.shutdown(wait=False)
+
+    async def count(self, find: Find[Any]) -> int:
+        return await self._read(lambda folder: finding.count(folder, find))
+
+    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+        return await self._read(lambda folder: reports.average_tokens(folder, project, since))
+
+    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+        return await self._read(lambda folder: search.search(folder, project, text, limit))
+
+    async def size(self, thread_id: UUID | None) -> Sizes:
+        return await self._read(lambda folder: reports.size(folder, thread_id))
+
+    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
+        return None
+
+    async def rebuild_projections(self) -> int:
+        """Restore what the journal can restore, make every projection anew, and return how many threads have some."""
+        return await self._run(lambda: rebuild.rebuild(self._guard))
+
+    async def _read(self, work: Callable[[Folder], T]) -> T:
+        return await self._run(lambda: self._guard.read(work))
+
+    async def _write(self, work: Callable[[Transaction], T]) -> T:
+        result = await self._run(lambda: self._guard.write(work))
+        self._wake_watchers()
+        return result
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreUnreachable(f"The store in {self._root} was closed here; open it again.")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except LockstitchError:
+            # Some of ours are OSErrors too.
+            raise
+        except OSError as exc:
+            raise translate(exc, self._root) from exc
+
+    def _finish(self) -> None:
+        rebuild.show(self._guard, self._stale)
+        self._guard.checkpoint()
+
+    def _wake_watchers(self) -> None:
+        for moved in self._watchers:
+            moved.set()

@@ -1,0 +1,111 @@
+"""The verb append: a compare-and-set of one or more threads, all or none."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backend import Change, Commit, Edit, Receipt
+from lockstitch.backends.files import document, heads, inbox, layout, rules, stitching, tables
+from lockstitch.backends.files.transaction import Transaction
+from lockstitch.errors import Conflict, NotFound
+from lockstitch.records import CHAIN, TERMINAL, Letter, Run, Thread
+
+
+def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
+    """Prepare all of a commit; later steps see what earlier ones did."""
+    for thread in commit.threads:
+        if transaction.exists(layout.head(thread.id)):
+            raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)
+        heads.write(transaction, None, thread)
+        rules.require_thread(transaction, thread.parent_id)
+    return [_step(transaction, step, now) for step in commit.steps]
+
+
+def _step(transaction: Transaction, step: Change | Letter | Edit, now: datetime) -> Receipt:
+    if isinstance(step, Change):
+        return _change(transaction, step)
+    return _edit(transaction, step, now) if isinstance(step, Edit) else inbox.deliver(transaction, step, now)
+
+
+def _edit(transaction: Transaction, edit: Edit, now: datetime) -> Receipt:
+    before = tables.head(transaction, edit.thread_id)
+    if before is None:
+        raise NotFound(f"There is no thread {edit.thread_id}.")
+    after = before.changed(**edit.fields, updated_at=now)
+    heads.write(transaction, before, after)
+    if rests(after):
+        transaction.show(after.id)
+    return Receipt(None)
+
+
+def _change(transaction: Transaction, wanted: Change) -> Receipt:
+    before = _compare(tables.head(transaction, wanted.thread_id), wanted)
+    ended = _write_runs(transaction, wanted)
+    for run_id in {stitch.run_id for stitch in wanted.stitches}:
+        rules.require_run(transaction, wanted.thread_id, run_id)
+    for stitch in wanted.stitches:
+        rules.check_stitch(stitch)
+    stitching.append(transaction, wanted.stitches)
+    for letter_id, position in wanted.taken:
+        inbox.take(transaction, wanted.thread_id, letter_id, position)
+    after = before.changed(**_fields(before, wanted))
+    heads.write(transaction, before, after)
+    if ended or rests(after):
+        transaction.show(after.id, ended)
+    return Receipt(after.position, after.delivered, after.cancel_requested)
+
+
+def rests(head: Thread) -> bool:
+    """Whether nothing moves in a thread until somebody comes: the moment people look at its projections."""
+    return not head.held and (head.status == "waiting" or head.ended)
+
+
+def _compare(head: Thread | None, wanted: Change) -> Thread:
+    """The head, if it is still what the change has seen."""
+    first = wanted.position + 1
+    contiguous = all(
+        (stitch.thread_id, stitch.position) == (wanted.thread_id, place)
+        for place, stitch in enumerate(wanted.stitches, first)
+    )
+    if (
+        head is None
+        or not contiguous
+        or (head.fence, head.position, head.worker_id) != (wanted.fence, wanted.position, wanted.worker_id)
+        or (wanted.delivered is not None and head.delivered != wanted.delivered)
+    ):
+        raise Conflict(thread_id=wanted.thread_id)
+    return head
+
+
+def _fields(head: Thread, wanted: Change) -> dict[str, Any]:
+    """The head's changed fields: those that were given, and those that follow from the rest of the change."""
+    fields = {"crashes": 0, **wanted.head, "position": wanted.position + len(wanted.stitches)}
+    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.type in CHAIN), None)
+    if tip is not None:
+        fields["tip_id"] = tip
+    if wanted.spawned:
+        fields["pending_children"] = head.pending_children + wanted.spawned
+    return fields
+
+
+def _write_runs(transaction: Transaction, wanted: Change) -> list[UUID]:
+    """Write new and changed runs, and say which have ended by it."""
+    if any(transaction.exists(layout.run(wanted.thread_id, run.id)) for run in wanted.new_runs):
+        raise Conflict("A new run is in this store already; nothing was written.", thread_id=wanted.thread_id)
+    ended: list[UUID] = []
+    for run in wanted.new_runs:
+        _write_run(transaction, run, ended)
+    if wanted.new_runs:
+        rules.check_runs(wanted.thread_id, tables.facts_of_runs(transaction, wanted.thread_id).values())
+    for run_id, fields in wanted.runs:
+        run = tables.run(transaction, wanted.thread_id, run_id)
+        if run is None:
+            raise Conflict(f"Thread {wanted.thread_id} has no run {run_id}.", thread_id=wanted.thread_id)
+        _write_run(transaction, run.changed(**fields), ended)
+    return ended
+
+
+def _write_run(transaction: Transaction, run: Run, ended: list[UUID]) -> None:
+    transaction.put(layout.run(run.thread_id, run.id), document.encode(run))
+    if run.status in TERMINAL:
+        ended.append(run.id)

@@ -1,0 +1,109 @@
+"""Leases and fences: who may act on a thread, and until when.
+
+A worker's document says when it last beat and how long its lease is; a thread's head says which worker holds it and
+under which fence. Claiming raises the fence, giving back raises it too, and every change compares it: a worker that
+lost a thread without noticing can write nothing more. All times are the store's clock.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from lockstitch.backends.files import document, heads, layout, tables
+from lockstitch.backends.files.folder import Folder
+from lockstitch.backends.files.transaction import Transaction
+from lockstitch.records import Json, Thread, Worker, format_time
+
+
+def claim_one(transaction: Transaction, worker_id: UUID, thread_id: UUID, now: datetime) -> list[Thread]:
+    """Take this thread, whatever it waits for, if nobody who is alive holds it and it has not ended."""
+    head = tables.head(transaction, thread_id)
+    if head is None or head.ended or not _alive(transaction, worker_id):
+        return []
+    if head.worker_id is not None and _holds(transaction, head.worker_id, now):
+        return []
+    return [_take(transaction, head, worker_id, now)]
+
+
+def claim(
+    transaction: Transaction,
+    worker_id: UUID,
+    agents: Sequence[str] | None,
+    project: str | None,
+    limit: int,
+    now: datetime,
+) -> list[Thread]:
+    """Take threads whose time has come, the most urgent and then the longest ready first."""
+    if not _alive(transaction, worker_id):
+        return []
+    ready = [
+        head
+        for head in _heads(transaction, lambda values: _is_ready(values, format_time(now)))
+        if (agents is None or head.agent in agents) and (project is None or head.project == project)
+    ]
+    ready.sort(key=lambda head: (-head.priority, head.wake_at, head.id))
+    return [_take(transaction, head, worker_id, now) for head in ready[:limit]]
+
+
+def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
+    """Register a worker, or renew its lease unless it was declared dead."""
+    known = tables.load(transaction, Worker, layout.record(Worker, (worker.id,)))
+    if known is not None and known.dead:
+        return False
+    alive = worker.changed(dead=False) if known is None else known.changed(doing=worker.doing)
+    _write(transaction, alive.changed(beat_at=now))
+    return True
+
+
+def release(transaction: Transaction, worker_id: UUID, expired_only: bool, now: datetime) -> list[UUID]:
+    """Declare a worker dead and give back what it holds. wake_at stays, and with it the place in the queue."""
+    worker = tables.load(transaction, Worker, layout.record(Worker, (worker_id,)))
+    if worker is None or (expired_only and not worker.dead and not _expired(worker, now)):
+        return []
+    if not worker.dead:
+        _write(transaction, worker.changed(dead=True))
+    held = _heads(transaction, lambda values: values["worker_id"] == str(worker_id))
+    for head in held:
+        fields = {"worker_id": None, "fence": head.fence + 1, "updated_at": now, "wake_at": head.wake_at or now}
+        heads.write(transaction, head, head.changed(**fields, status=head.status if head.ended else "pending"))
+    return [head.id for head in sorted(held, key=lambda head: (-head.depth, head.id))]
+
+
+def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime) -> Thread:
+    taken = head.changed(
+        status="running", worker_id=worker_id, fence=head.fence + 1, crashes=head.crashes + 1, updated_at=now
+    )
+    heads.write(transaction, head, taken)
+    return taken
+
+
+def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
+    """The heads whose documents fit. Many are looked at and few wanted, so only those are made records."""
+    paths = (f"{layout.HEADS}/{name}" for name in folder.names(layout.HEADS))
+    documents = (folder.document(path) for path in paths)
+    return [document.decode(Thread, values) for values in documents if values is not None and fits(values)]
+
+
+def _is_ready(values: Json, now: str) -> bool:
+    """Whether nobody holds a thread and its time has come; times as text sort as they do."""
+    waits = values["status"] in ("pending", "waiting") and values["worker_id"] is None
+    return waits and values["wake_at"] is not None and values["wake_at"] <= now
+
+
+def _alive(folder: Folder, worker_id: UUID) -> bool:
+    worker = tables.load(folder, Worker, layout.record(Worker, (worker_id,)))
+    return worker is not None and not worker.dead
+
+
+def _holds(folder: Folder, worker_id: UUID, now: datetime) -> bool:
+    """Whether a worker's hold is still good."""
+    worker = tables.load(folder, Worker, layout.record(Worker, (worker_id,)))
+    return worker is not None and not worker.dead and not _expired(worker, now)
+
+
+def _expired(worker: Worker, now: datetime) -> bool:
+    return now - worker.beat_at > timedelta(seconds=worker.lease_seconds)
+
+
+def _write(transaction: Transaction, worker: Worker) -> None:
+    transaction.put(layout.record(Worker, (worker.id,)), document.encode(worker))

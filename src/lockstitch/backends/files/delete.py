@@ -1,0 +1,111 @@
+"""The verb delete: records, and with a thread everything of its own."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backend import Find
+from lockstitch.backends.files import finding, layout, stitching, tables
+from lockstitch.backends.files.transaction import Transaction
+from lockstitch.errors import Refused, ThreadBusy
+from lockstitch.records import OWNED, Archive, Blob, BlobUse, Letter, Record, Run, Stitch, Thread
+
+
+def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
+    """Delete what `find` describes; the descendants of a thread go with it and are not counted."""
+    _refuse_others(find)
+    found: list[Record] = finding.find(transaction, find)
+    if find.kind is Thread:
+        _delete_threads(transaction, [head for head in found if isinstance(head, Thread)], force=force)
+    elif find.kind is Stitch:
+        _delete_stitches(transaction, [stitch for stitch in found if isinstance(stitch, Stitch)])
+    else:
+        for record in found:
+            _delete_record(transaction, record)
+    return len(found)
+
+
+def _refuse_others(find: Find[Any]) -> None:
+    """A log is shortened by whole ranges, never by what its stitches say."""
+    if find.kind is Run:
+        raise Refused("A run goes with its thread, or stays; nothing was deleted.")
+    named = {(condition.field, condition.operator) for condition in find.where}
+    if find.kind is Stitch and named != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
+        raise Refused("Stitches are deleted by their thread and a range of positions; nothing was deleted.")
+
+
+def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force: bool) -> None:
+    doomed = _with_descendants(transaction, heads)
+    for head in sorted(doomed, key=lambda head: (-head.depth, head.id)):
+        if head.held and not force:
+            raise ThreadBusy(
+                f"Thread {head.id} is held by worker {head.worker_id}; stop it first, or force the deletion.",
+                thread_id=head.id,
+            )
+    ids = {head.id for head in doomed}
+    _delete_unused_blobs(transaction, ids)
+    for kind, field in OWNED.items():
+        _delete_owned(transaction, kind, field, ids)
+    for head in doomed:
+        if head.key is not None:
+            transaction.remove(layout.key(head.project, head.key))
+        for path in (layout.head, layout.runs, layout.logs, layout.inbox, layout.config, layout.histories):
+            transaction.remove(path(head.id))
+        transaction.memory.identities.pop(head.id, None)
+
+
+def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list[Thread]:
+    children: dict[UUID | None, list[Thread]] = {}
+    if heads:
+        for head in tables.all_in(transaction, Thread, layout.HEADS):
+            children.setdefault(head.parent_id, []).append(head)
+    found: dict[UUID, Thread] = {}
+    waiting = list(heads)
+    while waiting:
+        head = waiting.pop()
+        if head.id not in found:
+            found[head.id] = head
+            waiting += children.get(head.id, [])
+    return list(found.values())
+
+
+def _delete_unused_blobs(transaction: Transaction, ids: set[UUID]) -> None:
+    """Blobs are shared, so they go with the last thread that refers to them."""
+    uses = list(tables.shelf(transaction, BlobUse))
+    kept = {use.sha256 for use in uses if use.thread_id not in ids}
+    for sha256 in {use.sha256 for use in uses} - kept:
+        transaction.remove(layout.record(Blob, (sha256,)))
+        transaction.remove(layout.blob(sha256))
+
+
+def _delete_owned(transaction: Transaction, kind: type[Record], field: str, ids: Iterable[UUID]) -> None:
+    directory = layout.shelf(kind)
+    if kind.primary_key[0] == field:
+        # The name begins with the thread's id: nothing need be read.
+        beginnings = tuple(f"{thread_id}," for thread_id in ids)
+        for name in transaction.names(directory):
+            if name.startswith(beginnings):
+                transaction.remove(f"{directory}/{name}")
+        return
+    for record in tables.shelf(transaction, kind):
+        if getattr(record, field) in ids:
+            _delete_record(transaction, record)
+
+
+def _delete_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
+    ordered = sorted(stitches, key=lambda stitch: stitch.thread_id)
+    for thread_id, log in groupby(ordered, key=lambda stitch: stitch.thread_id):
+        stitching.remove(transaction, thread_id, {stitch.position for stitch in log})
+
+
+def _delete_record(transaction: Transaction, record: Record) -> None:
+    if isinstance(record, Letter):
+        transaction.remove(layout.letter(record))
+    else:
+        path = layout.record(type(record), [getattr(record, field) for field in record.primary_key])
+        if isinstance(record, Blob):
+            transaction.remove(layout.blob(record.sha256))
+        elif isinstance(record, Archive):
+            transaction.remove((transaction.document(path) or {})["file"])
+        transaction.remove(path)

@@ -1,0 +1,193 @@
+"""The journal: every commit is one line here before it is anything elsewhere.
+
+    {"crc":"8d2f01c7","do":[operation, …],"show":{"thread id": ["run id", …]}}
+
+**The commit point is one write of one line and one fdatasync.** Only then are the operations applied to the files,
+without waiting for the disk again. `journal.applied` says up to which byte that was done, and since which boot of the
+machine: a process that dies half-way leaves it behind, and whoever comes next applies the rest before looking at
+anything. After a restart of the machine nothing that was written without waiting can be relied on, so the whole
+journal is applied again. A checkpoint waits until all files it tells of are on the disk, and empties it.
+
+A last line that is cut off, or whose checksum is wrong, was never acknowledged and is dropped. A wrong line with right
+ones after it is damage, and said to be.
+
+Emptying raises the generation, by which those who follow the journal know that their place in it is gone.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from zlib import crc32
+
+from lockstitch.backends.files import disk, layout, operations
+from lockstitch.backends.files.operations import Operation
+from lockstitch.errors import OutcomeUnknown, StoreDamaged
+from lockstitch.records import Json, codec, new_id
+from lockstitch.records.worker import boot_id
+
+_MARK_LENGTH = 128
+_HEAD = b'{"crc":"%08x",'
+
+Shows = Mapping[str, Sequence[str]]
+"""Threads whose projections a commit makes stale, with the runs that ended in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One commit: what it does, whose projections it changes, and where its line ends."""
+
+    operations: Sequence[Operation]
+    shows: Shows
+    end: int = 0
+
+
+class Mark(NamedTuple):
+    """How far the journal has been applied."""
+
+    boot: str = ""
+    generation: int = 0
+    applied: int = 0
+
+
+class Journal:
+    """The journal of one folder. Every method but `raw_mark` needs the folder's lock, and writing ones the whole."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / layout.JOURNAL
+        self._mark_path = root / layout.APPLIED
+        # Where the system does not tell one boot from another, trust nothing but what this process has applied.
+        self._boot = boot_id() or str(new_id())
+
+    def size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def raw_mark(self) -> bytes:
+        """The mark as it stands: it changes with every commit, and costs little to look at."""
+        try:
+            with disk.opened(self._mark_path, os.O_RDONLY) as file:
+                return os.pread(file, _MARK_LENGTH, 0)
+        except FileNotFoundError:
+            return b""
+
+    def mark(self) -> Mark:
+        try:
+            values = cast("Json", codec.loads(self.raw_mark()))
+            return Mark(values["boot"], values["generation"], values["applied"])
+        except (ValueError, KeyError, TypeError):
+            return Mark()
+
+    def is_applied(self) -> bool:
+        """Whether the files say all that the journal says."""
+        size = self.size()
+        mark = self.mark()
+        return size == 0 or (mark.boot == self._boot and mark.applied == size)
+
+    def unapplied_from(self) -> int:
+        """The byte from which entries must be applied (again)."""
+        mark = self.mark()
+        return mark.applied if mark.boot == self._boot and mark.applied <= self.size() else 0
+
+    def set_applied(self, end: int) -> None:
+        """Note that everything before `end` has been applied."""
+        mark = self.mark()
+        # A journal shorter than the mark was emptied by a process that died before it could say so.
+        self._set_mark(Mark(self._boot, mark.generation + (end < mark.applied), end))
+
+    def append(self, line: bytes) -> int:
+        """Commit: write an entry's line behind all others and wait for the disk. Returns where it ends.
+
+        When that fails nothing is left of it, unless the disk refuses even this: OutcomeUnknown.
+        """
+        start = self.size()
+        with disk.opened(self._path, os.O_WRONLY | os.O_CREAT) as file:
+            try:
+                disk.write(file, line, start)
+                disk.sync_data(file)
+            except OSError as exc:
+                try:
+                    os.ftruncate(file, start)
+                except OSError:
+                    raise OutcomeUnknown(
+                        f"The disk failed during a commit ({exc}): it may or may not have happened. "
+                        "Read the thread to find out."
+                    ) from exc
+                raise
+        if start == 0:
+            disk.sync(self._path.parent)
+        return start + len(line)
+
+    def entries(self, start: int) -> Iterator[Entry]:
+        """The entries from a byte on. Stops before a torn last line; StoreDamaged when it is not the last."""
+        if start >= self.size():
+            return
+        with disk.opened(self._path, os.O_RDONLY) as file:
+            rest = _read(file, start)
+        end = start
+        lines = rest.split(b"\n")
+        for number, line in enumerate(lines[:-1]):
+            end += len(line) + 1
+            entry = _decode(line, end)
+            if entry is None:
+                if any(_decode(later, 0) for later in lines[number + 1 : -1]):
+                    raise StoreDamaged(
+                        f"{self._path} is damaged before byte {end}, and commits follow. Restore a backup, or remove "
+                        "it to go on with what the other files say."
+                    )
+                return
+            yield entry
+
+    def cut(self, end: int) -> None:
+        """Drop a torn line that begins at `end`."""
+        if self.size() > end:
+            with disk.opened(self._path, os.O_WRONLY) as file:
+                os.ftruncate(file, end)
+
+    def empty(self) -> None:
+        """Forget all entries: the files they tell of are on the disk.
+
+        The next commit's fdatasync makes this durable. Should the machine fail before, the old entries are applied
+        once more, to files that say the same already.
+        """
+        generation = self.mark().generation
+        self.cut(0)
+        self._set_mark(Mark(self._boot, generation + 1, 0))
+
+    def _set_mark(self, mark: Mark) -> None:
+        text = codec.dumps(mark._asdict()).ljust(_MARK_LENGTH - 1) + b"\n"
+        with disk.opened(self._mark_path, os.O_WRONLY | os.O_CREAT) as file:
+            disk.write(file, text, 0)
+
+
+def encode(entry: Entry) -> bytes:
+    """The line of an entry."""
+    body = b'"do":[%b],"show":%b}' % (
+        b",".join(operation.encode() for operation in entry.operations),
+        codec.dumps(dict(entry.shows)),
+    )
+    return _HEAD % crc32(body) + body + b"\n"
+
+
+def _decode(line: bytes, end: int) -> Entry | None:
+    length = len(_HEAD % 0)
+    body = line[length:]
+    if line[:length] != _HEAD % crc32(body):
+        return None
+    with suppress(ValueError):
+        values = cast("Json", codec.loads(line))
+        done = cast("list[Any]", values["do"])
+        return Entry([operations.decode(operation) for operation in done], values["show"], end)
+    return None
+
+
+def _read(file: int, start: int) -> bytes:
+    parts: list[bytes] = []
+    while part := os.pread(file, 1 << 24, start):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)

@@ -1,0 +1,133 @@
+"""What a commit does to files. Every operation may be repeated: doing it twice, or once more after later ones were
+done and are done again too, ends at the same bytes. That is what makes a journal of them enough."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from lockstitch.backends.files import disk
+from lockstitch.errors import StoreDamaged
+from lockstitch.records import Json, codec
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Replace a document by another one."""
+
+    path: str
+    text: bytes
+
+    def encode(self) -> bytes:
+        return b'{"put":%b,"value":%b}' % (codec.dumps(self.path), self.text)
+
+    def apply(self, root: Path) -> None:
+        disk.replace(root / self.path, self.text + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Overwrite a document where it stands.
+
+    A file system hurries to write a file that replaces another, which costs as much as waiting for the journal. So
+    what changes with every commit and is read by nobody else is not replaced.
+    """
+
+    path: str
+    text: bytes
+
+    def encode(self) -> bytes:
+        return b'{"write":%b,"value":%b}' % (codec.dumps(self.path), self.text)
+
+    def apply(self, root: Path) -> None:
+        with disk.opened(root / self.path, os.O_WRONLY | os.O_CREAT) as file:
+            disk.write(file, self.text + b"\n", 0)
+            os.ftruncate(file, len(self.text) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Let a file of lines go on at an offset with these lines; whatever stood after it is gone.
+
+    The offset makes it repeatable. A file that lost what stood before it gets a hole, which reading passes over.
+    """
+
+    path: str
+    offset: int
+    lines: tuple[bytes, ...]
+
+    @property
+    def end(self) -> int:
+        return self.offset + sum(len(line) + 1 for line in self.lines)
+
+    def encode(self) -> bytes:
+        lines = b",".join(self.lines)
+        return b'{"extend":%b,"offset":%d,"lines":[%b]}' % (codec.dumps(self.path), self.offset, lines)
+
+    def apply(self, root: Path) -> None:
+        with disk.opened(root / self.path, os.O_WRONLY | os.O_CREAT) as file:
+            os.ftruncate(file, self.offset)
+            disk.write(file, b"".join(line + b"\n" for line in self.lines), self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Put a file in place that was written beside the journal; it stays there until the next checkpoint."""
+
+    staged: str
+    path: str
+
+    def encode(self) -> bytes:
+        return codec.dumps({"copy": self.staged, "to": self.path})
+
+    def apply(self, root: Path) -> None:
+        target = root / self.path
+        temporary = disk.temporary(target)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(root / self.staged, temporary)
+        except FileNotFoundError as exc:
+            if not target.exists():
+                raise StoreDamaged(f"{root / self.staged}, a part of a commit, is missing. Restore a backup.") from exc
+            return
+        temporary.replace(target)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a file, or a folder with all that is in it."""
+
+    path: str
+
+    def encode(self) -> bytes:
+        return codec.dumps({"delete": self.path})
+
+    def apply(self, root: Path) -> None:
+        try:
+            os.unlink(root / self.path)
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):
+            # Unlinking a folder is EISDIR on Linux and EPERM elsewhere.
+            if not (root / self.path).is_dir():
+                raise
+            shutil.rmtree(root / self.path)
+
+
+Operation = Put | Write | Extend | Copy | Delete
+
+
+def decode(values: Json) -> Operation:
+    """The operation that a journal tells of."""
+    if "put" in values:
+        return Put(values["put"], codec.dumps(values["value"]))
+    if "write" in values:
+        return Write(values["write"], codec.dumps(values["value"]))
+    if "extend" in values:
+        lines = cast("Sequence[Any]", values["lines"])
+        return Extend(values["extend"], values["offset"], tuple(codec.dumps(line) for line in lines))
+    if "copy" in values:
+        return Copy(values["copy"], values["to"])
+    return Delete(values["delete"])

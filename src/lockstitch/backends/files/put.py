@@ -1,0 +1,124 @@
+"""The verb put: records written as they are, in place of those with the same key."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backends.files import change, document, heads, inbox, layout, rules, stitching, tables
+from lockstitch.backends.files.transaction import Transaction
+from lockstitch.errors import Conflict, Refused
+from lockstitch.records import OWNED, Archive, Blob, BlobUse, File, Letter, Record, Run, Stitch, Thread
+
+
+def put(transaction: Transaction, records: Sequence[Record]) -> None:
+    """Write records of one kind. Refused when one belongs to a thread or run that is not here."""
+    if not records:
+        return
+    kind = type(records[0])
+    if any(type(record) is not kind for record in records):
+        raise Refused("Records of one kind are put at a time; nothing was written.")
+    _WRITERS.get(kind, _put_on_shelf)(transaction, records)
+
+
+def shown_in(records: Iterable[Record]) -> set[UUID]:
+    """The threads whose projections show something of these records."""
+    threads = {record.id for record in records if isinstance(record, Thread)}
+    return threads | {record.thread_id for record in records if isinstance(record, Run | Stitch | File)}
+
+
+def _put_threads(transaction: Transaction, threads: Sequence[Thread]) -> None:
+    for thread in threads:
+        heads.write(transaction, tables.head(transaction, thread.id), thread)
+    for thread in threads:
+        rules.require_thread(transaction, thread.parent_id)
+
+
+def _put_runs(transaction: Transaction, runs: Sequence[Run]) -> None:
+    for run in runs:
+        transaction.memory.runs.pop(run.id, None)
+        transaction.put(layout.run(run.thread_id, run.id), document.encode(run))
+    for thread_id in {run.thread_id for run in runs}:
+        rules.require_thread(transaction, thread_id)
+        rules.check_runs(thread_id, tables.facts_of_runs(transaction, thread_id).values())
+
+
+def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
+    for stitch in stitches:
+        rules.check_stitch(stitch)
+    for thread_id, run_id in {(stitch.thread_id, stitch.run_id) for stitch in stitches}:
+        rules.require_thread(transaction, thread_id)
+        rules.require_run(transaction, thread_id, run_id)
+    ordered = sorted(stitches, key=lambda stitch: (stitch.thread_id, stitch.position))
+    for thread_id, log in groupby(ordered, key=lambda stitch: stitch.thread_id):
+        stitching.replace(transaction, thread_id, list(log))
+
+
+def _put_letters(transaction: Transaction, letters: Sequence[Letter]) -> None:
+    for letter in letters:
+        rules.require_thread(transaction, letter.thread_id)
+        same = tables.same_letter(transaction, letter)
+        if same is not None and same.id != letter.id:
+            raise Conflict(
+                f"{letter.sender!r} has sent another letter for this call; nothing was written.",
+                thread_id=letter.thread_id,
+            )
+        before = tables.letter(transaction, letter.thread_id, letter.id)
+        if before is not None:
+            transaction.remove(layout.letter(before))
+        inbox.write(transaction, letter)
+
+
+def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
+    owner = OWNED.get(type(records[0]))
+    for record in records:
+        if owner is not None:
+            rules.require_thread(transaction, getattr(record, owner))
+        values = document.encode(record)
+        if isinstance(record, Blob):
+            _put_blob(transaction, record)
+        elif isinstance(record, Archive):
+            values["file"] = _archive_file(transaction, record)
+            transaction.store(values["file"], record.content)
+        elif isinstance(record, BlobUse):
+            _require_blob(transaction, record)
+        elif isinstance(record, File):
+            _show_at_rest(transaction, record.thread_id)
+        key = [getattr(record, field) for field in record.primary_key]
+        transaction.put(layout.record(type(record), key), values)
+
+
+def _put_blob(transaction: Transaction, blob: Blob) -> None:
+    """Content is named by its hash: what stands there already is the same."""
+    path = layout.blob(blob.sha256)
+    if transaction.content(path) != blob.content:
+        transaction.store(path, blob.content)
+
+
+def _require_blob(transaction: Transaction, use: BlobUse) -> None:
+    if not transaction.exists(layout.record(Blob, (use.sha256,))):
+        raise Refused(f"There is no blob {use.sha256} in this store; nothing was written.")
+
+
+def _archive_file(transaction: Transaction, archive: Archive) -> str:
+    """Where an archive's content stands: beside the logs, under its run's name unless another has that."""
+    path = layout.archive(archive.thread_id, str(archive.run_id))
+    for other in tables.archive_files(transaction, archive.thread_id, except_from=archive.first_position):
+        if other == path:
+            return layout.archive(archive.thread_id, f"{archive.run_id}.{archive.first_position}")
+    return path
+
+
+def _show_at_rest(transaction: Transaction, thread_id: UUID) -> None:
+    """A thread at work shows its files when it pauses or ends."""
+    head = tables.head(transaction, thread_id)
+    if head is not None and change.rests(head):
+        transaction.show(thread_id)
+
+
+_WRITERS: Mapping[type[Record], Callable[[Transaction, Sequence[Any]], None]] = {
+    Thread: _put_threads,
+    Run: _put_runs,
+    Stitch: _put_stitches,
+    Letter: _put_letters,
+}

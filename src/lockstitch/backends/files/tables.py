@@ -1,0 +1,144 @@
+"""Records read from the folder, by their key or by what they belong to."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from lockstitch.backends.files import document, layout, log
+from lockstitch.backends.files.folder import UNREADABLE, Folder
+from lockstitch.backends.files.memory import Facts
+from lockstitch.backends.files.names import prefix_of
+from lockstitch.records import TERMINAL, Archive, Blob, File, Json, Letter, Record, Run, Stitch, Thread, as_id
+
+R = TypeVar("R", bound=Record)
+
+
+def load(folder: Folder, kind: type[R], path: str) -> R | None:
+    """The record of a document."""
+    values = folder.document(path)
+    if values is None:
+        return None
+    try:
+        return document.decode(kind, values, **_beside(folder, kind, values))
+    except UNREADABLE as exc:
+        folder.damaged(path, f"it is no {kind.__name__}", exc)
+
+
+def all_in(folder: Folder, kind: type[R], directory: str, prefix: str = "") -> Iterator[R]:
+    """The records of a directory's documents, in the order of their names."""
+    for name in folder.names(directory):
+        if name.startswith(prefix) and name.endswith(".json"):
+            record = load(folder, kind, f"{directory}/{name}")
+            if record is not None:
+                yield record
+
+
+def shelf(folder: Folder, kind: type[R], key: Sequence[Any] = ()) -> Iterator[R]:
+    """The records of a kind whose keys begin with these parts, or may do so."""
+    return all_in(folder, kind, layout.shelf(kind), prefix_of(key))
+
+
+def head(folder: Folder, thread_id: UUID) -> Thread | None:
+    return load(folder, Thread, layout.head(thread_id))
+
+
+def thread_of_key(folder: Folder, project: str, key: str) -> UUID | None:
+    """The thread that a key names."""
+    path = layout.key(project, key)
+    values = folder.document(path)
+    try:
+        return None if values is None else UUID(values["thread_id"])
+    except UNREADABLE as exc:
+        folder.damaged(path, "it names no thread", exc)
+
+
+def run(folder: Folder, thread_id: UUID, run_id: UUID) -> Run | None:
+    return load(folder, Run, layout.run(thread_id, run_id))
+
+
+def runs(folder: Folder, thread_id: UUID) -> list[Run]:
+    return list(all_in(folder, Run, layout.runs(thread_id)))
+
+
+def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
+    """What is asked often of a thread's runs. Only those that have not ended are read again."""
+    facts: dict[UUID, Facts] = {}
+    for run_id in ids_in(folder, layout.runs(thread_id)):
+        known = folder.memory.runs.get(run_id)
+        if known is None or folder.is_pending(layout.run(thread_id, run_id)):
+            found = run(folder, thread_id, run_id)
+            if found is None:
+                continue
+            top = found.parent_run_id is None
+            known = Facts(found.sequence, found.turn if top else None, found.status in TERMINAL)
+            if known.ended and not folder.is_pending(layout.run(thread_id, run_id)):
+                folder.memory.runs.keep(run_id, known)
+        facts[run_id] = known
+    return facts
+
+
+def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
+    """The thread that a run belongs to; found by looking into each, and remembered, since it never changes."""
+    known = folder.memory.threads_of_runs.get(run_id)
+    if known is not None and folder.exists(layout.run(known, run_id)):
+        return known
+    for thread_id in ids_in(folder, layout.RUNS):
+        if folder.exists(layout.run(thread_id, run_id)):
+            return folder.memory.threads_of_runs.keep(run_id, thread_id)
+    return None
+
+
+def ids_in(folder: Folder, directory: str) -> list[UUID]:
+    """The ids after which documents or directories are named here."""
+    names = (name.removesuffix(".json") for name in folder.names(directory))
+    return [found for name in names if (found := as_id(name))]
+
+
+def stitches_of_run(folder: Folder, run: Run) -> list[Stitch]:
+    return log.stitches(folder, layout.log(run.thread_id, run.id))
+
+
+def files(folder: Folder, thread_id: UUID) -> list[File]:
+    return [file for file in shelf(folder, File, (thread_id,)) if file.thread_id == thread_id]
+
+
+def archive_files(folder: Folder, thread_id: UUID, *, except_from: int) -> list[str]:
+    """Where the contents of a thread's archives stand, but for the one that begins at a position."""
+    directory = layout.shelf(Archive)
+    names = [name for name in folder.names(directory) if name.startswith(prefix_of((thread_id,)))]
+    documents = (folder.document(f"{directory}/{name}") for name in names)
+    return [values["file"] for values in documents if values and values["first_position"] != except_from]
+
+
+def letters(folder: Folder, thread_id: UUID) -> list[Letter]:
+    return list(all_in(folder, Letter, layout.inbox(thread_id)))
+
+
+def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Letter | None:
+    """A letter of a thread's inbox; its name begins with its id."""
+    return next(all_in(folder, Letter, layout.inbox(thread_id), f"{letter_id}."), None)
+
+
+def same_letter(folder: Folder, letter: Letter) -> Letter | None:
+    """The letter that the same sender has sent for the same call; its name ends with both."""
+    ending = f".{layout.sender(letter.sender, letter.call_id)}.json"
+    directory = layout.inbox(letter.thread_id)
+    for name in folder.names(directory):
+        if name.endswith(ending):
+            return load(folder, Letter, f"{directory}/{name}")
+    return None
+
+
+def _beside(folder: Folder, kind: type[Record], values: Json) -> Json:
+    if kind is Blob:
+        path = layout.blob(values["sha256"])
+    elif kind is Archive:
+        path = values["file"]
+    else:
+        return {}
+    if not folder.with_contents:
+        return {"content": b""}
+    content = folder.content(path)
+    if content is None:
+        folder.damaged(path, "it is missing")
+    return {"content": content}

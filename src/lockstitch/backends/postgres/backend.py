@@ -1,0 +1,175 @@
+"""The PostgreSQL backend."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import errors as pg
+
+from lockstitch.backend import (
+    Answer,
+    Change,
+    Commit,
+    Edit,
+    Find,
+    Hit,
+    Receipt,
+    Sighting,
+    Sizes,
+    Usage,
+    Where,
+)
+from lockstitch.backends.postgres import bulk
+from lockstitch.backends.postgres.change import change, fits
+from lockstitch.backends.postgres.claim import claim
+from lockstitch.backends.postgres.delete import delete
+from lockstitch.backends.postgres.dialect import dialect
+from lockstitch.backends.postgres.errors import translate
+from lockstitch.backends.postgres.notifier import Notifier
+from lockstitch.backends.postgres.pool import Pool
+from lockstitch.backends.postgres.query import query
+from lockstitch.backends.postgres.read import read
+from lockstitch.backends.postgres.schema import migrate
+from lockstitch.backends.postgres.search import search
+from lockstitch.backends.postgres.url import parse
+from lockstitch.backends.postgres.watcher import Watcher
+from lockstitch.backends.sql import reports, verbs
+from lockstitch.backends.sql.script import Script
+from lockstitch.records import Clock, Record, Stitch, Thread, Worker
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class PostgresBackend:
+    """One database, used by many processes. Nothing connects before it is needed."""
+
+    archive_encoding: Literal["zstd", "gzip"] = "zstd"
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._clock = clock
+        self._dialect = dialect(clock)
+        self._pool = Pool(parse(url))
+        self._notifier = Notifier(self._pool, self._dialect)
+        self._watcher = Watcher(self._pool, self._dialect, self._notifier)
+
+    async def migrate(self) -> int:
+        shown = self._pool.address.shown
+        return await self._pool.run(lambda connection: migrate(connection, self._dialect, shown))
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        if _is_one_statement(commit):
+            receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
+        else:
+            receipts = await self._pool.transact(lambda: self._commit(commit))
+        for thread in commit.threads:
+            self._notifier.tell(thread.id, thread.position)
+        for step, receipt in zip(commit.steps, receipts, strict=True):
+            self._notifier.tell(step.thread_id, receipt.position or 0)
+        return receipts
+
+    async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        if not ranges:
+            return []
+        return await self._read(lambda: read(self._dialect, thread_id, ranges))
+
+    async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
+        where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
+        found = await self.find(Find(kind, where, limit=1))
+        return found[0] if found else None
+
+    async def find(self, find: Find[R]) -> list[R]:
+        return await self._read(lambda: verbs.find(self._dialect, find))
+
+    async def put(self, records: Sequence[Record]) -> None:
+        if len(records) > bulk.MANY:
+            await self._pool.run(lambda connection: bulk.put(connection, self._dialect, records))
+            return
+        if len(records) == 1 and not isinstance(records[0], Stitch):
+            await self._pool.alone(lambda: verbs.put(self._dialect, records), repeatable=False)
+        else:
+            await self._pool.transact(lambda: verbs.put(self._dialect, records))
+        for record in records:
+            if isinstance(record, Stitch):
+                self._notifier.tell(record.thread_id, record.position)
+            elif isinstance(record, Thread):
+                self._notifier.tell(record.id, record.position)
+
+    async def delete(self, find: Find[Any], *, force: bool = False) -> int:
+        if find.kind is not Thread:
+            return await self._pool.alone(lambda: delete(self._dialect, find, force), repeatable=False)
+        # A blob that found a new user meanwhile is refused by its foreign key; the next look sees that user.
+        again = (pg.ForeignKeyViolation,)
+        return await self._pool.transact(lambda: delete(self._dialect, find, force), again=again)
+
+    async def claim(
+        self,
+        worker_id: UUID,
+        *,
+        thread_id: UUID | None = None,
+        agents: Sequence[str] | None = None,
+        project: str | None = None,
+        limit: int = 1,
+    ) -> list[Thread]:
+        return await self._pool.transact(lambda: claim(self._dialect, worker_id, thread_id, agents, project, limit))
+
+    async def beat(self, worker: Worker) -> bool:
+        return await self._pool.alone(lambda: verbs.beat(self._dialect, worker), repeatable=True)
+
+    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
+        given_back = await self._pool.transact(lambda: verbs.release(self._dialect, worker_id, expired_only))
+        for thread_id in given_back:
+            self._notifier.tell(thread_id, 0)
+        return given_back
+
+    def watch(self) -> AsyncGenerator[Sighting, None]:
+        return self._watcher.watch()
+
+    async def close(self) -> None:
+        await self._notifier.close()
+        await self._watcher.close()
+        await self._pool.close()
+
+    async def count(self, find: Find[Any]) -> int:
+        return await self._read(lambda: verbs.count(self._dialect, find))
+
+    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+        return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
+
+    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+        return await self._read(lambda: search(self._dialect, project, text, limit))
+
+    async def size(self, thread_id: UUID | None) -> Sizes:
+        sizes = await self._read(lambda: reports.size(self._dialect, thread_id, "octet_length({}::text)"))
+        if thread_id is None:
+            sizes["disk"] = await self._read(self._disk)
+        return sizes
+
+    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
+        connection = await self._pool.connect(prepared=True)
+        try:
+            return await query(connection, self._dialect, sql, limit, seconds)
+        except psycopg.Error as exc:
+            raise translate(exc, self._pool.address.shown) from exc
+        finally:
+            await connection.close()
+
+    def _commit(self, commit: Commit) -> Script[list[Receipt]]:
+        return verbs.commit(self._dialect, change, commit, self._clock)
+
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
+        return await self._pool.alone(script, repeatable=True)
+
+    def _disk(self) -> Script[int]:
+        rows = yield self._dialect.statement("disk", {})
+        return int(rows[0][0])
+
+
+def _is_one_statement(commit: Commit) -> bool:
+    """Whether a commit needs no transaction around it: it is a change, an edit or a new thread, and nothing else."""
+    if len(commit.steps) + len(commit.threads) != 1:
+        return False
+    step = commit.steps[0] if commit.steps else None
+    return step is None or isinstance(step, Edit) or (isinstance(step, Change) and fits(step))

@@ -1,0 +1,225 @@
+"""One connection: how it is set up, and how a script runs on it in few round trips."""
+
+import asyncio
+import re
+import select
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Dumper
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import TupleRow
+from psycopg.types.json import set_json_loads
+from psycopg.types.string import BytesBinaryDumper
+
+from lockstitch.backends.postgres.dialect import MARK
+from lockstitch.backends.sql.script import Rows, Script, Statement
+from lockstitch.records import codec
+
+T = TypeVar("T")
+
+PREPARED = 250
+"""Statements a connection keeps prepared; every shape of append is one."""
+
+MANY = 200
+"""Rows that are taken in at once."""
+
+# Set for the transaction, not the session, so it holds behind a pooler too: a process stopped in mid-transaction
+# keeps its row locks for so long and no longer. Asking for the transaction's number gives it one before the first
+# log_id is drawn, which is what the watcher reckons with.
+_BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
+_SETUP = b"SELECT set_config('idle_in_transaction_session_timeout', '10s', true), pg_current_xact_id()"
+
+_WRITES_ONLY = re.compile(r"(INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)", re.DOTALL)
+
+
+class _Number(Dumper):
+    """A number as text of no type: psycopg's own choose a type by size, and each would be prepared anew."""
+
+    def dump(self, obj: int) -> Buffer | None:
+        return str(obj).encode()
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    set_json_loads(codec.loads, adapters)
+    adapters.register_dumper(int, _Number)
+    adapters.register_dumper(bytes, BytesBinaryDumper)
+    return adapters
+
+
+ADAPTERS = _adapters()
+
+
+class Connection(AsyncConnection[TupleRow]):
+    """A connection with one cursor for single statements, since making one costs as much as running one."""
+
+    _kept: AsyncRawCursor[TupleRow] | None = None
+    commits = False
+    """Whether something that commits has been sent and its answer has not come."""
+    lent_until = 0.0
+    """When it must pass through the pool again, by the monotonic clock."""
+
+    @classmethod
+    async def open(cls, conninfo: str, *, prepare: bool = True) -> "Connection":
+        """A connection of its own, outside any pool."""
+        connection = await cls.connect(conninfo, **settings(prepare))
+        await configure(connection)
+        return connection
+
+    async def alone(self, script: Script[T]) -> T:
+        """Run a script that yields one statement, which is a transaction of its own: one round trip."""
+        try:
+            statement = next(script)
+        except StopIteration as stop:
+            return stop.value
+        self.commits = True
+        rows = await self.execute_one(statement)
+        self.commits = False
+        try:
+            script.send(rows)
+        except StopIteration as stop:
+            return stop.value
+        raise RuntimeError("a script of more than one statement needs a transaction")
+
+    async def execute_one(self, statement: Statement) -> Rows:
+        cursor = self._kept
+        if cursor is None:
+            cursor = self._kept = AsyncRawCursor(self)
+            cursor.format = Format.BINARY
+        sql, values, _ = bind(statement)
+        await cursor.execute(sql, values)
+        if cursor.rownumber is None:
+            return ()
+        if cursor.rowcount <= MANY:
+            return await cursor.fetchall()
+        # A large answer is not kept, and other tasks get their turn while it is taken in.
+        self._kept = None
+        rows: list[TupleRow] = []
+        while part := await cursor.fetchmany(MANY):
+            rows += part
+            await asyncio.sleep(0)
+        return rows
+
+    async def transact(self, script: Script[T]) -> T:
+        """Run a script as one transaction, waiting only for rows that it wants to see.
+
+        After an error nothing of it remains, except where `commits` says that this is not known.
+        """
+        self.commits = False
+        try:
+            async with self.pipeline() as pipeline:
+                await self._send(_BEGIN)
+                await self._send(_SETUP)
+                result = await self._drive(script)
+                self.commits = True
+                await self._send(_COMMIT)
+                await pipeline.sync()
+                self.commits = False
+        except BaseException:
+            await self.forget()
+            raise
+        return result
+
+    @asynccontextmanager
+    async def steps(self) -> AsyncGenerator[None]:
+        """A transaction around statements that are executed one by one."""
+        self.commits = False
+        try:
+            await self._send(_BEGIN)
+            await self._send(_SETUP)
+            yield
+            self.commits = True
+            await self._send(_COMMIT)
+            self.commits = False
+        except BaseException:
+            await self.forget()
+            raise
+
+    async def forget(self) -> None:
+        """Undo whatever is open; a connection that cannot is closed."""
+        if self.pgconn.transaction_status == TransactionStatus.IDLE:
+            return
+        with suppress(psycopg.Error):
+            await self.rollback()
+        if self.pgconn.transaction_status != TransactionStatus.IDLE:
+            await self.close()
+
+    def is_sound(self) -> bool:
+        """Whether an idle connection still stands: one whose server went away has something to be read.
+
+        Looking costs a microsecond, and spares asking whether a statement sent into the void was executed.
+        """
+        if self.closed:
+            return False
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        if not poll.poll(0):
+            return True
+        try:
+            # Twice: the first may read the server's last words, the second finds the end behind them.
+            self.pgconn.consume_input()
+            self.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return False
+        return not self.broken
+
+    async def _drive(self, script: Script[T]) -> T:
+        rows: Rows | None = None
+        while True:
+            try:
+                statement = next(script) if rows is None else script.send(rows)
+            except StopIteration as stop:
+                return stop.value
+            sql, values, wanted = bind(statement)
+            cursor = await self._send(sql, values)
+            rows = await cursor.fetchall() if wanted else ()
+
+    async def _send(self, sql: bytes, values: Sequence[Any] | None = None) -> AsyncRawCursor[TupleRow]:
+        # One cursor per statement: in a pipeline a cursor holds the answer of its last one alone.
+        cursor = AsyncRawCursor(self)
+        cursor.format = Format.BINARY
+        return await cursor.execute(sql, values)
+
+
+def settings(prepare: bool) -> dict[str, Any]:
+    """How a connection is opened, beside its address."""
+    return {
+        "autocommit": True,
+        "prepare_threshold": 1 if prepare else None,
+        "context": ADAPTERS,
+        "cursor_factory": AsyncRawCursor,
+    }
+
+
+async def configure(connection: AsyncConnection[Any]) -> None:
+    connection.prepared_max = PREPARED
+
+
+class Bound(NamedTuple):
+    """A statement as the driver takes it, and whether it gives rows."""
+
+    sql: bytes
+    values: Sequence[Any]
+    wanted: bool
+
+
+def bind(statement: Statement) -> Bound:
+    sql, names, wanted = _compiled(statement.sql)
+    parameters = statement.parameters
+    if isinstance(parameters, dict):
+        return Bound(sql, [parameters[name] for name in names], wanted)
+    return Bound(sql, parameters, wanted)
+
+
+@lru_cache(maxsize=2048)
+def _compiled(text: str) -> tuple[bytes, tuple[str, ...], bool]:
+    """The text with numbers for its named parameters, the names in their order, and whether rows come back."""
+    numbers: dict[str, int] = {}
+    numbered = MARK.sub(lambda match: f"${numbers.setdefault(match[1], len(numbers) + 1)}", text)
+    return numbered.encode(), tuple(numbers), _WRITES_ONLY.match(text) is None

@@ -1,0 +1,118 @@
+"""PostgreSQL's dialect: everything as the text of its type, every table by its full name."""
+
+import re
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from lockstitch.backends.sql import queries
+from lockstitch.backends.sql.dialect import Dialect, Target
+from lockstitch.records import (
+    SHELVES,
+    Clock,
+    ColumnKind,
+    Letter,
+    Record,
+    Run,
+    Stitch,
+    SystemClock,
+    Thread,
+    Worker,
+    codec,
+    columns,
+)
+
+SCHEMA = "lockstitch"
+
+TYPES = {
+    ColumnKind.UUID: "uuid",
+    ColumnKind.TEXT: "text",
+    ColumnKind.INTEGER: "bigint",
+    ColumnKind.NUMBER: "double precision",
+    ColumnKind.BOOLEAN: "boolean",
+    ColumnKind.TIME: "timestamptz",
+    ColumnKind.JSON: "json",
+    ColumnKind.BYTES: "bytea",
+}
+"""What a column of each kind is."""
+
+# The full name instead of a search_path: a path set at connect does not survive a transaction-mode pooler, which
+# refuses startup options and hands a session's settings to whoever comes next.
+_TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + ["schema_versions", r"\{table\}"]
+_TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE)(\s+)({'|'.join(_TABLES)})(?!\w)")
+
+
+def qualified(text: str) -> str:
+    """The same SQL with every table of ours by its full name."""
+    return _TABLE.sub(rf"\1\2{SCHEMA}.\3", text)
+
+
+def _json(value: Any) -> str:
+    return codec.dumps(value).decode()
+
+
+def _boolean(value: bool) -> str:
+    return "t" if value else "f"
+
+
+def _time(value: datetime) -> str:
+    return (value if value.tzinfo else value.astimezone(UTC)).isoformat()
+
+
+def _utc(value: datetime) -> datetime:
+    return value.astimezone(UTC)
+
+
+def _mark(name: str) -> str:
+    return f"${{{name}}}"
+
+
+MARK = re.compile(r"\$\{(\w+)\}")
+"""A named parameter in a finished text, before it gets its number."""
+
+
+def _unnest(name: str, kind: ColumnKind) -> str:
+    return f"SELECT unnest(:{name}::{TYPES[kind]}[])"
+
+
+def _now(clock: Clock) -> dict[str, Any]:
+    return {"now": clock.now().isoformat()}
+
+
+def _nothing() -> dict[str, Any]:
+    return {}
+
+
+def _stitch_target() -> Target:
+    # log_id is the store's to give.
+    values = {name: f":{name}" for name, _ in columns(Stitch) if name != "log_id"}
+    return Target(Stitch.table, values, Stitch.primary_key)
+
+
+_TARGETS: dict[type[Record], Target] = {Stitch: _stitch_target()}
+
+
+def dialect(clock: Clock) -> Dialect:
+    """Values go as text without a type, so that a statement is the same to the server whatever is null in it."""
+    # The moment the statement arrived, not clock_timestamp(), which no index condition can use. A statement that
+    # waits for a lock so renews a lease from when it was asked, never later.
+    real = isinstance(clock, SystemClock)
+    return Dialect(
+        queries={name: qualified(text) for name, text in queries.load_dialect("lockstitch.backends.postgres").items()},
+        now="statement_timestamp()" if real else ":now::timestamptz",
+        expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
+        encoders={
+            ColumnKind.UUID: attrgetter("hex"),
+            ColumnKind.INTEGER: str,
+            ColumnKind.NUMBER: str,
+            ColumnKind.BOOLEAN: _boolean,
+            ColumnKind.TIME: _time,
+            ColumnKind.JSON: _json,
+        },
+        decoders={ColumnKind.TIME: _utc},
+        mark=_mark,
+        clock_parameters=_nothing if real else partial(_now, clock),
+        targets=_TARGETS,
+        unnest=_unnest,
+    )

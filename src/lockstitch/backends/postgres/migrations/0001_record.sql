@@ -1,0 +1,281 @@
+-- The record on PostgreSQL. `json`, not `jsonb`: content comes back as the bytes that were written.
+
+CREATE TABLE threads (
+    id                  uuid PRIMARY KEY,
+    key                 text,
+    project             text NOT NULL,
+    user_id             text,
+    kind                text NOT NULL CHECK (kind IN ('chat', 'goal', 'task', 'trace')),
+    agent               text,
+    version             bigint,
+    parent_id           uuid REFERENCES threads (id) ON DELETE CASCADE,
+    branching_stitch_id uuid,
+    depth               bigint NOT NULL,
+    goal                text CHECK (goal <> ''),
+    title               text,
+    tasks               json NOT NULL,
+    status              text NOT NULL
+        CHECK (status IN ('pending', 'running', 'waiting', 'completed', 'failed', 'cancelled')),
+    waiting_for         json NOT NULL,
+    result              json,
+    state               json NOT NULL,
+    settings            json NOT NULL,
+    extras              json NOT NULL,
+    position            bigint NOT NULL,
+    tip_id              uuid,
+    context_from        bigint NOT NULL,
+    first_position      bigint NOT NULL,
+    last_sequence       bigint NOT NULL,
+    last_turn           bigint NOT NULL,
+    total_runs          bigint NOT NULL,
+    worker_id           uuid,
+    fence               bigint NOT NULL,
+    delivered           bigint NOT NULL,
+    pending_children    bigint NOT NULL,
+    cancel_requested    boolean NOT NULL,
+    wake_at             timestamptz,
+    priority            bigint NOT NULL,
+    crashes             bigint NOT NULL,
+    created_at          timestamptz NOT NULL,
+    updated_at          timestamptz NOT NULL,
+    last_run_at         timestamptz,
+    expires_at          timestamptz,
+    recent_at           timestamptz GENERATED ALWAYS AS (coalesce(last_run_at, created_at)) STORED,
+    CHECK (parent_id IS NULL OR parent_id <> id),
+    CHECK (kind NOT IN ('goal', 'task') OR goal IS NOT NULL),
+    CHECK (kind NOT IN ('goal', 'task') OR status = 'cancelled'
+           OR (status IN ('completed', 'failed')) = (result IS NOT NULL))
+) WITH (fillfactor = 70);
+-- No index on a column that every append changes: it would end HOT updates.
+CREATE UNIQUE INDEX threads_key ON threads (project, key) WHERE key IS NOT NULL;
+CREATE INDEX threads_recent ON threads (project, recent_at, id);
+CREATE INDEX threads_status ON threads (status, id);
+CREATE INDEX threads_ready ON threads (priority DESC, wake_at, id) WHERE status = 'pending';
+CREATE INDEX threads_due ON threads (wake_at) WHERE status = 'waiting' AND wake_at IS NOT NULL;
+CREATE INDEX threads_held ON threads (worker_id) WHERE worker_id IS NOT NULL;
+CREATE INDEX threads_children ON threads (parent_id, id) WHERE parent_id IS NOT NULL;
+CREATE INDEX threads_branching ON threads (branching_stitch_id) WHERE branching_stitch_id IS NOT NULL;
+CREATE INDEX threads_user ON threads (user_id, id) WHERE user_id IS NOT NULL;
+CREATE INDEX threads_expiring ON threads (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE runs (
+    id                 uuid PRIMARY KEY,
+    thread_id          uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    sequence           bigint NOT NULL,
+    turn               bigint NOT NULL,
+    parent_run_id      uuid,
+    agent              text,
+    version            bigint,
+    role               text NOT NULL,
+    status             text NOT NULL
+        CHECK (status IN ('pending', 'running', 'waiting', 'completed', 'failed', 'cancelled')),
+    stop_reason        text,
+    first_position     bigint NOT NULL,
+    input_position     bigint,
+    output_position    bigint,
+    output             json,
+    state              json NOT NULL,
+    model              text,
+    provider           text,
+    input_tokens       bigint NOT NULL,
+    output_tokens      bigint NOT NULL,
+    cache_read_tokens  bigint NOT NULL,
+    cache_write_tokens bigint NOT NULL,
+    cost               json NOT NULL,
+    total_cost         double precision,
+    steps              bigint NOT NULL,
+    error              text,
+    tags               json NOT NULL,
+    metadata           json NOT NULL,
+    extras             json NOT NULL,
+    source             text NOT NULL,
+    started_at         timestamptz NOT NULL,
+    completed_at       timestamptz,
+    UNIQUE (thread_id, sequence)
+) WITH (fillfactor = 80);
+-- One finished or open conversation turn has one top-level run; this is also the index of the paged history.
+CREATE UNIQUE INDEX runs_turn ON runs (thread_id, turn) WHERE parent_run_id IS NULL;
+CREATE INDEX runs_started ON runs (started_at);
+CREATE INDEX runs_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
+
+CREATE TABLE stitches (
+    thread_id          uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    position           bigint NOT NULL,
+    log_id             bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY,
+    id                 uuid NOT NULL,
+    run_id             uuid REFERENCES runs (id),
+    lane               uuid,
+    previous_id        uuid,
+    reply_to           bigint,
+    call_index         bigint,
+    calls              bigint,
+    parent_id          uuid,
+    child_id           uuid,
+    fence              bigint NOT NULL,
+    step_number        bigint,
+    type               text NOT NULL,
+    name               text,
+    call_id            text,
+    status             text,
+    message            json,
+    data               json NOT NULL,
+    input_tokens       bigint,
+    output_tokens      bigint,
+    cache_read_tokens  bigint,
+    cache_write_tokens bigint,
+    duration_ms        bigint,
+    messages_count     bigint,
+    estimated_tokens   bigint,
+    at                 timestamptz NOT NULL,
+    PRIMARY KEY (thread_id, position),
+    CHECK (previous_id <> id),
+    CHECK (type <> 'thread_result' OR child_id IS NOT NULL),
+    CHECK (type <> 'tool_call' OR (name IS NOT NULL AND call_id IS NOT NULL))
+);
+CREATE UNIQUE INDEX stitches_id ON stitches (id);
+CREATE INDEX stitches_run ON stitches (run_id, position);
+-- One list per thread: at most one stitch follows another, and at most one is the first.
+CREATE UNIQUE INDEX stitches_previous ON stitches (thread_id, previous_id) WHERE previous_id IS NOT NULL;
+CREATE UNIQUE INDEX stitches_first ON stitches (thread_id)
+    WHERE previous_id IS NULL AND type IN ('llm_call', 'tool_call', 'thread_result');
+CREATE INDEX stitches_log ON stitches (log_id);
+CREATE INDEX stitches_errors ON stitches (log_id)
+    WHERE type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error');
+CREATE INDEX stitches_child ON stitches (child_id) WHERE child_id IS NOT NULL;
+
+CREATE TABLE inbox (
+    id        uuid PRIMARY KEY,
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    sender    text NOT NULL,
+    call_id   text NOT NULL,
+    kind      text NOT NULL,
+    entry     json,
+    position  bigint,
+    at        timestamptz NOT NULL,
+    UNIQUE (thread_id, sender, call_id)
+);
+CREATE INDEX inbox_waiting ON inbox (thread_id, id) WHERE position IS NULL;
+
+CREATE TABLE workers (
+    id              uuid PRIMARY KEY,
+    host            text NOT NULL,
+    boot_id         text NOT NULL,
+    pid             bigint NOT NULL,
+    process_started text NOT NULL,
+    lease_seconds   double precision NOT NULL,
+    started_at      timestamptz NOT NULL,
+    beat_at         timestamptz NOT NULL,
+    dead            boolean NOT NULL,
+    doing           json NOT NULL
+);
+CREATE INDEX workers_alive ON workers (beat_at) WHERE NOT dead;
+
+CREATE TABLE agents (
+    project text NOT NULL, name text NOT NULL, role text NOT NULL, version bigint NOT NULL, metadata json NOT NULL,
+    created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL,
+    PRIMARY KEY (project, name)
+);
+CREATE TABLE agent_versions (
+    project text NOT NULL, name text NOT NULL, version bigint NOT NULL, digest text NOT NULL,
+    definition json NOT NULL, created_at timestamptz NOT NULL,
+    PRIMARY KEY (project, name, version)
+);
+CREATE TABLE agent_links (
+    project text NOT NULL, team text NOT NULL, version bigint NOT NULL, place bigint NOT NULL,
+    member text NOT NULL, member_version bigint,
+    PRIMARY KEY (project, team, version, place)
+);
+CREATE TABLE blobs (
+    sha256 text PRIMARY KEY, size bigint NOT NULL, media_type text, content bytea NOT NULL, created_at timestamptz NOT NULL
+);
+CREATE TABLE blob_uses (
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    sha256 text NOT NULL REFERENCES blobs (sha256),
+    PRIMARY KEY (thread_id, sha256)
+);
+CREATE INDEX blob_uses_blob ON blob_uses (sha256);
+CREATE TABLE files (
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    file_id text NOT NULL, filename text NOT NULL, storage_path text, size bigint, mime_type text, step bigint,
+    created_in_run uuid, last_updated_run uuid, created_at timestamptz NOT NULL, last_updated_at timestamptz NOT NULL,
+    metadata json NOT NULL,
+    PRIMARY KEY (thread_id, file_id)
+);
+CREATE TABLE memories (
+    id uuid PRIMARY KEY, project text NOT NULL, user_id text, agent text, thread_id uuid, kind text NOT NULL,
+    text text NOT NULL, tags json NOT NULL, metadata json NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
+);
+CREATE INDEX memories_user ON memories (project, user_id, id);
+CREATE TABLE knowledge (
+    id uuid PRIMARY KEY, project text NOT NULL, name text NOT NULL, description text, type text, size bigint,
+    status text, metadata json NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
+);
+CREATE TABLE evals (
+    id uuid PRIMARY KEY, project text NOT NULL, name text NOT NULL, type text NOT NULL, agent text, run_id uuid,
+    input json NOT NULL, result json NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
+);
+CREATE TABLE feedback (
+    id uuid PRIMARY KEY, project text NOT NULL,
+    thread_id uuid REFERENCES threads (id) ON DELETE CASCADE,
+    run_id uuid, stitch_id uuid, user_id text, name text NOT NULL, score double precision, value json, comment text,
+    source text NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
+);
+CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
+CREATE TABLE arrivals (
+    id uuid PRIMARY KEY, project text NOT NULL, source text NOT NULL, headers json NOT NULL, body bytea NOT NULL,
+    parsed boolean NOT NULL, problem text, at timestamptz NOT NULL
+);
+CREATE INDEX arrivals_waiting ON arrivals (id) WHERE NOT parsed AND problem IS NULL;
+CREATE UNLOGGED TABLE live (
+    thread_id uuid NOT NULL,
+    run_id uuid NOT NULL, step_number bigint NOT NULL, number bigint NOT NULL, text json NOT NULL,
+    PRIMARY KEY (run_id, step_number, number)
+);
+CREATE INDEX live_thread ON live (thread_id);
+CREATE TABLE tokens (
+    sha256 text PRIMARY KEY, project text NOT NULL, name text NOT NULL, scopes json NOT NULL,
+    created_at timestamptz NOT NULL, expires_at timestamptz, revoked_at timestamptz
+);
+CREATE TABLE audit (
+    id uuid PRIMARY KEY, project text NOT NULL, actor text NOT NULL, act text NOT NULL, subject text NOT NULL,
+    data json NOT NULL, at timestamptz NOT NULL
+);
+CREATE TABLE metrics (
+    project text NOT NULL, day text NOT NULL, agent text NOT NULL, model text NOT NULL, runs bigint NOT NULL,
+    failed_runs bigint NOT NULL, input_tokens bigint NOT NULL, output_tokens bigint NOT NULL,
+    cache_read_tokens bigint NOT NULL, cache_write_tokens bigint NOT NULL, total_cost double precision NOT NULL,
+    PRIMARY KEY (project, day, agent, model)
+);
+CREATE TABLE archives (
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    first_position bigint NOT NULL, last_position bigint NOT NULL, run_id uuid NOT NULL, encoding text NOT NULL,
+    sha256 text NOT NULL, content bytea NOT NULL, created_at timestamptz NOT NULL,
+    PRIMARY KEY (thread_id, first_position)
+);
+
+
+-- The text of a message, for search: what jsonb cannot hold is replaced, and what is long is cut.
+CREATE FUNCTION safe_jsonb(value json) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN strpos(value::text, '\u0000') = 0 THEN value::jsonb
+           ELSE regexp_replace(value::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb END
+$$;
+-- PostgreSQL takes host names, paths, addresses and signed numbers for one word each; without these signs they are
+-- the words they consist of, as everywhere else.
+CREATE FUNCTION search_words(value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT replace(replace(replace(replace(replace(replace(replace(
+        value, '.', ' '), '/', ' '), '-', ' '), '@', ' '), '+', ' '), '<', ' '), '&', ' ')
+$$;
+CREATE FUNCTION message_text(message json) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.search_words(left(
+        CASE jsonb_typeof(m -> 'content')
+        WHEN 'string' THEN m ->> 'content'
+        WHEN 'array' THEN (SELECT string_agg(block ->> 'text', ' ')
+                           FROM jsonb_array_elements(m -> 'content') AS block
+                           WHERE block ->> 'type' = 'text')
+        END, 262144))
+    FROM lockstitch.safe_jsonb(message) AS m
+$$;
+CREATE INDEX threads_title_search ON threads USING gin (to_tsvector('simple', lockstitch.search_words(title)))
+    WHERE title IS NOT NULL;
+CREATE INDEX stitches_text_search ON stitches USING gin (to_tsvector('simple', coalesce(lockstitch.message_text(message), '')))
+    WHERE type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use');

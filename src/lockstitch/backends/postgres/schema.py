@@ -1,0 +1,44 @@
+"""Migrations on PostgreSQL: one transaction under one lock, so two processes that start at once wait for each other."""
+
+from psycopg import errors as pg
+
+from lockstitch.backends.postgres.connection import Connection
+from lockstitch.backends.sql import queries
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.schema import refuse_newer
+
+
+async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
+    """Apply what is missing, and return the version. One question when nothing is."""
+    steps = queries.migrations("lockstitch.backends.postgres")
+    newest = steps[-1][0]
+    try:
+        if await _version(connection, dialect) == newest:
+            return newest
+    except (pg.UndefinedTable, pg.InvalidSchemaName):
+        pass
+    async with connection.steps():
+        await connection.execute_one(dialect.statement("schema_lock", {}))
+        done = await _prepare(connection, dialect)
+        refuse_newer(done, newest, store)
+        for number, name, text in steps[done:]:
+            # A script of many statements: it has no parameters and is not prepared.
+            await connection.execute(text.encode(), prepare=False)
+            await connection.execute_one(dialect.statement("version_set", {"version": number, "name": name}))
+    return newest
+
+
+async def _prepare(connection: Connection, dialect: Dialect) -> int:
+    """Make the schema where it is missing; the version that is there."""
+    ((has_versions, has_schema),) = await connection.execute_one(dialect.statement("schema_known", {}))
+    if not has_schema:
+        await connection.execute_one(dialect.statement("schema_create", {}))
+    await connection.execute_one(dialect.statement("schema_path", {}))
+    if not has_versions:
+        await connection.execute_one(dialect.statement("versions_create", {}))
+        return 0
+    return await _version(connection, dialect)
+
+
+async def _version(connection: Connection, dialect: Dialect) -> int:
+    return (await connection.execute_one(dialect.statement("version", {})))[0][0] or 0

@@ -1,0 +1,202 @@
+"""Learning what was committed anywhere: LISTEN for the moment, and slow polling underneath for what it misses.
+
+A notification is lost when its process dies between commit and telling, or while nobody is connected. Polling finds
+it by log_id. Those numbers are drawn in order but become visible out of order, so one that has been seen does not
+mean that all below it have. It does once every transaction that was under way at that time has ended: only then does
+the mark move up to it.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from uuid import UUID
+
+import psycopg
+
+from lockstitch.backend import READY, Sighting
+from lockstitch.backends.postgres.connection import Connection
+from lockstitch.backends.postgres.errors import translate
+from lockstitch.backends.postgres.notifier import Notifier, heard
+from lockstitch.backends.postgres.pool import Pool
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.errors import LockstitchError
+
+POLL = 1.0
+"""Seconds between two polls, give or take a fifth, so that processes do not poll in step."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds between two attempts to listen again."""
+
+BEFORE = 1000
+"""Entries before the end of the log among which some may not be visible yet when watching begins."""
+
+PATIENCE = 60
+"""Polls after which the mark moves even past a transaction that does not end."""
+
+
+class Watcher:
+    """One listening connection for all who watch in this process; none while nobody does."""
+
+    def __init__(self, pool: Pool, dialect: Dialect, notifier: Notifier) -> None:
+        self._pool = pool
+        self._dialect = dialect
+        self._notifier = notifier
+        self._mailboxes: set[_Mailbox] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def watch(self) -> AsyncGenerator[Sighting, None]:
+        mailbox = _Mailbox()
+        self._mailboxes.add(mailbox)
+        try:
+            await self._start()
+            yield READY
+            while not mailbox.closed:
+                for sighting in await mailbox.take():
+                    yield sighting
+        finally:
+            self._mailboxes.discard(mailbox)
+            if not self._mailboxes:
+                await self._stop()
+
+    async def close(self) -> None:
+        for mailbox in self._mailboxes:
+            mailbox.close()
+        await self._stop()
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._task is None:
+                # What was committed here before is not to be heard of afterwards.
+                await self._notifier.flush()
+                log = _Log(self._dialect)
+                self._task = asyncio.create_task(self._follow(await self._listen(log), log))
+                # It must have begun before it can be cancelled, or nobody would close its connection.
+                await asyncio.sleep(0)
+
+    async def _stop(self) -> None:
+        if self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _listen(self, log: "_Log") -> Connection:
+        connection = await self._pool.connect(listening=True)
+        try:
+            await connection.execute(b"LISTEN lockstitch")
+            # Only now, so that nothing falls between the two.
+            self._tell(await log.news(connection))
+        except psycopg.Error as exc:
+            await connection.close()
+            raise translate(exc, self._pool.address.shown) from exc
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _follow(self, connection: Connection, log: "_Log") -> None:
+        """Listen, poll in between, and connect again when the connection breaks."""
+        while True:
+            try:
+                while True:
+                    await self._hear(connection, log)
+                    self._tell(await log.news(connection))
+            except psycopg.Error:
+                pass
+            finally:
+                await connection.close()
+            connection = await self._listen_again(log)
+
+    async def _hear(self, connection: Connection, log: "_Log") -> None:
+        async with aclosing(connection.notifies(timeout=POLL * random.uniform(0.8, 1.2))) as notifications:
+            async for notification in notifications:
+                said = heard(notification.payload)
+                if said is not None and log.hear(Sighting(*said)):
+                    self._tell([Sighting(*said)])
+
+    async def _listen_again(self, log: "_Log") -> Connection:
+        pause = FIRST_PAUSE
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            try:
+                return await self._listen(log)
+            except LockstitchError:
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _tell(self, sightings: list[Sighting]) -> None:
+        for mailbox in self._mailboxes:
+            mailbox.put(sightings)
+
+
+class _Mailbox:
+    """What one watcher has not taken yet: of each thread the last, so a slow one costs no memory."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._waiting: dict[UUID, int] = {}
+        self._filled = asyncio.Event()
+
+    def put(self, sightings: list[Sighting]) -> None:
+        for thread_id, position in sightings:
+            self._waiting[thread_id] = max(position, self._waiting.get(thread_id, 0))
+        if sightings:
+            self._filled.set()
+
+    async def take(self) -> list[Sighting]:
+        await self._filled.wait()
+        self._filled.clear()
+        waiting, self._waiting = self._waiting, {}
+        return [Sighting(thread_id, position) for thread_id, position in waiting.items()]
+
+    def close(self) -> None:
+        self.closed = True
+        self._filled.set()
+
+
+class _Log:
+    """How far the log has been told of, by polling and by ear."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._mark: int | None = None
+        self._next_mark = (0, 0)
+        """A log_id, and the transaction from which on all began after it was seen."""
+        self._polls = 0
+        self._told: dict[UUID, int] = {}
+        self._heard: dict[UUID, int] = {}
+        self._heard_before: dict[UUID, int] = {}
+        self._old: dict[UUID, int] = {}
+        """Where threads stood when watching began; others may still be telling of that for a moment."""
+
+    def hear(self, sighting: Sighting) -> bool:
+        """Take note of a notification; whether it tells something new."""
+        self._heard[sighting.thread_id] = sighting.position
+        return sighting.position > self._old.get(sighting.thread_id, -1)
+
+    async def news(self, connection: Connection) -> list[Sighting]:
+        """What was committed since the last time. The first time nothing: it only takes note of what is there."""
+        ((end, oldest, following),) = await connection.execute_one(self._dialect.statement("horizon", {}))
+        begins = self._mark is None
+        if self._mark is None:
+            self._mark = max(0, end - BEFORE)
+            self._next_mark = (end, following)
+        rows = await connection.execute_one(self._dialect.statement("sightings", {"mark": self._mark}))
+        news = [] if begins else [Sighting(row[0], row[1]) for row in rows if self._is_news(*row)]
+        self._old = {thread_id: position for thread_id, position, _ in rows} if begins else {}
+        self._told = {thread_id: log_id for thread_id, _, log_id in rows}
+        self._heard_before, self._heard = self._heard, {}
+        self._move_mark(end, oldest, following)
+        return news
+
+    def _is_news(self, thread_id: UUID, position: int, log_id: int) -> bool:
+        if log_id <= self._told.get(thread_id, 0):
+            return False
+        return position > max(self._heard.get(thread_id, -1), self._heard_before.get(thread_id, -1))
+
+    def _move_mark(self, end: int, oldest: int, following: int) -> None:
+        self._polls += 1
+        if oldest >= self._next_mark[1] or self._polls > PATIENCE:
+            self._mark = self._next_mark[0]
+            self._next_mark = (end, following)
+            self._polls = 0

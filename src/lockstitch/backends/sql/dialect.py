@@ -1,0 +1,275 @@
+"""A dialect: how one database writes what both must say."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.backends.sql.script import Row, Statement
+from lockstitch.records import ColumnKind, Record, columns
+from lockstitch.records.record import column_kinds
+
+R = TypeVar("R", bound=Record)
+Convert = Callable[[Any], Any]
+
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+_VOCABULARIES = frozenset({"type", "status", "kind"})
+"""Fields whose values are words of ours. They stand in the text, where a planner sees that a partial index fits."""
+
+_WORD = re.compile(r"[a-z_]+")
+_DERIVED = {"recent_at": ColumnKind.TIME}
+
+MANY = 500
+"""Values from which on a list goes as one parameter, where the database can: no statement takes any number of them."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where records of a kind are written: the table, each column with the expression for its value, the key."""
+
+    table: str
+    values: Mapping[str, str]
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Dialect:
+    """One database's queries, conversions and the few expressions that differ."""
+
+    queries: Mapping[str, str]
+    now: str
+    expired: str
+    encoders: Mapping[ColumnKind, Convert]
+    decoders: Mapping[ColumnKind, Convert]
+    mark: Callable[[str], str]
+    """How the driver spells a named parameter."""
+    clock_parameters: Callable[[], dict[str, Any]]
+    """The parameters that `now` refers to."""
+    targets: Mapping[type[Record], Target]
+    """Where kinds are written whose table is not simply theirs."""
+    unnest: Callable[[str, ColumnKind], str] | None = None
+    """A query for the values of a parameter that is a list, where there are such."""
+
+    def target(self, kind: type[Record]) -> Target:
+        given = self.targets.get(kind)
+        if given is not None:
+            return given
+        return Target(kind.table, {name: f":{name}" for name, _ in columns(kind)}, kind.primary_key)
+
+    def statement(self, name: str, parameters: dict[str, Any], **parts: str) -> Statement:
+        """A named query with its parts filled in, ready for the driver."""
+        return self.bound(self.text(name, **parts), parameters)
+
+    def text(self, name: str, **parts: str) -> str:
+        """The text of a named query with its parts filled in, as the driver takes it."""
+        return self._text(name, tuple(parts.items()))
+
+    def bound(self, text: str, parameters: dict[str, Any]) -> Statement:
+        """A text with its parameters, and those of the clock where it asks for the time."""
+        if self._asks_for_time(text):
+            parameters = {**self.clock_parameters(), **parameters}
+        return Statement(text, parameters)
+
+    def encode(self, kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a record as the driver takes them."""
+        encoders = self._encoders(kind)
+        return {
+            name: value if value is None or (convert := encoders[name]) is None else convert(value)
+            for name, value in values.items()
+        }
+
+    def decode(self, kind: type[R], row: Row) -> R:
+        """The record of a row whose columns are those of `names(kind)`."""
+        return kind.of(
+            {
+                name: value if value is None or convert is None else convert(value)
+                for (name, convert), value in zip(self._decoders(kind), row, strict=True)
+            }
+        )
+
+    def decode_id(self, value: Any) -> UUID:
+        convert = self.decoders.get(ColumnKind.UUID)
+        return convert(value) if convert else value
+
+    def encode_id(self, value: UUID) -> Any:
+        convert = self.encoders.get(ColumnKind.UUID)
+        return convert(value) if convert else value
+
+    # Statements made of a record's own columns
+
+    def insert(self, record: Record, name: str = "insert") -> Statement:
+        """Insert, `upsert` or `keep` a record."""
+        kind = type(record)
+        return Statement(self._insert_text(kind, name), self.encode(kind, record.__dict__))
+
+    def upsert_name(self, kind: type[Record]) -> str:
+        return "upsert" if set(self.target(kind).values) - set(self.target(kind).key) else "keep"
+
+    def changes(self, names: Sequence[str]) -> str:
+        return ", ".join(f"{name} = :{name}" for name in names)
+
+    def select(self, find: Find[Any]) -> Statement:
+        where, parameters = self._where(find)
+        if find.after is not None:
+            comparison, more = self._after(find)
+            where = f"{where} AND {comparison}" if where else f" WHERE {comparison}"
+            parameters |= more
+        limit = ""
+        if find.limit is not None:
+            limit = " LIMIT :row_limit"
+            parameters["row_limit"] = find.limit
+        if find.offset:
+            # SQLite knows OFFSET only behind a LIMIT.
+            limit = f"{limit or ' LIMIT 9223372036854775807'} OFFSET :row_offset"
+            parameters["row_offset"] = find.offset
+        return self.statement(
+            "select",
+            parameters,
+            columns=self.names(find.kind),
+            table=find.kind.table,
+            where=where,
+            order=_order(find.order),
+            limit=limit,
+        )
+
+    def count(self, find: Find[Any]) -> Statement:
+        where, parameters = self._where(find)
+        return self.statement("count", parameters, table=find.kind.table, where=where)
+
+    def delete(self, find: Find[Any], table: str | None = None) -> Statement:
+        where, parameters = self._where(find)
+        return self.statement("delete", parameters, table=table or find.kind.table, where=where)
+
+    def among(
+        self, ids: Sequence[Any], prefix: str = "id", kind: ColumnKind = ColumnKind.UUID
+    ) -> tuple[str, dict[str, Any]]:
+        """The inside of an IN (…) and its parameters."""
+        if self.unnest is not None and len(ids) > MANY:
+            return self.unnest(prefix, kind), {prefix: list(ids)}
+        named = {f"{prefix}_{number}": value for number, value in enumerate(ids)}
+        return ", ".join(f":{name}" for name in named), named
+
+    @staticmethod
+    def names(kind: type[Record]) -> str:
+        """The columns of a kind, to select."""
+        return ", ".join(name for name, _ in columns(kind))
+
+    def _where(self, find: Find[Any]) -> tuple[str, dict[str, Any]]:
+        conditions: list[str] = []
+        parameters: dict[str, Any] = {}
+        for number, condition in enumerate(find.where):
+            text, more = self._condition(find.kind, condition, f"w{number}")
+            conditions.append(text)
+            parameters |= more
+        return (f" WHERE {' AND '.join(conditions)}" if conditions else ""), parameters
+
+    def _condition(self, kind: type[Record], condition: Where, name: str) -> tuple[str, dict[str, Any]]:
+        field, operator, value = condition
+        if operator in ("is null", "is not null"):
+            return f"{field} {operator.upper()}", {}
+        if field in _VOCABULARIES and (words := _words(value)):
+            return f"{field} {operator} {words}", {}
+        if operator != "in":
+            return f"{field} {operator} :{name}", {name: self._encode_one(kind, field, value)}
+        values = [self._encode_one(kind, field, item) for item in value]
+        if not values:
+            return "1 = 0", {}
+        marks, parameters = self.among(values, name, self._column(kind, field))
+        return f"{field} IN ({marks})", parameters
+
+    def _after(self, find: Find[Any]) -> tuple[str, dict[str, Any]]:
+        fields = [field.removeprefix("-") for field in find.order]
+        sign = "<" if find.order[0].startswith("-") else ">"
+        parameters = {
+            f"after_{field}": self._encode_one(find.kind, field, value)
+            for field, value in zip(fields, find.after or (), strict=True)
+        }
+        return (
+            f"({', '.join(fields)}) {sign} ({', '.join(f':after_{field}' for field in fields)})",
+            parameters,
+        )
+
+    def _encode_one(self, kind: type[Record], field: str, value: Any) -> Any:
+        if value is None:
+            return None
+        convert = self.encoders.get(self._column(kind, field))
+        return convert(value) if convert else value
+
+    @staticmethod
+    def _column(kind: type[Record], field: str) -> ColumnKind:
+        return column_kinds(kind).get(field) or _DERIVED[field]
+
+    # What is worked out once per shape of statement
+
+    @cached_property
+    def _text(self) -> Callable[[str, tuple[tuple[str, str], ...]], str]:
+        @lru_cache(maxsize=1024)
+        def text(name: str, parts: tuple[tuple[str, str], ...]) -> str:
+            filled = self.queries[name]
+            for part, value in (*parts, ("expired", self.expired), ("now", self.now)):
+                filled = filled.replace("{" + part + "}", value)
+            return _PARAMETER.sub(lambda match: self.mark(match[1]), filled)
+
+        return text
+
+    @cached_property
+    def _asks_for_time(self) -> Callable[[str], bool]:
+        marks = [self.mark(name) for name in self.clock_parameters()]
+
+        @lru_cache(maxsize=1024)
+        def asks(text: str) -> bool:
+            return any(mark in text for mark in marks)
+
+        return asks
+
+    @cached_property
+    def _insert_text(self) -> Callable[[type[Record], str], str]:
+        @lru_cache(maxsize=256)
+        def text(kind: type[Record], name: str) -> str:
+            target = self.target(kind)
+            changed = [column for column in target.values if column not in target.key]
+            parts = {
+                "table": target.table,
+                "columns": ", ".join(target.values),
+                "values": ", ".join(target.values.values()),
+                "key": ", ".join(target.key),
+                "changes": ", ".join(f"{column} = excluded.{column}" for column in changed),
+            }
+            return self._text(name, tuple(parts.items()))
+
+        return text
+
+    @cached_property
+    def _encoders(self) -> Callable[[type[Record]], dict[str, Convert | None]]:
+        @lru_cache(maxsize=64)
+        def encoders(kind: type[Record]) -> dict[str, Convert | None]:
+            return {name: self.encoders.get(column) for name, column in columns(kind)}
+
+        return encoders
+
+    @cached_property
+    def _decoders(self) -> Callable[[type[Record]], list[tuple[str, Convert | None]]]:
+        @lru_cache(maxsize=64)
+        def decoders(kind: type[Record]) -> list[tuple[str, Convert | None]]:
+            return [(name, self.decoders.get(column)) for name, column in columns(kind)]
+
+        return decoders
+
+
+def _words(value: Any) -> str:
+    """Plain words as SQL, or nothing when they must be parameters."""
+    words: list[Any] = [value] if isinstance(value, str) else list(value)
+    if not words or not all(isinstance(word, str) and _WORD.fullmatch(word) for word in words):
+        return ""
+    text = ", ".join(f"'{word}'" for word in words)
+    return text if isinstance(value, str) else f"({text})"
+
+
+def _order(order: Sequence[str]) -> str:
+    if not order:
+        return ""
+    fields = (f"{field[1:]} DESC" if field.startswith("-") else field for field in order)
+    return f" ORDER BY {', '.join(fields)}"

@@ -1,0 +1,1 @@
+"""SQLite: one file, one writer with group commit, readers beside it."""

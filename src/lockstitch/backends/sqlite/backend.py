@@ -1,0 +1,193 @@
+"""The SQLite backend."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from lockstitch.backend import (
+    READY,
+    Answer,
+    Change,
+    Commit,
+    Find,
+    Hit,
+    Receipt,
+    Sighting,
+    Sizes,
+    Usage,
+    Where,
+)
+from lockstitch.backends.sql import reports, verbs
+from lockstitch.backends.sql.change import change
+from lockstitch.backends.sql.script import Script
+from lockstitch.backends.sqlite import search
+from lockstitch.backends.sqlite.connection import connect
+from lockstitch.backends.sqlite.dialect import dialect
+from lockstitch.backends.sqlite.errors import translate
+from lockstitch.backends.sqlite.query import query
+from lockstitch.backends.sqlite.reader import Reader
+from lockstitch.backends.sqlite.schema import migrate
+from lockstitch.backends.sqlite.writer import Writer
+from lockstitch.records import Clock, Record, Stitch, Thread, Worker
+
+R = TypeVar("R", bound=Record)
+
+POLL = 0.02
+"""Seconds between two looks at whether somebody committed."""
+
+SMALL = 100
+"""Rows that are read without leaving the event loop's thread."""
+
+
+class SqliteBackend:
+    """One file, or `:memory:` for a store that ends with its process."""
+
+    archive_encoding: Literal["zstd", "gzip"] = "zstd"
+
+    def __init__(self, path: str, clock: Clock, *, synchronous: str = "FULL") -> None:
+        self._path = path
+        self._clock = clock
+        self._dialect = dialect(clock)
+        try:
+            connection = connect(path, synchronous=synchronous)
+        except sqlite3.Error as exc:
+            raise translate(exc, path) from exc
+        self._writer = Writer(connection, path)
+        self._reader = Reader(path, self._writer)
+
+    async def migrate(self) -> int:
+        return await asyncio.to_thread(self._migrate)
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        # A single change is refused before it has written anything; whatever is more needs a savepoint.
+        several = len(commit.steps) != 1 or bool(commit.threads) or not isinstance(commit.steps[0], Change)
+        return await self._writer.run(lambda: verbs.commit(self._dialect, change, commit, self._clock), several=several)
+
+    async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        small = all(last is not None and last - first < SMALL for first, last in ranges)
+        return await self._reader.run(lambda: verbs.read(self._dialect, thread_id, ranges), small=small)
+
+    async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
+        where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
+        wanted = Find(kind, where, limit=1)
+        found = await self._reader.run(lambda: verbs.find(self._dialect, wanted), small=True)
+        return found[0] if found else None
+
+    async def find(self, find: Find[R]) -> list[R]:
+        small = find.limit is not None and find.limit <= SMALL and not find.offset
+        return await self._reader.run(lambda: verbs.find(self._dialect, find), small=small)
+
+    async def put(self, records: Sequence[Record]) -> None:
+        await self._writer.run(lambda: verbs.put(self._dialect, records))
+
+    async def delete(self, find: Find[Any], *, force: bool = False) -> int:
+        return await self._writer.run(lambda: self._delete(find, force))
+
+    async def claim(
+        self,
+        worker_id: UUID,
+        *,
+        thread_id: UUID | None = None,
+        agents: Sequence[str] | None = None,
+        project: str | None = None,
+        limit: int = 1,
+    ) -> list[Thread]:
+        return await self._writer.run(lambda: verbs.claim(self._dialect, worker_id, thread_id, agents, project, limit))
+
+    async def beat(self, worker: Worker) -> bool:
+        return await self._writer.run(lambda: verbs.beat(self._dialect, worker))
+
+    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
+        return await self._writer.run(lambda: verbs.release(self._dialect, worker_id, expired_only))
+
+    async def watch(self) -> AsyncGenerator[Sighting, None]:
+        """SQLite tells every connection, cheaply, whether another one has committed since."""
+        own = self._path == ":memory:"
+        connection = self._writer.connection if own else connect(self._path, synchronous="FULL", read_only=True)
+        try:
+            mark = connection.execute("SELECT coalesce(max(log_id), 0) FROM stitch_rows").fetchone()[0]
+            seen = None
+            yield READY
+            while True:
+                version = connection.execute("PRAGMA data_version").fetchone()[0]
+                if own or version != seen:
+                    seen = version
+                    rows = connection.execute(*self._dialect.statement("sightings", {"mark": mark})).fetchall()
+                    for thread_id, position, log_id in rows:
+                        mark = max(mark, log_id)
+                        yield Sighting(UUID(thread_id), position)
+                await asyncio.sleep(POLL)
+        finally:
+            if not own:
+                connection.close()
+
+    async def close(self) -> None:
+        self._reader.close()
+        with self._writer.lock:
+            self._writer.connection.close()
+
+    async def count(self, find: Find[Any]) -> int:
+        return await self._reader.run(lambda: verbs.count(self._dialect, find))
+
+    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+        return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
+
+    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+        while await self._writer.run(lambda: search.catch_up(self._dialect)):
+            pass
+        return await self._reader.run(lambda: search.search(self._dialect, project, text, limit))
+
+    async def size(self, thread_id: UUID | None) -> Sizes:
+        sizes = await self._reader.run(lambda: reports.size(self._dialect, thread_id, "length(CAST({} AS BLOB))"))
+        if thread_id is None:
+            sizes["disk"] = await self._reader.run(self._disk)
+        return sizes
+
+    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
+        if self._path == ":memory:":
+            copy = sqlite3.connect(":memory:", check_same_thread=False)
+            with self._writer.lock:
+                self._writer.connection.backup(copy)
+            with closing(copy):
+                return await asyncio.to_thread(query, copy, sql, limit, seconds)
+        with closing(connect(self._path, synchronous="FULL", read_only=True)) as connection:
+            return await asyncio.to_thread(query, connection, sql, limit, seconds)
+
+    def _migrate(self) -> int:
+        # The lock is taken in this thread: the loop's own would wait for itself if two tasks migrate at once.
+        try:
+            with self._writer.lock:
+                return migrate(self._writer.connection, self._dialect, self._path)
+        except sqlite3.Error as exc:
+            raise translate(exc, self._path) from exc
+
+    def _delete(self, find: Find[Any], force: bool) -> Script[int]:
+        dialect = self._dialect
+        if find.kind is Thread:
+            number, ids = yield from verbs.tree_of(dialect, find)
+            yield from search.forget(dialect, [str(thread_id) for thread_id in ids])
+            yield from verbs.delete_threads(dialect, ids, force)
+            return number
+        if find.kind is Stitch:
+            return (yield from self._delete_stitches(*verbs.stitch_range(find)))
+        number = yield dialect.count(find)
+        yield dialect.delete(find)
+        return int(number[0][0])
+
+    def _delete_stitches(self, thread_id: UUID, first: int, last: int) -> Script[int]:
+        dialect = self._dialect
+        span = {"thread_id": str(thread_id), "first": first, "last": last}
+        number = yield dialect.count(verbs.stitches_between(thread_id, first, last))
+        yield from search.forget(dialect, [str(thread_id)], last)
+        yield dialect.statement("previous_keep", span)
+        yield dialect.statement("previous_cut", span)
+        yield dialect.statement("stitches_delete", span)
+        return int(number[0][0])
+
+    def _disk(self) -> Script[int]:
+        rows = yield self._dialect.statement("disk", {})
+        return int(rows[0][0])

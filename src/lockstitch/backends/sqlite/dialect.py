@@ -1,0 +1,78 @@
+"""SQLite's dialect: UUIDs and times as text, references inside by row number."""
+
+from functools import lru_cache, partial
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backends.sql import queries
+from lockstitch.backends.sql.dialect import Dialect, Target
+from lockstitch.records import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
+
+# A run that is not there must not silently become none: -1 is nobody's number, so the foreign key refuses it.
+_RUN = "CASE WHEN :run_id IS NULL THEN NULL ELSE coalesce((SELECT no FROM run_rows WHERE id = :run_id), -1) END"
+_THREAD = "(SELECT no FROM threads WHERE id = :thread_id)"
+_PREVIOUS = "(SELECT position FROM stitch_rows WHERE id = :previous_id)"
+# Only where the stitch before stands no more in this table.
+_PREVIOUS_ID = f"CASE WHEN {_PREVIOUS} IS NULL THEN :previous_id END"
+
+
+@lru_cache(maxsize=4096)
+def _id(value: UUID) -> str:
+    # The same few ids come back in every append, and spelling one takes longer than finding it here.
+    return str(value)
+
+
+def _json(value: Any) -> str:
+    return codec.dumps(value).decode()
+
+
+def _target(kind: type[Record], table: str, key: tuple[str, ...], replaced: dict[str, dict[str, str]]) -> Target:
+    values: dict[str, str] = {}
+    for name, _ in columns(kind):
+        values |= replaced.get(name, {name: f":{name}"})
+    return Target(table, values, key)
+
+
+_STITCH = _target(
+    Stitch,
+    "stitch_rows",
+    ("thread_no", "position"),
+    {
+        "thread_id": {"thread_no": _THREAD},
+        "run_id": {"run_no": _RUN},
+        "previous_id": {"previous": _PREVIOUS, "previous_id": _PREVIOUS_ID},
+        "log_id": {},
+    },
+)
+_RUN_ROW = _target(Run, "run_rows", ("id",), {"thread_id": {"thread_no": _THREAD}})
+
+
+def _parameter(name: str) -> str:
+    return f":{name}"
+
+
+def _now(clock: Clock) -> dict[str, Any]:
+    return {"now": format_time(clock.now())}
+
+
+def dialect(clock: Clock) -> Dialect:
+    return Dialect(
+        queries=queries.load_dialect("lockstitch.backends.sqlite"),
+        now=":now",
+        expired="((julianday(:now) - julianday(w.beat_at)) * 86400.0 > w.lease_seconds)",
+        encoders={
+            ColumnKind.UUID: _id,
+            ColumnKind.TIME: format_time,
+            ColumnKind.JSON: _json,
+            ColumnKind.BOOLEAN: int,
+        },
+        decoders={
+            ColumnKind.UUID: UUID,
+            ColumnKind.TIME: parse_time,
+            ColumnKind.JSON: codec.loads,
+            ColumnKind.BOOLEAN: bool,
+        },
+        mark=_parameter,
+        clock_parameters=partial(_now, clock),
+        targets={Stitch: _STITCH, Run: _RUN_ROW},
+    )

@@ -1,0 +1,294 @@
+-- The record on SQLite.
+-- Differs from PostgreSQL inside: threads, runs and stitches refer to each other by row number, not by the text
+-- of a UUID, which at 1 KB a stitch halves what stands around the content. The views `runs` and `stitches` show the
+-- same columns as there, and nothing but inserts and updates names the tables behind them.
+
+CREATE TABLE threads (
+    no                  INTEGER PRIMARY KEY,
+    id                  TEXT NOT NULL UNIQUE,
+    key                 TEXT,
+    project             TEXT NOT NULL,
+    user_id             TEXT,
+    kind                TEXT NOT NULL CHECK (kind IN ('chat', 'goal', 'task', 'trace')),
+    agent               TEXT,
+    version             INTEGER,
+    parent_id           TEXT REFERENCES threads (id) ON DELETE CASCADE,
+    branching_stitch_id TEXT,
+    depth               INTEGER NOT NULL,
+    goal                TEXT CHECK (goal <> ''),
+    title               TEXT,
+    tasks               TEXT NOT NULL,
+    status              TEXT NOT NULL
+        CHECK (status IN ('pending', 'running', 'waiting', 'completed', 'failed', 'cancelled')),
+    waiting_for         TEXT NOT NULL,
+    result              TEXT,
+    state               TEXT NOT NULL,
+    settings            TEXT NOT NULL,
+    extras              TEXT NOT NULL,
+    position            INTEGER NOT NULL,
+    tip_id              TEXT,
+    context_from        INTEGER NOT NULL,
+    first_position      INTEGER NOT NULL,
+    last_sequence       INTEGER NOT NULL,
+    last_turn           INTEGER NOT NULL,
+    total_runs          INTEGER NOT NULL,
+    worker_id           TEXT,
+    fence               INTEGER NOT NULL,
+    delivered           INTEGER NOT NULL,
+    pending_children    INTEGER NOT NULL,
+    cancel_requested    INTEGER NOT NULL,
+    wake_at             TEXT,
+    priority            INTEGER NOT NULL,
+    crashes             INTEGER NOT NULL,
+    created_at          TEXT NOT NULL,
+    updated_at          TEXT NOT NULL,
+    last_run_at         TEXT,
+    expires_at          TEXT,
+    recent_at           TEXT GENERATED ALWAYS AS (coalesce(last_run_at, created_at)) VIRTUAL,
+    CHECK (parent_id IS NULL OR parent_id <> id),
+    CHECK (kind NOT IN ('goal', 'task') OR goal IS NOT NULL),
+    CHECK (kind NOT IN ('goal', 'task') OR status = 'cancelled'
+           OR (status IN ('completed', 'failed')) = (result IS NOT NULL))
+);
+CREATE UNIQUE INDEX threads_key ON threads (project, key) WHERE key IS NOT NULL;
+CREATE INDEX threads_recent ON threads (project, recent_at, id);
+CREATE INDEX threads_status ON threads (status, id);
+CREATE INDEX threads_ready ON threads (priority DESC, wake_at, id) WHERE status = 'pending';
+CREATE INDEX threads_due ON threads (wake_at) WHERE status = 'waiting' AND wake_at IS NOT NULL;
+CREATE INDEX threads_held ON threads (worker_id) WHERE worker_id IS NOT NULL;
+CREATE INDEX threads_children ON threads (parent_id, id) WHERE parent_id IS NOT NULL;
+CREATE INDEX threads_branching ON threads (branching_stitch_id) WHERE branching_stitch_id IS NOT NULL;
+CREATE INDEX threads_user ON threads (user_id, id) WHERE user_id IS NOT NULL;
+CREATE INDEX threads_expiring ON threads (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE run_rows (
+    no                 INTEGER PRIMARY KEY,
+    id                 TEXT NOT NULL UNIQUE,
+    thread_no          INTEGER NOT NULL REFERENCES threads (no) ON DELETE CASCADE,
+    sequence           INTEGER NOT NULL,
+    turn               INTEGER NOT NULL,
+    parent_run_id      TEXT,
+    agent              TEXT,
+    version            INTEGER,
+    role               TEXT NOT NULL,
+    status             TEXT NOT NULL
+        CHECK (status IN ('pending', 'running', 'waiting', 'completed', 'failed', 'cancelled')),
+    stop_reason        TEXT,
+    first_position     INTEGER NOT NULL,
+    input_position     INTEGER,
+    output_position    INTEGER,
+    output             TEXT,
+    state              TEXT NOT NULL,
+    model              TEXT,
+    provider           TEXT,
+    input_tokens       INTEGER NOT NULL,
+    output_tokens      INTEGER NOT NULL,
+    cache_read_tokens  INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    cost               TEXT NOT NULL,
+    total_cost         REAL,
+    steps              INTEGER NOT NULL,
+    error              TEXT,
+    tags               TEXT NOT NULL,
+    metadata           TEXT NOT NULL,
+    extras             TEXT NOT NULL,
+    source             TEXT NOT NULL,
+    started_at         TEXT NOT NULL,
+    completed_at       TEXT,
+    UNIQUE (thread_no, sequence)
+);
+-- One finished or open conversation turn has one top-level run; this is also the index of the paged history.
+CREATE UNIQUE INDEX runs_turn ON run_rows (thread_no, turn) WHERE parent_run_id IS NULL;
+CREATE INDEX runs_started ON run_rows (started_at);
+CREATE INDEX runs_parent ON run_rows (parent_run_id) WHERE parent_run_id IS NOT NULL;
+
+CREATE VIEW runs AS
+SELECT r.id, t.id AS thread_id, r.sequence, r.turn, r.parent_run_id, r.agent, r.version, r.role, r.status,
+       r.stop_reason, r.first_position, r.input_position, r.output_position, r.output, r.state, r.model, r.provider,
+       r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.total_cost, r.steps,
+       r.error, r.tags, r.metadata, r.extras, r.source, r.started_at, r.completed_at
+FROM run_rows r JOIN threads t ON t.no = r.thread_no;
+
+CREATE TABLE stitch_rows (
+    log_id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    thread_no          INTEGER NOT NULL REFERENCES threads (no) ON DELETE CASCADE,
+    position           INTEGER NOT NULL,
+    id                 TEXT NOT NULL,
+    run_no             INTEGER REFERENCES run_rows (no),
+    lane               TEXT,
+    previous           INTEGER,  -- the position of the stitch before it, while that one stands here
+    previous_id        TEXT,     -- its id, once it stands in an archive
+    reply_to           INTEGER,
+    call_index         INTEGER,
+    calls              INTEGER,
+    parent_id          TEXT,
+    child_id           TEXT,
+    fence              INTEGER NOT NULL,
+    step_number        INTEGER,
+    type               TEXT NOT NULL,
+    name               TEXT,
+    call_id            TEXT,
+    status             TEXT,
+    message            TEXT,
+    data               TEXT NOT NULL,
+    input_tokens       INTEGER,
+    output_tokens      INTEGER,
+    cache_read_tokens  INTEGER,
+    cache_write_tokens INTEGER,
+    duration_ms        INTEGER,
+    messages_count     INTEGER,
+    estimated_tokens   INTEGER,
+    at                 TEXT NOT NULL,
+    CHECK (previous < position),
+    CHECK (previous_id <> id),
+    CHECK (type <> 'thread_result' OR child_id IS NOT NULL),
+    CHECK (type <> 'tool_call' OR (name IS NOT NULL AND call_id IS NOT NULL))
+);
+CREATE UNIQUE INDEX stitches_position ON stitch_rows (thread_no, position);
+CREATE UNIQUE INDEX stitches_id ON stitch_rows (id);
+CREATE INDEX stitches_run ON stitch_rows (run_no, position);
+-- One list per thread: at most one stitch follows another, and at most one is the first.
+CREATE UNIQUE INDEX stitches_previous ON stitch_rows (thread_no, previous) WHERE previous IS NOT NULL;
+CREATE UNIQUE INDEX stitches_first ON stitch_rows (thread_no)
+    WHERE previous IS NULL AND previous_id IS NULL AND type IN ('llm_call', 'tool_call', 'thread_result');
+-- Spelled as the query spells it: SQLite recognises a partial index by its words.
+CREATE INDEX stitches_errors ON stitch_rows (log_id)
+    WHERE type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error');
+CREATE INDEX stitches_child ON stitch_rows (child_id) WHERE child_id IS NOT NULL;
+
+CREATE VIEW stitches AS
+SELECT s.id, s.type, r.id AS run_id, s.lane, s.parent_id, s.child_id, s.reply_to, s.call_index, s.calls,
+       s.step_number, s.name, s.call_id, s.status, s.message, s.data, s.input_tokens, s.output_tokens,
+       s.cache_read_tokens, s.cache_write_tokens, s.duration_ms, s.messages_count, s.estimated_tokens, s.at,
+       t.id AS thread_id, s.position, coalesce(p.id, s.previous_id) AS previous_id, s.fence, s.log_id
+FROM stitch_rows s
+JOIN threads t ON t.no = s.thread_no
+LEFT JOIN run_rows r ON r.no = s.run_no
+LEFT JOIN stitch_rows p ON p.thread_no = s.thread_no AND p.position = s.previous;
+
+CREATE TABLE inbox (
+    id        TEXT PRIMARY KEY,
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    sender    TEXT NOT NULL,
+    call_id   TEXT NOT NULL,
+    kind      TEXT NOT NULL,
+    entry     TEXT,
+    position  INTEGER,
+    at        TEXT NOT NULL,
+    UNIQUE (thread_id, sender, call_id)
+);
+CREATE INDEX inbox_waiting ON inbox (thread_id, id) WHERE position IS NULL;
+
+CREATE TABLE workers (
+    id              TEXT PRIMARY KEY,
+    host            TEXT NOT NULL,
+    boot_id         TEXT NOT NULL,
+    pid             INTEGER NOT NULL,
+    process_started TEXT NOT NULL,
+    lease_seconds   REAL NOT NULL,
+    started_at      TEXT NOT NULL,
+    beat_at         TEXT NOT NULL,
+    dead            INTEGER NOT NULL,
+    doing           TEXT NOT NULL
+);
+CREATE INDEX workers_alive ON workers (beat_at) WHERE dead = 0;
+
+CREATE TABLE agents (
+    project TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, version INTEGER NOT NULL, metadata TEXT NOT NULL,
+    created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+    PRIMARY KEY (project, name)
+);
+CREATE TABLE agent_versions (
+    project TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL, digest TEXT NOT NULL,
+    definition TEXT NOT NULL, created_at TEXT NOT NULL,
+    PRIMARY KEY (project, name, version)
+);
+CREATE TABLE agent_links (
+    project TEXT NOT NULL, team TEXT NOT NULL, version INTEGER NOT NULL, place INTEGER NOT NULL,
+    member TEXT NOT NULL, member_version INTEGER,
+    PRIMARY KEY (project, team, version, place)
+);
+CREATE TABLE blobs (
+    sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, media_type TEXT, content BLOB NOT NULL, created_at TEXT NOT NULL
+);
+CREATE TABLE blob_uses (
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    sha256 TEXT NOT NULL REFERENCES blobs (sha256),
+    PRIMARY KEY (thread_id, sha256)
+);
+CREATE INDEX blob_uses_blob ON blob_uses (sha256);
+CREATE TABLE files (
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    file_id TEXT NOT NULL, filename TEXT NOT NULL, storage_path TEXT, size INTEGER, mime_type TEXT, step INTEGER,
+    created_in_run TEXT, last_updated_run TEXT, created_at TEXT NOT NULL, last_updated_at TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    PRIMARY KEY (thread_id, file_id)
+);
+CREATE TABLE memories (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, user_id TEXT, agent TEXT, thread_id TEXT, kind TEXT NOT NULL,
+    text TEXT NOT NULL, tags TEXT NOT NULL, metadata TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE INDEX memories_user ON memories (project, user_id, id);
+CREATE TABLE knowledge (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, description TEXT, type TEXT, size INTEGER,
+    status TEXT, metadata TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE TABLE evals (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL, agent TEXT, run_id TEXT,
+    input TEXT NOT NULL, result TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE TABLE feedback (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL,
+    thread_id TEXT REFERENCES threads (id) ON DELETE CASCADE,
+    run_id TEXT, stitch_id TEXT, user_id TEXT, name TEXT NOT NULL, score REAL, value TEXT, comment TEXT,
+    source TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
+CREATE TABLE arrivals (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, source TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL,
+    parsed INTEGER NOT NULL, problem TEXT, at TEXT NOT NULL
+);
+CREATE INDEX arrivals_waiting ON arrivals (id) WHERE parsed = 0 AND problem IS NULL;
+CREATE TABLE live (
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    run_id TEXT NOT NULL, step_number INTEGER NOT NULL, number INTEGER NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (run_id, step_number, number)
+);
+CREATE INDEX live_thread ON live (thread_id);
+CREATE TABLE tokens (
+    sha256 TEXT PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
+    created_at TEXT NOT NULL, expires_at TEXT, revoked_at TEXT
+);
+CREATE TABLE audit (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, actor TEXT NOT NULL, act TEXT NOT NULL, subject TEXT NOT NULL,
+    data TEXT NOT NULL, at TEXT NOT NULL
+);
+CREATE TABLE metrics (
+    project TEXT NOT NULL, day TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL, runs INTEGER NOT NULL,
+    failed_runs INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL, total_cost REAL NOT NULL,
+    PRIMARY KEY (project, day, agent, model)
+);
+CREATE TABLE archives (
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    first_position INTEGER NOT NULL, last_position INTEGER NOT NULL, run_id TEXT NOT NULL, encoding TEXT NOT NULL,
+    sha256 TEXT NOT NULL, content BLOB NOT NULL, created_at TEXT NOT NULL,
+    PRIMARY KEY (thread_id, first_position)
+);
+
+-- Titles change seldom: triggers keep their index. The index of inputs and answers is brought up to date when
+-- somebody searches (search_mark says how far it reaches), so that appends do not pay for it, and it holds no text.
+CREATE VIRTUAL TABLE title_search USING fts5 (title, content = 'threads', content_rowid = 'no');
+CREATE TRIGGER title_search_insert AFTER INSERT ON threads WHEN new.title IS NOT NULL BEGIN
+    INSERT INTO title_search (rowid, title) VALUES (new.no, new.title);
+END;
+CREATE TRIGGER title_search_update AFTER UPDATE OF title ON threads BEGIN
+    INSERT INTO title_search (title_search, rowid, title) SELECT 'delete', old.no, old.title WHERE old.title IS NOT NULL;
+    INSERT INTO title_search (rowid, title) SELECT new.no, new.title WHERE new.title IS NOT NULL;
+END;
+CREATE TRIGGER title_search_delete AFTER DELETE ON threads WHEN old.title IS NOT NULL BEGIN
+    INSERT INTO title_search (title_search, rowid, title) VALUES ('delete', old.no, old.title);
+END;
+CREATE VIRTUAL TABLE text_search USING fts5 (text, content = '', detail = none);
+CREATE TABLE search_mark (log_id INTEGER NOT NULL);
+INSERT INTO search_mark VALUES (0);

@@ -1,0 +1,59 @@
+-- What SQLite says in its own way. Most differences lie in the schema, which refers by row number inside.
+
+-- name: run_update
+-- Differs: the table behind the view, and the thread by its row number.
+UPDATE run_rows SET {changes} WHERE id = :id AND thread_no = (SELECT no FROM threads WHERE id = :thread_id);
+
+-- own: search
+SELECT thread_id, position, score FROM (
+    SELECT t.id AS thread_id, NULL AS position, bm25(title_search) AS score
+    FROM title_search JOIN threads t ON t.no = title_search.rowid
+    WHERE title_search MATCH :query AND t.project = :project
+    UNION ALL
+    SELECT t.id, s.position, bm25(text_search)
+    FROM text_search JOIN stitch_rows s ON s.log_id = text_search.rowid JOIN threads t ON t.no = s.thread_no
+    WHERE text_search MATCH :query AND t.project = :project)
+ORDER BY score, thread_id, position
+LIMIT :limit;
+
+-- own: search_mark
+SELECT log_id FROM search_mark;
+
+-- own: search_next
+SELECT log_id, message FROM stitch_rows
+WHERE log_id > :mark AND message IS NOT NULL
+  AND (type = 'input' OR (type = 'llm_call' AND status IS NOT 'tool_use'))
+ORDER BY log_id
+LIMIT :limit;
+
+-- own: search_add
+INSERT INTO text_search (rowid, text) VALUES (:log_id, :text);
+
+-- own: search_move
+UPDATE search_mark SET log_id = :mark;
+
+-- own: search_of_threads
+SELECT s.log_id, s.message FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
+WHERE t.id IN ({ids}) AND s.position <= :last AND s.message IS NOT NULL AND s.log_id <= (SELECT log_id FROM search_mark)
+  AND (s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'));
+
+-- own: search_remove
+INSERT INTO text_search (text_search, rowid, text) VALUES ('delete', :log_id, :text);
+
+-- own: disk
+SELECT page_count * page_size FROM pragma_page_count, pragma_page_size;
+
+-- own: previous_keep
+-- Stitches about to leave are named by those who follow them.
+UPDATE stitch_rows
+SET previous_id = (SELECT p.id FROM stitch_rows p
+                    WHERE p.thread_no = stitch_rows.thread_no AND p.position = stitch_rows.previous)
+WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND previous <= :last AND position > :last;
+
+-- own: previous_cut
+UPDATE stitch_rows SET previous = NULL
+WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND previous_id IS NOT NULL;
+
+-- own: stitches_delete
+DELETE FROM stitch_rows
+WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND position <= :last AND position >= :first;

@@ -1,0 +1,101 @@
+"""The commands of `lockstitch`, and the options that all of them take."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lockstitch import __version__
+from lockstitch.cli.arguments import hoist
+from lockstitch.cli.commands import (
+    conversation,
+    copying,
+    editing,
+    finding,
+    log,
+    query,
+    reports,
+    retention,
+    show,
+    tail,
+    threads,
+    upkeep,
+)
+from lockstitch.cli.output import Output
+from lockstitch.cli.session import Session
+
+SECTIONS = {
+    "Look at threads": ("threads", "show", "context", "history", "log", "request", "tail"),
+    "Find": ("search", "errors", "stats", "size", "sql"),
+    "Change": ("adopt", "title", "delete"),
+    "Keep": ("copy", "archive", "purge", "migrate", "doctor"),
+}
+
+
+class _Group(TyperGroup):
+    """Takes global options before and after the command's name, and lists commands by what they are for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, hoist(args))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        for title, names in SECTIONS.items():
+            rows = [(name, found.get_short_help_str(68)) for name in names if (found := commands.get(name))]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+app = typer.Typer(
+    name="lockstitch",
+    cls=_Group,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lockstitch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def globals_of(
+    context: typer.Context,
+    store: Annotated[
+        str, typer.Option(metavar="URL", envvar="LOCKSTITCH_STORE", help="The store to work on.")
+    ] = "sqlite:///lockstitch.db",
+    app_name: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:NAME", envvar="LOCKSTITCH_APP", help="The code of your agents."),
+    ] = None,
+    project: Annotated[str, typer.Option(metavar="P", help="The project to work in.")] = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, errors too.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """One durable record of everything AI agents do.
+
+    These options may stand before or after the command's name.
+
+    \b
+    Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 not found,
+    4 busy or in conflict, 5 store unreachable, damaged or newer,
+    6 partly done, 130 interrupted.
+    """
+    context.obj = Session(url=store, project=project, out=Output(as_json=as_json))
+
+
+for group in (
+    *(threads, show, conversation, log, tail),
+    *(finding, reports, query),
+    *(editing, copying, retention, upkeep),
+):
+    app.add_typer(group.app)
+
+command = typer.main.get_command(app)
+"""What `lockstitch` runs."""

@@ -1,0 +1,48 @@
+"""Stitches as people read them: one line each."""
+
+from typing import Any
+
+from rich.text import Text
+
+from lockstitch.cli import messages
+from lockstitch.cli.text import clock_time, one_line
+from lockstitch.records import ERRORS, Stitch, codec
+
+_COLOURS = {"input": "cyan", "llm_call": "green", "tool_call": "magenta", "compaction": "yellow", "fork": "yellow"}
+
+
+def what(stitch: Stitch) -> str:
+    """What a stitch tells, on one line."""
+    if stitch.message is not None:
+        name = f"{stitch.name} " if stitch.type == "tool_call" else ""
+        return name + messages.as_line(stitch.message)
+    problem = complaint(stitch)
+    if problem:
+        return " ".join(part for part in (one_line(stitch.name), problem) if part)
+    return " ".join(part for part in (one_line(stitch.name), _data(stitch)) if part)
+
+
+def complaint(stitch: Stitch) -> str:
+    """The words of an error."""
+    for name in ("error", "message", "error_message", "detail", "reason"):
+        value: Any = stitch.data.get(name)
+        if isinstance(value, str) and value:
+            return one_line(value)
+    return ""
+
+
+def kind(stitch: Stitch) -> Text:
+    """The type, in its colour."""
+    failed = stitch.type in ERRORS or stitch.status == "error"
+    return Text(one_line(stitch.type), style="red" if failed else _COLOURS.get(stitch.type, "dim"))
+
+
+def line(stitch: Stitch, *, whole: bool = False) -> Text:
+    """A stitch as `tail` shows it; `whole` says of which thread."""
+    place = f"{stitch.thread_id}:{stitch.position}" if whole else f"{stitch.position:>5}"
+    parts = [Text(place, style="dim"), Text(clock_time(stitch.at), style="dim"), kind(stitch), Text(what(stitch))]
+    return Text("  ").join(parts)
+
+
+def _data(stitch: Stitch) -> str:
+    return one_line(codec.dumps(stitch.data).decode()) if stitch.data else ""

@@ -1,0 +1,62 @@
+"""Values as text for people: safe for a terminal, short, and with units."""
+
+from datetime import UTC, datetime
+
+_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
+# A tool's output may hold escape sequences that rewrite the screen or worse, or turn the direction of text around;
+# people see symbols instead.
+_CONTROLS = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    **dict.fromkeys(range(0x7F, 0xA0), _UNSHOWN),
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _UNSHOWN),
+}
+
+
+def safe(text: str) -> str:
+    """`text` without control characters, line breaks and tabs excepted."""
+    return text.translate(_CONTROLS).expandtabs(4)
+
+
+def one_line(text: str | None) -> str:
+    return " ".join(safe(text or "").split())
+
+
+def time(moment: datetime | None, *, seconds: bool = True) -> str:
+    """A moment in UTC."""
+    if moment is None:
+        return ""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ" if seconds else "%Y-%m-%d %H:%MZ")
+
+
+def clock_time(moment: datetime | None) -> str:
+    """The time of day in UTC, to the millisecond."""
+    return "" if moment is None else f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max(0, int((now - moment).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def size(number: float) -> str:
+    """Bytes in the units of the documents' estimates."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    raise AssertionError
+
+
+def cost(amount: float | None) -> str:
+    """Dollars, with as many places as small amounts need."""
+    if amount is None:
+        return ""
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
+
+
+def plural(number: int, singular: str, many: str | None = None) -> str:
+    return f"{number:,} {singular if number == 1 else many or singular + 's'}"

@@ -1,0 +1,80 @@
+"""A letter: what somebody who does not hold a thread has for it, and what its arrival changes."""
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, NamedTuple
+from uuid import UUID
+
+from pydantic import Field
+
+from lockstitch.records.ids import new_id
+from lockstitch.records.record import Json, Record, Text
+from lockstitch.records.stitch import CHAIN, Entry, Stitch, place
+from lockstitch.records.thread import Thread
+
+
+class Letter(Record):
+    """One delivery, unique per thread, sender and call.
+
+    Where nobody holds the thread its entry is appended at once and `position` says where. Otherwise it lies in
+    the inbox with its `entry` until the holder takes it into the log. The row stays, without the entry, so
+    that a second delivery of the same is recognised.
+    """
+
+    table: ClassVar[str] = "inbox"
+
+    id: UUID = Field(default_factory=new_id)
+    thread_id: UUID
+    sender: Annotated[Text, Field(min_length=1, max_length=255)]
+    call_id: Annotated[Text, Field(max_length=255)] = ""
+    kind: Annotated[Text, Field(max_length=50)]
+    entry: Json | None = None
+    position: int | None = None
+    at: datetime
+
+    def opened(self) -> Entry:
+        """The entry that an inbox row carries."""
+        return Entry.from_json(self.entry or {})
+
+
+class Arrival(NamedTuple):
+    """What a letter's arrival does: the letter as it is kept, changed fields of the head, the stitch if any."""
+
+    letter: Letter | None
+    head: dict[str, Any]
+    stitch: Stitch | None
+
+
+def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
+    """Decide what `letter` does to a thread whose row is locked.
+
+    A thread that has ended keeps its end: nothing changes and the letter is not kept. A held thread gets the
+    letter into its inbox. One that nobody holds gets the stitch at once and is woken if it waited for this.
+    `delivered` rises in both cases, and whoever goes to wait compares it, so no wake-up is missed.
+    """
+    if head.ended:
+        return Arrival(None, {}, None)
+    changes: dict[str, Any] = {"delivered": head.delivered + 1, "updated_at": now}
+    if letter.kind == "children":
+        changes["pending_children"] = max(0, head.pending_children - 1)
+    if head.held:
+        return Arrival(letter, changes, None)
+    entry = letter.opened()
+    stitch = place(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
+    changes["position"] = stitch.position
+    if entry.type in CHAIN:
+        changes["tip_id"] = stitch.id
+    if wakes(head, letter):
+        changes |= {"status": "pending", "waiting_for": [], "wake_at": now}
+    return Arrival(letter.changed(entry=None, position=stitch.position), changes, stitch)
+
+
+def wakes(head: Thread, letter: Letter) -> bool:
+    """Whether a waiting thread has what it waits for once `letter` is there."""
+    if head.status != "waiting":
+        return False
+    if letter.kind != "children":
+        return head.waits_for(letter.kind, letter.call_id or None) is not None
+    awaited = head.waits_for("children")
+    if awaited is None:
+        return False
+    return awaited.get("mode") == "any" or head.pending_children <= 1

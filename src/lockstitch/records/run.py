@@ -1,0 +1,65 @@
+"""A run: one processing cycle caused by one input."""
+
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from lockstitch.records.ids import new_id
+from lockstitch.records.record import Count, Json, Number, Record, Text
+
+RunStatus = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
+Role = Literal["agent", "team", "workflow", "trace"]
+
+
+class Run(Record):
+    """A run changes until it is terminal. Its tokens and cost are its own model calls only.
+
+    What the user said and what was answered stand in the log, once: input_position and output_position say
+    where, and reading a page of history follows them.
+    """
+
+    table: ClassVar[str] = "runs"
+
+    id: UUID = Field(default_factory=new_id)
+    thread_id: UUID
+    sequence: Count
+    turn: Count
+    parent_run_id: UUID | None = None
+    agent: Annotated[Text, Field(max_length=255)] | None = None
+    version: Count | None = None
+    role: Role = "agent"
+    status: RunStatus = "running"
+    stop_reason: Annotated[Text, Field(max_length=50)] | None = None
+    first_position: Count
+    input_position: Count | None = None
+    output_position: Count | None = None
+    output: Json | None = None
+    state: Json = {}
+    model: Annotated[Text, Field(max_length=100)] | None = None
+    provider: Annotated[Text, Field(max_length=100)] | None = None
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_tokens: Count = 0
+    cache_write_tokens: Count = 0
+    cost: Json = {}
+    total_cost: Number | None = None
+    steps: Count = 0
+    error: Text | None = None
+    tags: list[str] = []
+    metadata: Json = {}
+    extras: Json = {}
+    source: Text = "native"
+    started_at: datetime
+    completed_at: datetime | None = None
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The four counts under the names that providers and the documents use; input includes cache tokens."""
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_creation_input_tokens": self.cache_write_tokens,
+            "cache_read_input_tokens": self.cache_read_tokens,
+        }

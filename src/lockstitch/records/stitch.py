@@ -1,0 +1,119 @@
+"""A stitch: one entry of a thread's append-only log."""
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from lockstitch.errors import Refused
+from lockstitch.records.ids import new_id
+from lockstitch.records.message import tool_uses
+from lockstitch.records.record import Count, Json, Record, Text
+
+CHAIN: Final = frozenset({"llm_call", "tool_call", "thread_result"})
+"""The types that previous_id links into one list per thread."""
+
+MESSAGES: Final = frozenset({"input", "llm_call", "tool_call", "thread_result"})
+"""The types whose messages are a run's history."""
+
+ERRORS: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
+"""The types that `errors` lists."""
+
+TYPES: Final = (
+    *("input", "llm_call", "tool_call", "thread_result"),
+    *("compaction", "fork"),
+    *("run_started", "run_paused", "run_resumed", "run_completed", "run_failed"),
+    *("max_steps_reached", "final_summary_generation"),
+    *("api_call_started", "api_retry", "api_error"),
+    *("tool_started", "tool_error"),
+    *("memory_retrieval", "memory_update", "memory_before_compact", "memory_after_compact"),
+    *("context_transformation", "final_answer_validation", "final_answer_validation_failed"),
+    *("file_generated", "file_downloaded", "file_stored", "file_error"),
+    *("thread_spawned", "streaming_chunk", "span", "error"),
+)
+"""The types Lockstitch writes. Others are kept as they come."""
+
+
+class Entry(Record):
+    """What a writer gives: a stitch that has no place in a log yet."""
+
+    table: ClassVar[str] = "stitches"
+
+    id: UUID = Field(default_factory=new_id)
+    type: Annotated[Text, Field(min_length=1, max_length=100)]
+    run_id: UUID | None = None
+    lane: UUID | None = None
+    parent_id: UUID | None = None
+    child_id: UUID | None = None
+    reply_to: Count | None = None
+    call_index: Count | None = None
+    calls: Count | None = None
+    step_number: Count | None = None
+    name: Annotated[Text, Field(max_length=255)] | None = None
+    call_id: Annotated[Text, Field(max_length=255)] | None = None
+    status: Annotated[Text, Field(max_length=100)] | None = None
+    message: Json | None = None
+    data: Json = {}
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    duration_ms: Count | None = None
+    messages_count: Count | None = None
+    estimated_tokens: Count | None = None
+    at: datetime | None = None
+
+    def __init__(self, **values: Any) -> None:
+        if values.get("type") == "llm_call" and values.get("calls") is None:
+            values["calls"] = len(tool_uses(values.get("message"))) or None
+        super().__init__(**values)
+        problem = _inconsistency(self)
+        if problem:
+            raise Refused(f"A {self.type} stitch {problem}; nothing was written.")
+
+
+def _inconsistency(entry: Entry) -> str | None:
+    """What a stitch of this type must or must not have; other types are free."""
+    if entry.type == "tool_call":
+        if entry.name is None or entry.call_id is None:
+            return "needs the name of its tool and a call_id"
+    elif entry.reply_to is not None:
+        return "answers no call, so it has no reply_to"
+    if entry.type == "thread_result":
+        if entry.child_id is None:
+            return "needs the child_id of the thread it reports"
+    elif entry.child_id is not None and entry.type in CHAIN:
+        return "reports no thread, so it has no child_id"
+    return None
+
+
+class Stitch(Entry):
+    """An entry in its place. Native stitches are never updated.
+
+    position counts the thread's stitches from 1 without a gap; previous_id is the llm_call, tool_call or
+    thread_result before this one, for those types; reply_to is the position of the response that a tool
+    result answers and call_index its place among that response's `calls`; fence is the number under which
+    it was written. log_id is given by the store and differs between stores.
+    """
+
+    primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "position")
+
+    thread_id: UUID
+    position: Count
+    previous_id: UUID | None = None
+    fence: Count = 0
+    log_id: Count | None = None
+
+
+def place(entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None, fence: int, now: datetime) -> Stitch:
+    """`entry` at its position; entries were checked when they were made."""
+    values = dict(entry.__dict__)
+    if values["at"] is None:
+        values["at"] = now
+    values["thread_id"] = thread_id
+    values["position"] = position
+    values["previous_id"] = previous_id if entry.type in CHAIN else None
+    values["fence"] = fence
+    values["log_id"] = None
+    return Stitch.of(values)

@@ -1,0 +1,93 @@
+"""The head of a thread: a conversation or goal with its state."""
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from lockstitch.records.clock import format_time
+from lockstitch.records.ids import new_id
+from lockstitch.records.record import Count, Json, Record, Text
+
+Kind = Literal["chat", "goal", "task", "trace"]
+Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
+WaitKind = Literal["children", "frontend_tools", "approval", "doubt", "input", "timer", "retry"]
+
+TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+class Thread(Record):
+    """The unit of resuming, leasing and scheduling. Written field by field, never whole."""
+
+    table: ClassVar[str] = "threads"
+
+    id: UUID = Field(default_factory=new_id)
+    key: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
+    project: Annotated[Text, Field(min_length=1, max_length=255)] = "default"
+    user_id: Annotated[Text, Field(max_length=255)] | None = None
+    kind: Kind = "chat"
+    agent: Annotated[Text, Field(max_length=255)] | None = None
+    version: Count | None = None
+    parent_id: UUID | None = None
+    branching_stitch_id: UUID | None = None
+    depth: Count = 0
+    goal: Annotated[Text, Field(min_length=1)] | None = None
+    title: Annotated[Text, Field(max_length=255)] | None = None
+    tasks: list[Json] = []
+    status: Status = "pending"
+    waiting_for: list[Json] = []
+    result: Json | None = None
+    state: Json = {}
+    settings: Json = {}
+    extras: Json = {}
+    position: Count = 0
+    tip_id: UUID | None = None
+    context_from: Count = 0
+    first_position: Count = 1
+    last_sequence: Count = 0
+    last_turn: Count = 0
+    total_runs: Count = 0
+    worker_id: UUID | None = None
+    fence: Count = 0
+    delivered: Count = 0
+    pending_children: Count = 0
+    cancel_requested: bool = False
+    wake_at: datetime | None = None
+    priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
+    crashes: Count = 0
+    created_at: datetime
+    updated_at: datetime
+    last_run_at: datetime | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def recent_at(self) -> datetime:
+        """When something last began here; lists of threads are in this order."""
+        return self.last_run_at or self.created_at
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def held(self) -> bool:
+        return self.worker_id is not None
+
+    def waits_for(self, kind: str, call_id: str | None = None) -> Json | None:
+        """The entry of waiting_for that a delivery of this kind answers, if there is one."""
+        for entry in self.waiting_for:
+            if entry.get("kind") == kind and (call_id is None or entry.get("id") in (None, call_id)):
+                return entry
+        return None
+
+
+def waiting(kind: WaitKind, since: datetime, id: str | None = None, until: datetime | None = None, **more: Any) -> Json:
+    """One entry of `Thread.waiting_for`."""
+    return {
+        "kind": kind,
+        "id": id,
+        "since": format_time(since),
+        "until": format_time(until) if until else None,
+        **more,
+    }

@@ -1,0 +1,122 @@
+"""Adopting: a conversation that was kept elsewhere becomes a thread that goes on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.errors import Refused
+from lockstitch.records import (
+    Entry,
+    Json,
+    Message,
+    Run,
+    Thread,
+    answer_of,
+    codec,
+    new_id,
+    tool_result,
+    tool_uses,
+    waiting,
+)
+from lockstitch.records.message import blocks
+from lockstitch.store.core import Core
+
+_NOT_CARRIED = "This call was not answered in the conversation that was taken over."
+
+
+async def adopt(store: Core, messages: Sequence[Message], fields: dict[str, Any]) -> Thread:
+    """Write the messages as turns, in one append; the thread's context is then what they were.
+
+    A turn begins with what a user says. Calls that nobody answered are answered as errors, because a context is
+    never invalid. Where one message mixes results and words, the words follow as a message of their own. What is
+    refused is refused before the thread is made.
+    """
+    fields = {"kind": "chat", **fields, "id": fields.get("id") or new_id()}
+    ahead = store.new_thread(**fields)
+    runs: list[Run] = []
+    entries: list[Entry] = []
+    for turn in _turns(messages):
+        run = store.new_run(ahead, status="completed", stop_reason="end_turn", source="adopted")
+        said, answered_at = _entries(turn, run, ahead.position)
+        codec.dumps([entry.message for entry in said])
+        entries += said
+        runs.append(
+            run.changed(
+                input_position=run.first_position if said[0].type == "input" else None,
+                output_position=answered_at,
+                steps=sum(entry.type == "llm_call" for entry in said),
+                completed_at=store.clock.now(),
+            )
+        )
+        ahead = ahead.changed(position=len(entries), last_sequence=run.sequence, last_turn=run.turn)
+    head = await store.create(**fields)
+    if not entries:
+        return head
+    rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
+    return (await store.append(head, entries, fields=rest, new_runs=runs)).head
+
+
+def _turns(messages: Sequence[Message]) -> list[list[Message]]:
+    turns: list[list[Message]] = []
+    for number, message in enumerate(messages):
+        role = message.get("role")
+        if role not in ("user", "assistant"):
+            raise Refused(
+                f"Message {number} has the role {role!r}; a conversation has user and assistant messages. "
+                "System texts belong into settings, tool results into user messages as tool_result blocks."
+            )
+        speaks = role == "user" and not any(block.get("type") == "tool_result" for block in blocks(message))
+        if speaks or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return turns
+
+
+def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Entry], int | None]:
+    """The stitches of one turn, and the position of its last response."""
+    entries: list[Entry] = []
+    waiting_calls: dict[str, tuple[int, int, str]] = {}
+    answered_at: int | None = None
+    step = 0
+
+    def answer(call_id: str, block: Json) -> None:
+        reply_to, index, name = waiting_calls.pop(call_id)
+        status = "error" if block.get("is_error") else "ok"
+        entries.append(
+            Entry(
+                type="tool_call",
+                run_id=run.id,
+                step_number=step,
+                reply_to=reply_to,
+                call_index=index,
+                name=name,
+                call_id=call_id,
+                status=status,
+                message=block,
+            )
+        )
+
+    for message in turn:
+        if message["role"] == "assistant":
+            step += 1
+            calls = tool_uses(message)
+            if any(not call.get("id") or not call.get("name") for call in calls):
+                raise Refused("A call of this conversation has no id or no name, so nothing can answer it.")
+            status = "tool_use" if calls else "end_turn"
+            entries.append(Entry(type="llm_call", run_id=run.id, step_number=step, status=status, message=message))
+            here = position + len(entries)
+            answered_at = here if answer_of(message) else answered_at
+            waiting_calls |= {str(call["id"]): (here, index, str(call["name"])) for index, call in enumerate(calls)}
+            continue
+        results = [block for block in blocks(message) if block.get("type") == "tool_result"]
+        for block in results:
+            call_id = str(block.get("tool_use_id"))
+            if call_id not in waiting_calls:
+                raise Refused(f"The result for {call_id} answers no call of this conversation.")
+            answer(call_id, block)
+        said = [block for block in blocks(message) if block.get("type") != "tool_result"]
+        if said or not results:
+            words = message if not results else {"role": "user", "content": said}
+            entries.append(Entry(type="input", run_id=run.id, step_number=0, message=words))
+    for call_id in list(waiting_calls):
+        answer(call_id, tool_result(call_id, _NOT_CARRIED, is_error=True))
+    return entries, answered_at

@@ -1,0 +1,49 @@
+"""Definitions of agents: a new version only where something has changed."""
+
+from datetime import datetime
+from typing import Any
+
+from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.errors import Conflict
+from lockstitch.records import Agent, AgentVersion, Clock, Json, codec
+from lockstitch.store.shelf import Shelf
+
+
+class Agents(Shelf[Agent]):
+    """Agents by project and name, each with its versions."""
+
+    def __init__(self, backend: FullBackend, clock: Clock) -> None:
+        super().__init__(backend, Agent)
+        self._clock = clock
+
+    async def register(self, project: str, name: str, definition: Json, *, role: str = "agent") -> AgentVersion:
+        """The version of this definition: the newest one if it is the same, else a new one."""
+        digest = codec.digest(definition)
+        known = await self.versions(project, name)
+        for version in reversed(known):
+            if version.digest == digest:
+                return version
+        now = self._clock.now()
+        newest = known[-1].version if known else 0
+        agent = await self._agent(project, name, role, now)
+        version = AgentVersion(
+            project=project, name=name, version=newest + 1, digest=digest, definition=definition, created_at=now
+        )
+        await self._backend.put([version])
+        kept = await self._backend.get(AgentVersion, (project, name, version.version))
+        if kept is None or kept.digest != digest:
+            raise Conflict(f"Agent {name} got another version {version.version} at the same time; try again.")
+        await self._backend.put([agent.changed(version=version.version)])
+        return version
+
+    async def versions(self, project: str, name: str) -> list[AgentVersion]:
+        where = (Where("project", "=", project), Where("name", "=", name))
+        return await self._backend.find(Find(AgentVersion, where, order=("version",)))
+
+    async def _agent(self, project: str, name: str, role: str, now: datetime) -> Agent:
+        """The agent as it will be, with what people noted of it."""
+        values: dict[str, Any] = {"project": project, "name": name, "role": role, "updated_at": now}
+        known = await self._backend.get(Agent, (project, name))
+        if known is None:
+            return Agent(**values, created_at=now)
+        return Agent(**values, created_at=known.created_at, metadata=known.metadata)

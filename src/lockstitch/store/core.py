@@ -1,0 +1,389 @@
+"""The core of a store: threads, writing to them, and the leases under which that is done."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from lockstitch.backend import EDITABLE, Edit, Fields, Find, FullBackend, Receipt, Where
+from lockstitch.errors import (
+    Conflict,
+    KeyTaken,
+    NotFound,
+    Refused,
+    StoreDamaged,
+    StoreError,
+    StoreUnreachable,
+    ThreadEnded,
+)
+from lockstitch.records import (
+    Clock,
+    Entry,
+    Feedback,
+    File,
+    Json,
+    Letter,
+    Memory,
+    Run,
+    Stitch,
+    Thread,
+    Worker,
+    as_id,
+    codec,
+    waiting,
+)
+from lockstitch.store.agents import Agents
+from lockstitch.store.appending import Appended, Appender
+from lockstitch.store.archives import Archives
+from lockstitch.store.draft import Draft
+from lockstitch.store.leases import Leases
+from lockstitch.store.media import Media
+from lockstitch.store.reading import Reading
+from lockstitch.store.shelf import Shelf
+from lockstitch.store.watching import Watching
+
+ThreadRef = Thread | UUID | str
+"""A thread, its id, or its key in the store's project."""
+
+
+class Core:
+    """What everything else of a store is built on."""
+
+    def __init__(
+        self, backend: FullBackend, *, clock: Clock, project: str, migrate: bool = True, create: bool = True
+    ) -> None:
+        self.backend = backend
+        self.clock = clock
+        self.project = project
+        self._migrate = migrate
+        self._create = create
+        self._leases = Leases(backend, clock)
+        self._appender = Appender(backend, clock, self._leases)
+        self._archives = Archives(backend, clock)
+        self._media = Media(backend, clock)
+        self._reading = Reading(backend, self._archives, self._media)
+        self._watching = Watching(backend, self._reading)
+        self.agents = Agents(backend, clock)
+        self.memories = Shelf(backend, Memory)
+        self.files = Shelf(backend, File)
+        self.feedback = Shelf(backend, Feedback)
+
+    async def __aenter__(self) -> Self:
+        try:
+            if not self._create:
+                await self._require_record()
+            if self._migrate:
+                await self.migrate()
+        except BaseException:
+            # Whoever cannot enter never leaves, so what was opened is let go here.
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def migrate(self) -> int:
+        """Bring the store's schema to this version of Lockstitch; the version."""
+        return await self.backend.migrate()
+
+    async def close(self) -> None:
+        await self._leases.end()
+        await self.backend.close()
+
+    # Threads
+
+    async def create(self, **fields: Any) -> Thread:
+        """A new thread. KeyTaken when its key is in use."""
+        thread = self.new_thread(**fields)
+        await self._appender.commit([], threads=[thread])
+        return thread
+
+    def new_thread(self, **fields: Any) -> Thread:
+        """A thread that is not stored yet: for `append(..., threads=[…])`, which creates it with its cause."""
+        now = self.clock.now()
+        given: dict[str, Any] = {
+            "project": self.project,
+            "wake_at": now,
+            "created_at": now,
+            "updated_at": now,
+            **fields,
+        }
+        if given.get("kind") == "chat" or "kind" not in given:
+            given.setdefault("status", "waiting")
+            given.setdefault("waiting_for", [waiting("input", now)])
+            if given["status"] == "waiting":
+                given["wake_at"] = fields.get("wake_at")
+        return Thread(**given)
+
+    async def thread(self, ref: ThreadRef) -> Thread:
+        """The thread as it is now, by id or key. NotFound when there is none."""
+        wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
+        if wanted is not None:
+            found = await self.backend.get(Thread, (wanted,))
+            if found is not None:
+                return found
+        if isinstance(ref, str):
+            codec.check_text(ref, "The key")
+            where = (Where("project", "=", self.project), Where("key", "=", ref))
+            by_key = await self.backend.find(Find(Thread, where, limit=1))
+            if by_key:
+                return by_key[0]
+        raise NotFound(f"There is no thread {wanted or ref} in this store.")
+
+    async def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
+        """The thread with this key or id, made if it is unknown. A thread belongs to the user who opened it."""
+        try:
+            thread = await self.thread(key)
+        except NotFound:
+            wanted = as_id(key)
+            name: Fields = {"id": wanted} if wanted else {"key": key}
+            try:
+                return await self.create(**name, user_id=user_id, **fields)
+            except Conflict as exc:
+                if not isinstance(exc, KeyTaken) and wanted is None:
+                    raise
+                thread = await self.thread(key)
+        if user_id is not None and thread.user_id != user_id:
+            raise Refused(f"Thread {key} belongs to another user.")
+        return thread
+
+    async def threads(
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        after: Thread | None = None,
+        since: datetime | None = None,
+        all_projects: bool = False,
+        **equal: Any,
+    ) -> list[Thread]:
+        """Threads by last activity, newest first. `after` is the last one of the page before; others are equal."""
+        find = self._threads(since, all_projects, equal)
+        return await self.backend.find(
+            Find(
+                Thread,
+                find.where,
+                order=("-recent_at", "-id"),
+                after=(after.recent_at, after.id) if after else None,
+                limit=limit,
+                offset=offset,
+            )
+        )
+
+    async def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
+        """How many threads `threads` would list."""
+        return await self.backend.count(self._threads(since, all_projects, equal))
+
+    async def children(self, ref: ThreadRef) -> list[Thread]:
+        head = await self.thread(ref)
+        return await self.backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
+
+    async def ancestors(self, ref: ThreadRef) -> list[Thread]:
+        """Parent, grandparent and so on up to the root."""
+        chain: list[Thread] = []
+        current = await self.thread(ref)
+        while current.parent_id is not None:
+            current = await self.thread(current.parent_id)
+            chain.append(current)
+        return chain
+
+    async def tree(self, ref: ThreadRef) -> list[Thread]:
+        """The thread and all its descendants, parents before children."""
+        found = level = [await self.thread(ref)]
+        while level:
+            parents = [thread.id for thread in level]
+            level = await self.backend.find(Find(Thread, (Where("parent_id", "in", parents),), order=("id",)))
+            found = [*found, *level]
+        return found
+
+    async def edit(self, ref: ThreadRef, **fields: Any) -> None:
+        """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
+        wrong = fields.keys() - EDITABLE
+        if wrong:
+            raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
+        head = await self.thread(ref)
+        checked = Thread(**{**head.__dict__, **fields})
+        await self._appender.edit(Edit(head.id, {name: getattr(checked, name) for name in fields}))
+
+    async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
+        """Delete a thread, its descendants and everything of theirs; how many threads. ThreadBusy while held."""
+        ids = [thread.id for thread in await self.tree(ref)]
+        return await self.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
+
+    # Writing
+
+    async def append(
+        self,
+        head: Thread,
+        entries: Sequence[Entry] = (),
+        *,
+        fields: Fields | None = None,
+        new_runs: Sequence[Run] = (),
+        runs: Sequence[tuple[Run, Fields]] = (),
+        taken: Sequence[Letter] = (),
+        letters: Sequence[Letter] = (),
+        threads: Sequence[Thread] = (),
+    ) -> Appended:
+        """Append to a thread as it was seen, in one commit with everything that belongs to it, or raise Conflict.
+
+        `fields` are changed fields of the head, `runs` changed fields of runs as they were seen. Going to wait or to
+        an end gives the thread back and is refused with Conflict (reason "delivered") while unseen letters are there.
+        `letters` are for the thread's parent, `threads` are new children.
+        """
+        spawned = sum(thread.parent_id == head.id for thread in threads)
+        draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned)
+        return (await self.commit([draft], letters=letters, threads=threads))[0]
+
+    async def commit(
+        self, drafts: Sequence[Draft], *, letters: Sequence[Letter] = (), threads: Sequence[Thread] = ()
+    ) -> list[Appended]:
+        """Append to several threads in one commit, all or none."""
+        return await self._appender.commit(drafts, await self._addressed(letters, drafts), threads)
+
+    def new_run(self, head: Thread, **fields: Any) -> Run:
+        """The next run of a thread, to be stored with its first append. A nested run shares its parent's turn."""
+        nested = fields.get("parent_run_id") is not None
+        values: dict[str, Any] = {
+            "thread_id": head.id,
+            "sequence": head.last_sequence + 1,
+            "turn": head.last_turn if nested else head.last_turn + 1,
+            "first_position": head.position + 1,
+            "agent": head.agent,
+            "version": head.version,
+            "started_at": self.clock.now(),
+            **fields,
+        }
+        return Run(**values)
+
+    async def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
+        """Hand an entry to a thread that somebody else may hold, exactly once per sender and call.
+
+        ThreadEnded when the thread has ended and takes no more.
+        """
+        head = await self.thread(ref)
+        receipt = (await self._appender.deliver([(head.depth, self.letter(head, entry, kind, sender, call_id))]))[0]
+        if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:
+            raise ThreadEnded(f"Thread {head.id} is {head.status} and takes no more.", thread_id=head.id)
+        return receipt
+
+    def letter(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Letter:
+        """A letter to a thread, for `append(..., letters=[…])` or `deliver`."""
+        now = self.clock.now()
+        body = (entry if entry.at else entry.changed(at=now)).as_json()
+        return Letter(thread_id=head.id, sender=sender, call_id=call_id, kind=kind, entry=body, at=now)
+
+    async def inbox(self, head: Thread) -> tuple[Thread, list[Letter]]:
+        """The letters that wait for a thread's holder, oldest first, and the head that has them taken into account.
+
+        Large media in them stand in blobs already; they come back with the stitches that the letters become.
+        """
+        fresh = await self.thread(head.id)
+        where = (Where("thread_id", "=", head.id), Where("position", "is null"))
+        letters = await self.backend.find(Find(Letter, where, order=("id",)))
+        seen = head.changed(
+            delivered=fresh.delivered,
+            pending_children=fresh.pending_children,
+            cancel_requested=fresh.cancel_requested,
+        )
+        return seen, letters
+
+    async def keep_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
+        """Keep a text once, by its hash, for the requests of a thread that refer to it; the hash."""
+        head = await self.thread(ref)
+        return await self._media.keep_text(head.id, text, media_type)
+
+    # Leases
+
+    async def register(self, *, lease_seconds: float = 30.0, doing: Json | None = None) -> Worker:
+        """This process as a worker, or its lease renewed; its id is what `claim` and `append` act under."""
+        return await self._leases.beat(lease_seconds, doing)
+
+    async def claim(self, ref: ThreadRef, *, take_over: bool = False) -> Thread:
+        """Take one thread for this process, or ThreadBusy with who holds it.
+
+        A holder provably dead on this host is taken over at once, another when its lease has run out, or at once
+        with `take_over`, for people who know that it is dead.
+        """
+        return await self._leases.claim((await self.thread(ref)).id, take_over)
+
+    async def claim_next(
+        self, *, agents: Sequence[str] | None = None, limit: int = 1, all_projects: bool = True
+    ) -> list[Thread]:
+        """Take runnable threads for this process, by priority and how long they have been ready."""
+        return await self._leases.claim_next(agents, None if all_projects else self.project, limit)
+
+    async def reap(self) -> list[UUID]:
+        """Give back what workers hold that are dead: provably on this host, or whose lease has run out."""
+        return await self._leases.reap()
+
+    # The log
+
+    async def stitches(self, ref: ThreadRef, first: int = 1, last: int | None = None) -> list[Stitch]:
+        """The log of a thread from one position to another, archived turns included."""
+        return await self._reading.stitches(await self.thread(ref), [(first, last)])
+
+    async def last_stitch(self, ref: ThreadRef) -> Stitch | None:
+        """The newest llm_call, tool_call or thread_result of a thread."""
+        head = await self.thread(ref)
+        return None if head.tip_id is None else await self._reading.tip(head, head.tip_id)
+
+    async def stitch(self, stitch_id: UUID | str) -> Stitch:
+        """One stitch by its id."""
+        wanted = as_id(stitch_id)
+        found = await self.backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
+        if not found:
+            raise NotFound(f"There is no stitch {stitch_id} in this store; an archived one is read through its run.")
+        return (await self._media.restore(found))[0]
+
+    async def run(self, run_id: UUID | str) -> Run:
+        """One run by its id."""
+        wanted = as_id(run_id)
+        found = await self.backend.get(Run, (wanted,)) if wanted else None
+        if found is None:
+            raise NotFound(f"There is no run {run_id} in this store.")
+        return found
+
+    async def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
+        """All runs of a thread in the order in which they began."""
+        head = await self.thread(ref)
+        return await self.backend.find(Find(Run, (Where("thread_id", "=", head.id),), order=("sequence",), limit=limit))
+
+    async def _require_record(self) -> None:
+        """Ask for a row that no schema lacks the table of: nothing is made in a database that is somebody else's."""
+        try:
+            await self.backend.count(Find(Thread, (Where("id", "=", UUID(int=0)),)))
+        except (StoreDamaged, StoreUnreachable):
+            raise
+        except (StoreError, Refused) as exc:
+            raise StoreUnreachable(
+                "There is a database here, but no record of Lockstitch in it. "
+                "`lockstitch migrate` makes one; or check the URL."
+            ) from exc
+
+    async def _addressed(self, letters: Sequence[Letter], drafts: Sequence[Draft]) -> list[tuple[int, Letter]]:
+        """Letters with the depth of their receiver: the parent's of a draft is known, others are looked up."""
+        depths: dict[UUID, int] = {}
+        for draft in drafts:
+            depths[draft.head.id] = draft.head.depth
+            if draft.head.parent_id is not None:
+                depths[draft.head.parent_id] = draft.head.depth - 1
+        for letter in letters:
+            if letter.thread_id not in depths:
+                depths[letter.thread_id] = (await self.thread(letter.thread_id)).depth
+        return [(depths[letter.thread_id], letter) for letter in letters]
+
+    def _threads(self, since: datetime | None, all_projects: bool, equal: Mapping[str, Any]) -> Find[Thread]:
+        where = [] if all_projects else [Where("project", "=", self.project)]
+        if since is not None:
+            where.append(Where("recent_at", ">=", since))
+        unknown = equal.keys() - Thread.model_fields.keys()
+        if unknown:
+            raise Refused(f"A thread has no {', '.join(sorted(unknown))} to be found by.")
+        for field, value in equal.items():
+            if value is not None:
+                where.append(Where(field, "in" if isinstance(value, list | tuple | set) else "=", value))
+        return Find(Thread, where)

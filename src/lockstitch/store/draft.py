@@ -1,0 +1,151 @@
+"""A draft: what somebody wants to append to a thread, before it has its place in the log."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backend import Change, Fields
+from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
+from lockstitch.records import TERMINAL, Entry, Letter, Run, Stitch, Thread, place
+from lockstitch.records.fold import replaces_context
+from lockstitch.records.stitch import CHAIN
+
+_DERIVED = frozenset({"id", "position", "tip_id", "fence", "delivered", "pending_children", "crashes", "created_at"})
+_FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
+_BETWEEN_RUNS = frozenset({"pending", "waiting"}) | TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Entries, changed fields of the head, new runs and changed runs, against the head as it was seen."""
+
+    head: Thread
+    entries: Sequence[Entry] = ()
+    fields: Fields = field(default_factory=dict[str, Any])
+    new_runs: Sequence[Run] = ()
+    runs: Sequence[tuple[Run, Fields]] = ()
+    taken: Sequence[Letter] = ()
+    spawned: int = 0
+
+    @property
+    def all_entries(self) -> list[Entry]:
+        """Letters taken out of the inbox come first: they happened before what their reader does next."""
+        return [*(letter.opened() for letter in self.taken), *self.entries]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A draft as a change, and the head it leaves if nobody was first."""
+
+    change: Change
+    head: Thread
+    stitches: Sequence[Stitch]
+
+
+def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
+    """Give every entry its place and derive the head's other fields. Refuses what the rules of a thread forbid."""
+    head = draft.head
+    _check_holder(head, worker_id)
+    given = _checked_fields(draft)
+    runs = tuple((run.id, _checked_run(run, changed)) for run, changed in draft.runs)
+    stitches = _place(head, draft.all_entries, now)
+    fields: Fields = {**_derived(draft, stitches), **given, "updated_at": now}
+    status = fields.get("status", head.status)
+    if status != "running" and head.worker_id is not None and "status" in fields:
+        fields["worker_id"] = None
+    if status == "pending" and "status" in fields:
+        fields.setdefault("wake_at", now)
+    goes_to_rest = "status" in fields and status in _BETWEEN_RUNS and status != "pending"
+    taken = tuple((letter.id, stitch.position) for letter, stitch in zip(draft.taken, stitches, strict=False))
+    change = Change(
+        thread_id=head.id,
+        fence=head.fence,
+        position=head.position,
+        worker_id=head.worker_id,
+        delivered=head.delivered if goes_to_rest else None,
+        stitches=stitches,
+        head=fields,
+        new_runs=draft.new_runs,
+        runs=runs,
+        taken=taken,
+        spawned=draft.spawned,
+    )
+    after = head.changed(
+        **fields,
+        position=head.position + len(stitches),
+        tip_id=next((stitch.id for stitch in reversed(stitches) if stitch.type in CHAIN), head.tip_id),
+        pending_children=head.pending_children + draft.spawned,
+        crashes=0,
+    )
+    return Placed(change, after, stitches)
+
+
+def _place(head: Thread, entries: Sequence[Entry], now: datetime) -> list[Stitch]:
+    stitches: list[Stitch] = []
+    tip = head.tip_id
+    for number, entry in enumerate(entries, start=1):
+        stitch = place(entry, head.id, head.position + number, tip, head.fence, now)
+        if stitch.type in CHAIN:
+            tip = stitch.id
+        stitches.append(stitch)
+    return stitches
+
+
+def _derived(draft: Draft, stitches: Sequence[Stitch]) -> Fields:
+    """What follows from the draft: where the context begins, and the counters of runs."""
+    head = draft.head
+    fields: Fields = {}
+    anew = [stitch.position for stitch in stitches if stitch.lane is None and replaces_context(stitch)]
+    if anew:
+        fields["context_from"] = anew[-1]
+    if draft.new_runs:
+        fields["last_sequence"] = max(run.sequence for run in draft.new_runs)
+        fields["last_turn"] = max(head.last_turn, *(run.turn for run in draft.new_runs))
+        fields["last_run_at"] = max(run.started_at for run in draft.new_runs)
+    finished = sum(run.parent_run_id is None and run.status in TERMINAL for run in draft.new_runs)
+    finished += sum(
+        run.parent_run_id is None and run.status not in TERMINAL and changed.get("status") in TERMINAL
+        for run, changed in draft.runs
+    )
+    if finished:
+        fields["total_runs"] = head.total_runs + finished
+    return fields
+
+
+def _check_holder(head: Thread, worker_id: UUID | None) -> None:
+    if head.worker_id is not None and head.worker_id != worker_id:
+        raise ThreadBusy(
+            f"Thread {head.id} is held by worker {head.worker_id}, who alone appends to it; deliver instead.",
+            thread_id=head.id,
+            reason="holder",
+        )
+
+
+def _checked_fields(draft: Draft) -> Fields:
+    """The fields as they go into the row, checked as those of a new thread would be."""
+    head, fields = draft.head, draft.fields
+    if not fields and not head.ended:
+        return fields
+    wrong = fields.keys() & (_DERIVED | _FIXED)
+    if wrong:
+        raise Refused(f"{', '.join(sorted(wrong))} cannot be set; nothing was written.")
+    unknown = fields.keys() - Thread.model_fields.keys()
+    if unknown:
+        raise Refused(f"A thread has no {', '.join(sorted(unknown))}; nothing was written.")
+    status = fields.get("status")
+    if head.kind == "chat" and status == "completed":
+        raise Refused("A chat is never completed: between turns it waits for input. Nothing was written.")
+    if head.ended and not (status == "pending" and head.status != "completed"):
+        raise ThreadEnded(
+            f"Thread {head.id} is {head.status}; only `retry` reopens a failed or cancelled one.",
+            thread_id=head.id,
+        )
+    checked = Thread(**{**head.__dict__, **fields})
+    return {name: getattr(checked, name) for name in fields}
+
+
+def _checked_run(run: Run, changed: Fields) -> Fields:
+    checked = Run(**{**run.__dict__, **changed})
+    return {name: getattr(checked, name) for name in changed}

@@ -1,0 +1,218 @@
+"""Reading a thread: its context, its turns page by page, the log of a run, the exact request of a stitch."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.errors import NotFound, StoreDamaged
+from lockstitch.records import (
+    TERMINAL,
+    Blob,
+    File,
+    Json,
+    Message,
+    Run,
+    Stitch,
+    Thread,
+    answer_of,
+    codec,
+    context,
+    format_time,
+    history,
+    text_of,
+)
+from lockstitch.records.fold import kept_positions, replaced_positions
+from lockstitch.records.request import build
+from lockstitch.store.archives import Archives
+from lockstitch.store.media import Media
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One finished turn as a conversation shows it."""
+
+    run: Run
+    user_message: str
+    final_response: str | None
+    generated_files: list[Json]
+
+    def as_json(self) -> Json:
+        """The columns of the document's conversation_history, without the messages."""
+        run = self.run
+        return {
+            "conversation_id": str(run.id),
+            "agent_uuid": str(run.thread_id),
+            "run_id": str(run.id),
+            "started_at": format_time(run.started_at),
+            "completed_at": format_time(run.completed_at) if run.completed_at else None,
+            "user_message": self.user_message,
+            "final_response": self.final_response,
+            "stop_reason": run.stop_reason,
+            "total_steps": run.steps,
+            "usage": run.usage,
+            "generated_files": self.generated_files,
+            "cost": run.cost,
+            "extras": run.extras,
+            "sequence_number": run.turn,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Turns from newest to oldest, and whether older ones follow."""
+
+    turns: list[Turn]
+    more: bool
+
+
+class Reading:
+    """Answers questions about one thread, archived turns included."""
+
+    def __init__(self, backend: FullBackend, archives: Archives, media: Media) -> None:
+        self._backend = backend
+        self._archives = archives
+        self._media = media
+
+    async def stitches(self, head: Thread, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        return await self._media.restore(await self._archives.read(head, ranges))
+
+    async def for_context(self, head: Thread, until: int | None = None, lane: UUID | None = None) -> list[Stitch]:
+        """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
+        start = head.context_from
+        if lane is not None or (until is not None and start > until):
+            # A lane's own compactions, or one before that point: rare enough to read from the beginning.
+            return await self.stitches(head, [(1, until)])
+        log = await self.stitches(head, [(max(start, 1), until)])
+        if not start or not log or log[0].type != "compaction":
+            return log
+        kept = kept_positions(log[0])
+        kept += [(position, position) for position in replaced_positions(log[0])]
+        return [*(await self.stitches(head, kept)), *log] if kept else log
+
+    async def context(self, head: Thread, lane: UUID | None = None, until: int | None = None) -> list[Message]:
+        return context(await self.for_context(head, until, lane), lane)
+
+    async def tip(self, head: Thread, tip_id: UUID) -> Stitch | None:
+        """The stitch at the end of the list; that of a thread which was archived whole stands in its last archive."""
+        found = await self._backend.find(Find(Stitch, (Where("id", "=", tip_id),), limit=1))
+        if found:
+            return (await self._media.restore(found))[0]
+        log = await self.stitches(head, [(1, None)])
+        return next((stitch for stitch in reversed(log) if stitch.id == tip_id), None)
+
+    async def log(self, head: Thread, run: Run) -> list[Stitch]:
+        """The stitches of a run in the order in which they were written."""
+        if run.first_position >= head.first_position:
+            found = await self._backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
+            return await self._media.restore(found)
+        log = await self.stitches(head, [(run.first_position, None)])
+        return [stitch for stitch in log if stitch.run_id == run.id]
+
+    async def messages(self, head: Thread, run: Run) -> list[Message]:
+        return history(await self.log(head, run), run.id)
+
+    async def turns(self, head: Thread, limit: int, offset: int, before: int | None) -> Page:
+        """Finished turns, newest first; `before` is the sequence number of the oldest one already seen."""
+        where = [
+            Where("thread_id", "=", head.id),
+            Where("parent_run_id", "is null"),
+            Where("status", "in", sorted(TERMINAL)),
+        ]
+        if before is not None:
+            where.append(Where("turn", "<", before))
+        runs = await self._backend.find(Find(Run, where, order=("-turn",), limit=limit + 1, offset=offset))
+        shown = runs[:limit]
+        return Page([*(await self._as_turns(head, shown))], len(runs) > limit)
+
+    async def request(self, stitch: Stitch, head: Thread) -> Json:
+        """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
+        kept: Json | None = stitch.data.get("request")
+        if stitch.type != "llm_call" or kept is None:
+            raise NotFound(f"Stitch {stitch.id} is a {stitch.type} that keeps no request.")
+        system = await self._text(kept.get("system"))
+        tools_text = await self._text(kept.get("tools"))
+        tools: list[Json] = codec.loads(tools_text) if tools_text is not None else []
+        log = await self.for_context(head, stitch.position - 1, stitch.lane)
+        request = build(kept.get("parameters") or {}, system, tools, context(log, stitch.lane))
+        if codec.digest(request) != kept.get("sha256"):
+            raise StoreDamaged(
+                f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent: "
+                "what it was made of has changed. Run `lockstitch doctor --verify`."
+            )
+        return request
+
+    async def latest(
+        self, project: str, limit: int, since: datetime | None = None, types: Collection[str] = ()
+    ) -> list[Stitch]:
+        """The latest stitches across threads, of these types only if given, newest first."""
+        found: list[Stitch] = []
+        mark: int | None = None
+        while len(found) < limit:
+            where = [Where("type", "in", sorted(types))] if types else []
+            if since is not None:
+                where.append(Where("at", ">=", since))
+            after = None if mark is None else (mark,)
+            rows = await self._backend.find(Find(Stitch, where, order=("-log_id",), after=after, limit=limit))
+            projects = await self._projects({row.thread_id for row in rows})
+            found += [row for row in rows if projects.get(row.thread_id) == project]
+            if len(rows) < limit:
+                break
+            mark = rows[-1].log_id
+        return found[:limit]
+
+    async def _projects(self, ids: set[UUID]) -> dict[UUID, str]:
+        if not ids:
+            return {}
+        threads = await self._backend.find(Find(Thread, (Where("id", "in", sorted(ids)),)))
+        return {thread.id: thread.project for thread in threads}
+
+    async def _as_turns(self, head: Thread, runs: Sequence[Run]) -> list[Turn]:
+        positions = {position for run in runs for position in (run.input_position, run.output_position) if position}
+        log = await self.stitches(head, [(position, position) for position in positions]) if positions else []
+        said = {stitch.position: stitch.message for stitch in log}
+        files = await self._files(head, runs)
+        return [
+            Turn(
+                run,
+                text_of(said.get(run.input_position or 0)),
+                answer_of(said.get(run.output_position or 0)) if run.output_position else None,
+                files.get(run.id, []),
+            )
+            for run in runs
+        ]
+
+    async def _files(self, head: Thread, runs: Sequence[Run]) -> dict[UUID, list[Json]]:
+        if not runs:
+            return {}
+        where = (
+            Where("thread_id", "=", head.id),
+            Where("last_updated_run", "in", [run.id for run in runs]),
+        )
+        found: dict[UUID, list[Json]] = {}
+        for file in await self._backend.find(Find(File, where, order=("file_id",))):
+            if file.last_updated_run:
+                found.setdefault(file.last_updated_run, []).append(as_generated(file))
+        return found
+
+    async def _text(self, digest: str | None) -> str | None:
+        if digest is None:
+            return None
+        blob = await self._backend.get(Blob, (digest,))
+        if blob is None:
+            raise StoreDamaged(f"The text with sha256 {digest}, part of a request, is missing from this store.")
+        return blob.content.decode()
+
+
+def as_generated(file: File) -> Json:
+    """A file as an element of the document's generated_files."""
+    return {
+        "file_id": file.file_id,
+        "filename": file.filename,
+        "storage_path": file.storage_path,
+        "size": file.size,
+        "mime_type": file.mime_type,
+        "step": file.step,
+        "timestamp": format_time(file.last_updated_at),
+    }

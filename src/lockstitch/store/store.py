@@ -1,0 +1,135 @@
+"""The store: what people and the runtime call. Rules live in the modules beside it; here they meet."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
+from lockstitch.errors import Refused
+from lockstitch.records import ERRORS, Clock, Json, Message, Stitch, Thread, codec
+from lockstitch.store import adopting, copying, doctor, overview, retention
+from lockstitch.store.core import Core, ThreadRef
+from lockstitch.store.overview import Overview
+from lockstitch.store.reading import Page
+
+
+class Store(Core):
+    """One durable record. Safe for many tasks of one event loop; open one per process."""
+
+    def __init__(
+        self,
+        backend: FullBackend,
+        *,
+        clock: Clock,
+        project: str,
+        migrate: bool = True,
+        create: bool = True,
+        scratch: "Callable[[], Store] | None" = None,
+    ) -> None:
+        super().__init__(backend, clock=clock, project=project, migrate=migrate, create=create)
+        self._scratch = scratch
+        """Makes a store in memory, for questions that need SQL where the backend speaks none."""
+
+    # Reading
+
+    async def overview(self, threads: Sequence[Thread]) -> list[Overview]:
+        """Each of these threads with the sums over its own runs, in the same order."""
+        return await overview.overviews(self.backend, threads)
+
+    async def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
+        """The message list the model would get now."""
+        return await self._reading.context(await self.thread(ref), lane)
+
+    async def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> Page:
+        """Finished turns, newest first; by offset, or by cursor: `before` a sequence number."""
+        return await self._reading.turns(await self.thread(ref), limit, offset, before)
+
+    async def messages(self, run_id: UUID | str) -> list[Message]:
+        """All messages of a run as they were said, whatever was compacted since."""
+        run = await self.run(run_id)
+        return await self._reading.messages(await self.thread(run.thread_id), run)
+
+    async def log(self, run_id: UUID | str) -> list[Stitch]:
+        """Everything a run did, in order."""
+        run = await self.run(run_id)
+        return await self._reading.log(await self.thread(run.thread_id), run)
+
+    async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
+        """The latest errors across all threads of the project, newest first."""
+        return await self._reading.latest(self.project, limit, since, ERRORS)
+
+    async def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
+        """The latest stitches across all threads of the project, newest first."""
+        return await self._reading.latest(self.project, limit, since)
+
+    async def request(self, stitch_id: UUID | str) -> Json:
+        """The exact request of a model call."""
+        stitch = await self.stitch(stitch_id)
+        return await self._reading.request(stitch, await self.thread(stitch.thread_id))
+
+    async def average_tokens(self, since: datetime) -> list[Usage]:
+        """Per thread, the average of input and output tokens of its turns started since then."""
+        return await self.backend.average_tokens(self.project, since)
+
+    async def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+        """Where every word of `text` stands: in titles, in what was asked and what was answered. Best first."""
+        return await self.backend.search(self.project, codec.check_text(text, "The text"), limit)
+
+    async def size(self, ref: ThreadRef | None = None) -> Sizes:
+        """Bytes kept, for a thread or for the whole store."""
+        return await self.backend.size(None if ref is None else (await self.thread(ref)).id)
+
+    async def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0) -> Answer:
+        """One read-only SQL statement over the core tables. A store of files is read through a copy in SQLite."""
+        answer = await self.backend.query(query, limit=limit, seconds=seconds)
+        if answer is not None:
+            return answer
+        if self._scratch is None:
+            raise Refused("This store speaks no SQL.")
+        async with self._scratch() as copy:
+            await self.copy_to(copy)
+            return await copy.sql(query, limit=limit, seconds=seconds)
+
+    def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
+        """Stitches as they come, from any process: of one thread, or of all threads of the project.
+
+        Of one thread everything after a position; of all, the most recent ones and then whatever is new, with
+        nothing missed in between.
+        """
+        if ref is not None:
+            return self._watching.thread(ref, after)
+        return self._watching.project(self.project, recent)
+
+    # Keeping
+
+    async def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
+        """An existing conversation as a thread: a turn for each thing the user said."""
+        return await adopting.adopt(self, messages, fields)
+
+    async def archive(self, before: datetime) -> int:
+        """Compress the turns that ended before then and that no context needs; how many turns."""
+        return await retention.archive(self, self._archives, before)
+
+    async def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
+        """Delete whole trees: ended before then, expired, or of one user with all that is theirs; how many threads."""
+        return await retention.purge(self, before, user_id, force)
+
+    async def copy_to(
+        self, target: "Store", *, tree: ThreadRef | None = None, progress: copying.Progress | None = None
+    ) -> copying.Copied:
+        """Copy everything, or one tree, into another store. What is there already is not copied again."""
+        root = None if tree is None else await self.thread(tree)
+        return await copying.copy(self, target, root, progress)
+
+    async def verify(self) -> doctor.Report:
+        """Read the whole store and say what is wrong with it."""
+        return await doctor.verify(self)
+
+    async def glance(self) -> doctor.Report:
+        """Count what is there, without reading it."""
+        return await doctor.glance(self)
+
+    async def rebuild(self) -> bool:
+        """Make derived files anew from the log, where a backend keeps any; whether it does."""
+        return await doctor.rebuild(self)

@@ -1,0 +1,33 @@
+"""A fresh folder for every test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from lockstitch.backends.files import FilesBackend
+from lockstitch.records import FakeClock
+from tests.backends.files import writing
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+async def files(root: Path, clock: FakeClock) -> AsyncIterator[FilesBackend]:
+    """A migrated backend on the folder `root`."""
+    backend = await writing.opened(root, clock)
+    yield backend
+    await backend.close()

@@ -1,0 +1,199 @@
+"""Appending compares before it sets, and writes all of a commit or nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Change, Commit, Edit, Find, Where
+from lockstitch.backends.files import FilesBackend
+from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
+from lockstitch.records import Entry, FakeClock, Run, Stitch, Thread, new_id
+from tests.backends.files.writing import (
+    answered,
+    append,
+    begin,
+    create,
+    finish,
+    head_of,
+    next_run,
+    placed,
+    said,
+    thread,
+    turn,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_log_comes_back_as_it_was_written(files: FilesBackend) -> None:
+    head, run = await begin(files, await create(files), "one")
+    entries = [
+        answered("two", run_id=run.id, data={"content": 2**70}),
+        Entry(type="their own", data={"b": 1, "a": None}),
+    ]
+    receipt = await append(files, head, *entries)
+    assert receipt.position == 3
+    stitches = await files.read(head.id, [(1, None)])
+    assert [stitch.changed(log_id=None) for stitch in stitches[1:]] == placed(head, *entries)
+    assert [stitch.log_id for stitch in stitches] == [1, 2, 3]
+
+
+@pytest.mark.req("S0-091")
+async def test_a_runs_log_keeps_the_order_of_writing_when_times_are_equal(files: FilesBackend) -> None:
+    head, run = await begin(files, await create(files), "one")
+    same = head.created_at
+    await append(files, head, *(Entry(type="span", run_id=run.id, at=same, data={"n": n}) for n in range(20)))
+    found = await files.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
+    assert [stitch.data.get("n") for stitch in found[1:]] == list(range(20))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"fence": 1},
+        {"position": 0},
+        {"position": 2},
+        {"worker_id": new_id()},
+        {"delivered": 1},
+        {"thread_id": new_id()},
+    ],
+)
+async def test_a_change_that_saw_something_else_is_a_conflict(files: FilesBackend, seen: dict[str, Any]) -> None:
+    head = await create(files)
+    await append(files, head, said("one"))
+    head = await head_of(files, head.id)
+    values: dict[str, Any] = {"thread_id": head.id, "fence": 0, "position": 1, "delivered": 0, "head": {"title": "x"}}
+    with pytest.raises(Conflict):
+        await files.append(Commit([Change(**{**values, **seen})]))
+    assert await head_of(files, head.id) == head
+    await files.append(Commit([Change(**values)]))
+    assert (await head_of(files, head.id)).title == "x"
+
+
+async def test_a_conflict_in_the_last_step_undoes_the_first(files: FilesBackend) -> None:
+    one, other = await create(files), await create(files)
+    good = Change(one.id, 0, 0, stitches=placed(one, said("one")))
+    late = Change(other.id, 0, 7)
+    new = thread(key="new")
+    with pytest.raises(Conflict):
+        await files.append(Commit([good, late], threads=[new]))
+    assert await files.read(one.id, [(1, None)]) == []
+    assert await files.get(Thread, (new.id,)) is None
+    await files.append(Commit([good], threads=[new]))
+
+
+async def test_positions_go_on_without_a_gap(files: FilesBackend) -> None:
+    head = await create(files)
+    one, two = placed(head, said("one"), said("two"))
+    for wrong in ([two], [two, one], [one, one], [one.changed(thread_id=new_id())]):
+        with pytest.raises(Conflict):
+            await files.append(Commit([Change(head.id, 0, 0, stitches=wrong)]))
+
+
+async def test_ids_are_unique_and_one_stitch_follows_another(files: FilesBackend, root: Path) -> None:
+    head = await create(files)
+    first, second = answered("one"), answered("two")
+    await append(files, head, first, second)
+    head = await head_of(files, head.id)
+    assert head.tip_id == second.id
+    with pytest.raises(Conflict, match="already"):
+        await append(files, head, said("again", id=first.id))
+    with pytest.raises(Conflict, match="follows"):
+        await append(files, head.changed(tip_id=first.id), answered("three"))
+    with pytest.raises(Conflict, match="beginning"):
+        await append(files, head.changed(tip_id=None), answered("three"))
+    twice = said("twice")
+    with pytest.raises(Conflict):
+        await append(files, head, twice, twice)
+    await append(files, head, answered("three"))
+    # Another process knows nothing yet, and reads the log to see.
+    with pytest.raises(Conflict, match="already"):
+        await append(FilesBackend(root, FakeClock()), await head_of(files, head.id), said("", id=first.id))
+
+
+async def test_runs_have_each_their_sequence_and_turn(files: FilesBackend) -> None:
+    head = await turn(files, await create(files), "one", "two")
+    (run,) = await files.find(Find(Run))
+    for taken in ({"sequence": 1}, {"turn": 1}, {"id": run.id}):
+        with pytest.raises(Conflict):
+            await append(files, head, said("three"), new_runs=[next_run(head, **taken)])
+    # A member's run belongs to the turn of its leader.
+    await append(files, head, said("three"), new_runs=[next_run(head, turn=1, parent_run_id=run.id)])
+
+
+async def test_a_commit_sees_its_own_earlier_steps(files: FilesBackend) -> None:
+    new = thread(key="k")
+    run = next_run(new)
+    first = Change(new.id, 0, 0, stitches=placed(new, answered("one", run_id=run.id)), new_runs=[run])
+    after = new.changed(position=1, tip_id=first.stitches[0].id)
+    second = Change(new.id, 0, 1, stitches=placed(after, answered("two", run_id=run.id)), head={"title": "t"})
+    receipts = await files.append(Commit([first, second], threads=[new]))
+    assert [receipt.position for receipt in receipts] == [1, 2]
+    assert len(await files.read(new.id, [(1, None)])) == 2
+    assert (await head_of(files, new.id)).title == "t"
+
+
+async def test_what_a_change_gives_and_what_follows_from_it(files: FilesBackend) -> None:
+    head = await create(files, crashes=3, pending_children=1)
+    await append(files, head, said("one"), fields={"title": "t", "position": 99}, spawned=2)
+    changed = await head_of(files, head.id)
+    assert (changed.title, changed.position, changed.crashes, changed.pending_children) == ("t", 1, 0, 3)
+    assert changed.changed(title=None, position=0, crashes=3, pending_children=1) == head
+
+
+async def test_a_key_names_one_thread_of_a_project(files: FilesBackend) -> None:
+    head = await create(files, key="../x")
+    await create(files, key="../X")
+    await create(files, key="../x", project="another")
+    with pytest.raises(KeyTaken, match=str(head.id)):
+        await create(files, key="../x")
+    with pytest.raises(Conflict):
+        await create(files, id=head.id)
+    # A key that was given up can be taken.
+    await append(files, head, fields={"key": "../y"})
+    await create(files, key="../x")
+    with pytest.raises(KeyTaken):
+        await create(files, key="../y")
+
+
+async def test_rules_of_the_record_hold(files: FilesBackend) -> None:
+    with pytest.raises(Refused, match="goal"):
+        await create(files, kind="goal", status="pending", waiting_for=[])
+    with pytest.raises(Refused, match="result"):
+        await create(files, kind="task", goal="g", status="completed", waiting_for=[])
+    same = new_id()
+    with pytest.raises(Refused, match="parent"):
+        await create(files, id=same, parent_id=same)
+    with pytest.raises(Refused, match="no thread"):
+        await create(files, parent_id=new_id())
+    head = await create(files)
+    with pytest.raises(Refused, match="no run"):
+        await append(files, head, said("one", run_id=new_id()))
+    with pytest.raises(Conflict, match="no run"):
+        await append(files, head, runs=[(new_id(), {"steps": 1})])
+    with pytest.raises(Refused, match="cannot be stored"):
+        await append(files, head, said("one", data={"n": float("nan")}))
+    assert await head_of(files, head.id) == head
+
+
+async def test_an_edit_compares_nothing(files: FilesBackend, clock: FakeClock) -> None:
+    head = await create(files)
+    clock.advance(5)
+    await append(files, head, said("one"))
+    (receipt,) = await files.append(Commit([Edit(head.id, {"title": "t"})]))
+    assert receipt.position is None
+    edited = await head_of(files, head.id)
+    assert (edited.title, edited.position, edited.updated_at) == ("t", 1, clock.now())
+    with pytest.raises(NotFound):
+        await files.append(Commit([Edit(new_id(), {"title": "t"})]))
+
+
+async def test_log_ids_are_never_given_again(files: FilesBackend) -> None:
+    one = await turn(files, await create(files), "one", "two")
+    await files.delete(Find(Thread))
+    other = await create(files)
+    head, run = await begin(files, other, "three")
+    await finish(files, head, run, "four")
+    assert [stitch.log_id for stitch in await files.read(other.id, [(1, None)])] == [3, 4]
+    assert await files.read(one.id, [(1, None)]) == []

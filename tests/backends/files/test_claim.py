@@ -1,0 +1,118 @@
+"""Leases and fences by the store's clock."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from lockstitch.backends.files import FilesBackend
+from lockstitch.errors import Conflict
+from lockstitch.records import FakeClock, Worker, new_id, waiting
+from tests.backends.files.writing import START, append, create, head_of, said
+
+pytestmark = pytest.mark.anyio
+
+
+async def worker(files: FilesBackend, clock: FakeClock) -> Worker:
+    new = Worker(started_at=clock.now(), beat_at=clock.now(), lease_seconds=30.0)
+    assert await files.beat(new)
+    return new
+
+
+async def ready(files: FilesBackend, **fields: object) -> UUID:
+    return (await create(files, **{"status": "pending", "waiting_for": [], "wake_at": START, **fields})).id
+
+
+async def test_claiming_raises_the_fence_and_counts_until_the_next_append(
+    files: FilesBackend, clock: FakeClock
+) -> None:
+    thread_id = await ready(files)
+    holder = await worker(files, clock)
+    (claimed,) = await files.claim(holder.id)
+    assert (claimed.id, claimed.status, claimed.fence, claimed.worker_id) == (thread_id, "running", 1, holder.id)
+    assert claimed.crashes == 1
+    assert await head_of(files, thread_id) == claimed
+    assert await files.claim(holder.id) == []
+    await append(files, claimed, said("one"))
+    assert (await head_of(files, thread_id)).crashes == 0
+
+
+async def test_the_most_urgent_and_then_the_longest_ready_come_first(files: FilesBackend, clock: FakeClock) -> None:
+    later = await ready(files, wake_at=START + timedelta(seconds=1))
+    sooner = await ready(files)
+    urgent = await ready(files, priority=1, wake_at=START + timedelta(seconds=2))
+    timer = await ready(files, status="waiting", waiting_for=[waiting("timer", START)], wake_at=START)
+    await ready(files, wake_at=START + timedelta(days=1))
+    await create(files)
+    clock.advance(10)
+    holder = await worker(files, clock)
+    claimed = await files.claim(holder.id, limit=2) + await files.claim(holder.id, limit=9)
+    assert [head.id for head in claimed] == [urgent, sooner, timer, later]
+
+
+async def test_claims_are_for_agents_and_projects(files: FilesBackend, clock: FakeClock) -> None:
+    holder = await worker(files, clock)
+    one = await ready(files, agent="a")
+    two = await ready(files, agent="b", project="p")
+    assert await files.claim(holder.id, agents=["c"]) == []
+    assert await files.claim(holder.id, agents=[]) == []
+    assert [head.id for head in await files.claim(holder.id, project="p", limit=5)] == [two]
+    assert [head.id for head in await files.claim(holder.id, agents=["a", "b"], limit=5)] == [one]
+
+
+async def test_one_thread_is_claimed_whatever_it_waits_for(files: FilesBackend, clock: FakeClock) -> None:
+    head = await create(files)
+    first, second = await worker(files, clock), await worker(files, clock)
+    (claimed,) = await files.claim(first.id, thread_id=head.id)
+    assert claimed.waiting_for == head.waiting_for
+    assert await files.claim(second.id, thread_id=head.id) == []
+    clock.advance(31)
+    await files.beat(second)
+    (taken,) = await files.claim(second.id, thread_id=head.id)
+    assert (taken.fence, taken.worker_id, taken.crashes) == (2, second.id, 2)
+    # The first one lost it without noticing, and can write nothing more.
+    with pytest.raises(Conflict):
+        await append(files, claimed, said("late"))
+    ended = await create(files, status="cancelled", waiting_for=[])
+    assert await files.claim(second.id, thread_id=ended.id) == []
+    assert await files.claim(second.id, thread_id=new_id()) == []
+
+
+async def test_a_dead_or_unknown_worker_gets_nothing(files: FilesBackend, clock: FakeClock) -> None:
+    thread_id = await ready(files)
+    holder = await worker(files, clock)
+    assert await files.claim(new_id()) == []
+    await files.release(holder.id)
+    assert await files.claim(holder.id) == []
+    assert await files.claim(holder.id, thread_id=thread_id) == []
+    assert not await files.beat(holder)
+
+
+async def test_releasing_gives_everything_back_in_its_place(files: FilesBackend, clock: FakeClock) -> None:
+    ids = [await ready(files, wake_at=START + timedelta(seconds=n)) for n in range(3)]
+    clock.advance(10)
+    holder, other = await worker(files, clock), await worker(files, clock)
+    await files.claim(holder.id, limit=2)
+    await files.claim(other.id, limit=1)
+    assert sorted(await files.release(holder.id)) == sorted(ids[:2])
+    head = await head_of(files, ids[0])
+    assert (head.status, head.worker_id, head.fence, head.wake_at) == ("pending", None, 2, START)
+    assert await files.release(holder.id) == []
+    assert await files.release(new_id()) == []
+    assert [head.id for head in await files.claim(other.id, limit=9)] == ids[:2]
+
+
+async def test_only_expired_leases_are_ended_when_asked_so(files: FilesBackend, clock: FakeClock) -> None:
+    thread_id = await ready(files)
+    holder = await worker(files, clock)
+    await files.claim(holder.id)
+    clock.advance(29)
+    assert await files.release(holder.id, expired_only=True) == []
+    assert await files.beat(holder.changed(doing={"threads": 1}))
+    clock.advance(30)
+    assert await files.release(holder.id, expired_only=True) == []
+    clock.advance(1)
+    assert await files.release(holder.id, expired_only=True) == [thread_id]
+    kept = await files.get(Worker, (holder.id,))
+    assert kept is not None
+    assert (kept.dead, kept.doing) == (True, {"threads": 1})

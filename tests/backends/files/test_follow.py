@@ -1,0 +1,77 @@
+"""Whoever watches sees threads move, in this process and in others."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from lockstitch.backend import READY, Sighting
+from lockstitch.backends.files import FilesBackend, follow, guard
+from tests.backends.files.test_processes import nursery
+from tests.backends.files.writing import append, create, opened, said
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 20
+
+
+async def watching(files: FilesBackend) -> AsyncGenerator[Sighting, None]:
+    sightings = files.watch()
+    assert await anext(sightings) == READY
+    return sightings
+
+
+async def seen(sightings: AsyncGenerator[Sighting, None], thread_id: UUID, position: int) -> None:
+    """Wait until a thread was seen there or further."""
+    async with asyncio.timeout(PATIENCE):
+        async for sighting in sightings:
+            if sighting.thread_id == thread_id and sighting.position >= position:
+                return
+
+
+async def test_what_happens_here_is_seen(files: FilesBackend) -> None:
+    before = await create(files)
+    sightings = await watching(files)
+    head = await create(files)
+    await append(files, head, said("one"))
+    found: list[Sighting] = []
+    async with asyncio.timeout(PATIENCE):
+        while Sighting(head.id, 1) not in found:
+            found.append(await anext(sightings))
+    assert before.id not in {sighting.thread_id for sighting in found}
+    await sightings.aclose()
+
+
+async def test_what_another_process_does_is_seen(files: FilesBackend, root: Path) -> None:
+    head = await create(files)
+    sightings = await watching(files)
+    with nursery(root, "take_a_turn") as others:
+        others.bear()
+        await seen(sightings, head.id, 2)
+        while others.hear()[0] != "dead":
+            pass
+    await sightings.aclose()
+
+
+async def test_a_checkpoint_in_between_hides_nothing(root: Path) -> None:
+    files, other = await opened(root), await opened(root)
+    heads = [await create(other) for _ in range(3)]
+    place = follow.here(guard.Guard(root))
+    for head in heads[:2]:
+        await append(other, head, said("one"))
+    guard.Guard(root).checkpoint()
+    await append(other, heads[2], said("one"))
+    sightings, now = follow.look(guard.Guard(root), place)
+    assert set(sightings) >= {Sighting(head.id, 1) for head in heads}
+    assert follow.look(guard.Guard(root), now) == ([], now)
+    await files.close()
+    await other.close()
+
+
+async def test_closing_ends_watching(files: FilesBackend) -> None:
+    sightings = await watching(files)
+    await files.close()
+    async with asyncio.timeout(PATIENCE):
+        assert [sighting async for sighting in sightings] == []

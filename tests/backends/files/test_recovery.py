@@ -1,0 +1,320 @@
+"""Whatever is cut off anywhere, a commit is there whole or not at all, and an acknowledged one is there."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.backends.files import finding, layout, log, tables
+from lockstitch.backends.files.folder import Folder
+from lockstitch.backends.files.guard import Guard
+from lockstitch.backends.files.journal import Journal
+from lockstitch.errors import OutcomeUnknown, StoreDamaged, StoreFull
+from lockstitch.records import Blob, Json, Letter, Run, Thread, codec
+from tests.backends.files.writing import append, begin, create, finish, head_of, opened, said, turn
+
+pytestmark = pytest.mark.anyio
+
+
+def state(root: Path) -> Json:
+    """Everything that a new process finds in the folder."""
+
+    def everything(folder: Folder) -> Json:
+        kinds: list[type[Any]] = [Thread, Run, Letter, Blob]
+        records = {kind.table: [one.as_json() for one in finding.find(folder, Find(kind))] for kind in kinds}
+        heads = tables.ids_in(folder, layout.HEADS)
+        logs = {str(one): [stitch.as_json() for stitch in log.read(folder, one, [(1, None)])] for one in heads}
+        return {**records, "logs": logs}
+
+    return Guard(root).read(everything)
+
+
+class Moments:
+    """A folder before and after its last commit, neither of them checkpointed."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.tmp_path = tmp_path
+        self.before = tmp_path / "before"
+        self.after = tmp_path / "after"
+
+    def line(self) -> bytes:
+        """The journal's line of the last commit."""
+        start = (self.before / layout.JOURNAL).stat().st_size
+        return (self.after / layout.JOURNAL).read_bytes()[start:]
+
+    def copy(self, source: Path) -> Path:
+        target = self.tmp_path / "copy"
+        shutil.rmtree(target, ignore_errors=True)
+        return shutil.copytree(source, target)
+
+
+@pytest.fixture
+async def moments(root: Path, tmp_path: Path) -> Moments:
+    """The last commit begins a run of a thread: it extends a log, adds a run, changes a head and the counter."""
+    found = Moments(tmp_path)
+    backend = await opened(root)
+    head = await turn(backend, await create(backend, key="k"), "one", "two")
+    shutil.copytree(root, found.before)
+    await begin(backend, head, "three")
+    shutil.copytree(root, found.after)
+    assert state(found.before) != state(found.after)
+    return found
+
+
+async def test_a_torn_line_of_the_journal_never_happened(moments: Moments) -> None:
+    before, line = state(moments.before), moments.line()
+    root = moments.copy(moments.before)
+    journal = root / layout.JOURNAL
+    kept = journal.read_bytes()
+    for cut in range(len(line)):
+        journal.write_bytes(kept + line[:cut])
+        assert state(root) == before
+        assert journal.read_bytes() == kept
+
+
+async def test_a_wrong_last_line_never_happened(moments: Moments) -> None:
+    root = moments.copy(moments.before)
+    line = bytearray(moments.line())
+    line[len(line) // 2] ^= 1
+    with (root / layout.JOURNAL).open("ab") as journal:
+        journal.write(line)
+    assert state(root) == state(moments.before)
+
+
+async def test_a_commit_that_nobody_applied_is_applied_by_the_next(moments: Moments) -> None:
+    root = moments.copy(moments.before)
+    with (root / layout.JOURNAL).open("ab") as journal:
+        journal.write(moments.line())
+    assert state(root) == state(moments.after)
+
+
+async def test_a_commit_that_was_half_applied_is_applied_whole(moments: Moments) -> None:
+    after = state(moments.after)
+    start = (moments.before / layout.JOURNAL).stat().st_size
+    (entry,) = Journal(moments.after).entries(start)
+    assert len(entry.operations) >= 4
+    for number in range(len(entry.operations) + 1):
+        root = moments.copy(moments.before)
+        with (root / layout.JOURNAL).open("ab") as journal:
+            journal.write(moments.line())
+        for operation in entry.operations[:number]:
+            operation.apply(root)
+        assert state(root) == after
+
+
+@pytest.mark.req("S0-089")
+async def test_a_log_cut_off_at_any_byte_is_restored(moments: Moments) -> None:
+    after = state(moments.after)
+    root = moments.copy(moments.after)
+    path = max((root / layout.LOGS).rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        # The process that wrote it died before it could say that it was done.
+        (root / layout.APPLIED).write_bytes((moments.before / layout.APPLIED).read_bytes())
+        assert state(root) == after
+
+
+async def test_what_is_damaged_later_is_restored_while_the_journal_has_it(moments: Moments) -> None:
+    after = state(moments.after)
+    for pattern in ("heads/*.json", "runs/*/*.json", "agent_runs/*/*.jsonl", layout.COUNTERS):
+        for path in moments.after.glob(pattern):
+            root = moments.copy(moments.after)
+            damaged = root / path.relative_to(moments.after)
+            damaged.write_bytes(path.read_bytes()[:-3])
+            assert state(root) == after
+            assert damaged.read_bytes() == path.read_bytes() or pattern == layout.COUNTERS
+
+
+async def test_after_a_restart_of_the_machine_the_whole_journal_is_applied(moments: Moments) -> None:
+    root = moments.copy(moments.after)
+    # What was written without waiting for the disk is lost: files are empty, short, or not there at all.
+    for number, path in enumerate(sorted(root.rglob("*.json*"))):
+        if path.parent != root:
+            [path.unlink, lambda path=path: os.truncate(path, 0), lambda path=path: os.truncate(path, 9)][number % 3]()
+    mark = codec.loads((root / layout.APPLIED).read_bytes())
+    (root / layout.APPLIED).write_bytes(codec.dumps({**mark, "boot": "another"}))
+    assert state(root) == state(moments.after)
+    for path in root.rglob("*.json"):
+        codec.loads(path.read_bytes())
+
+
+async def test_damage_inside_the_journal_is_no_torn_tail(moments: Moments) -> None:
+    root = moments.copy(moments.after)
+    journal = root / layout.JOURNAL
+    text = journal.read_bytes()
+    journal.write_bytes(text[:50] + b"?" + text[51:])
+    (root / layout.APPLIED).unlink()
+    with pytest.raises(StoreDamaged, match=r"journal\.jsonl is damaged"):
+        state(root)
+
+
+async def test_a_checkpoint_changes_nothing_and_empties_the_journal(moments: Moments) -> None:
+    root = moments.copy(moments.after)
+    Guard(root).checkpoint()
+    assert (root / layout.JOURNAL).read_bytes() == b""
+    assert state(root) == state(moments.after)
+
+
+async def test_a_checkpoint_cut_short_before_it_says_so_changes_nothing(moments: Moments) -> None:
+    root = moments.copy(moments.after)
+    (root / layout.JOURNAL).write_bytes(b"")
+    assert state(root) == state(moments.after)
+    backend = await opened(root)
+    (head,) = await backend.find(Find(Thread))
+    await append(backend, head, said("four"))
+    assert [stitch.position for stitch in await backend.read(head.id, [(1, None)])] == [1, 2, 3, 4]
+    await backend.close()
+
+
+@pytest.mark.req("S0-090")
+async def test_a_torn_last_line_of_a_log_loses_no_other_line(root: Path) -> None:
+    backend = await opened(root)
+    head, run = await begin(backend, await create(backend), "one")
+    await append(backend, head, *(said(str(number), run_id=run.id) for number in range(3)))
+    await backend.close()
+    path = root / layout.log(head.id, run.id)
+    os.truncate(path, path.stat().st_size - 5)
+    backend = await opened(root)
+    stitches = await backend.read(head.id, [(1, None)])
+    assert [stitch.position for stitch in stitches] == [1, 2, 3]
+    # What comes next does not run into the torn line.
+    await append(backend, await head_of(backend, head.id), said("next", run_id=run.id))
+    assert [stitch.position for stitch in await backend.read(head.id, [(1, None)])] == [1, 2, 3, 5]
+    await backend.close()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"id": "01', b"[]", b'{"id": 7}'])
+async def test_a_damaged_head_is_named_when_the_journal_cannot_help(root: Path, content: bytes) -> None:
+    backend = await opened(root)
+    head = await create(backend)
+    await backend.close()
+    (root / layout.head(head.id)).write_bytes(content)
+    backend = await opened(root)
+    with pytest.raises(StoreDamaged, match=f"{head.id}.json is damaged"):
+        await backend.get(Thread, (head.id,))
+    await backend.close()
+
+
+Failing = Callable[..., Any]
+
+
+def failing(number: int) -> Failing:
+    def fail(*arguments: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+async def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = await opened(root)
+    head = await create(backend)
+    before, journal = state(root), (root / layout.JOURNAL).read_bytes()
+    real = os.pwrite
+
+    def write_half(file: int, content: Any, offset: int) -> int:
+        if offset > len(journal):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(file, bytes(content)[: len(content) // 2], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write_half)
+        with pytest.raises(StoreFull, match="nothing was written"):
+            await append(backend, head, said("one"))
+    assert (root / layout.JOURNAL).read_bytes() == journal
+    assert state(root) == before
+    await append(backend, head, said("one"))
+    await backend.close()
+
+
+async def test_a_commit_is_refused_when_there_is_no_room_to_apply_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = await opened(root)
+    head = await create(backend)
+    room = os.statvfs(root)
+
+    class Full:
+        f_blocks, f_frsize, f_files = room.f_blocks, room.f_frsize, room.f_files
+        f_bavail, f_favail = 1, room.f_favail
+
+    monkeypatch.setattr(os, "statvfs", lambda path: Full)
+    with pytest.raises(StoreFull):
+        await append(backend, head, said("one"))
+    monkeypatch.undo()
+    assert await head_of(backend, head.id) == head
+    await backend.close()
+
+
+async def test_a_disk_that_fails_after_the_commit_does_not_undo_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = await opened(root)
+    head = await create(backend)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", failing(errno.ENOSPC))
+        receipt = await append(backend, head, said("one"))
+    assert receipt.position == 1
+    assert len(await backend.read(head.id, [(1, None)])) == 1
+    await backend.close()
+
+
+async def test_a_disk_that_fails_altogether_leaves_the_outcome_open(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = await opened(root)
+    head = await create(backend)
+    with monkeypatch.context() as patch:
+        patch.setattr("lockstitch.backends.files.disk.sync_data", failing(errno.EIO))
+        with pytest.raises(StoreDamaged):
+            await append(backend, head, said("one"))
+        assert await head_of(backend, head.id) == head
+        patch.setattr(os, "ftruncate", failing(errno.EIO))
+        with pytest.raises(OutcomeUnknown):
+            await append(backend, head, said("one"))
+    await backend.close()
+
+
+async def test_large_contents_are_whole_or_not_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = await opened(root)
+    head = await create(backend)
+    blob = Blob(sha256="a" * 64, size=3, content=b"abc", created_at=head.created_at)
+    with monkeypatch.context() as patch:
+        patch.setattr("lockstitch.backends.files.disk.sync_data", failing(errno.ENOSPC))
+        with pytest.raises(StoreFull):
+            await backend.put([blob])
+    assert not list((root / layout.STAGING).iterdir())
+    await backend.put([blob])
+    # Lost again before the next checkpoint: the journal has it, beside itself.
+    (root / layout.blob(blob.sha256)).unlink()
+    assert (await backend.find(Find(Blob)))[0] == blob
+    await backend.close()
+    assert not (root / layout.STAGING).exists()
+    assert (root / layout.blob(blob.sha256)).read_bytes() == b"abc"
+
+
+async def test_a_long_journal_is_emptied_on_the_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstitch.backends.files.guard.CHECKPOINT", 20_000)
+    backend = await opened(root)
+    head = await create(backend)
+    for number in range(20):
+        head, run = await begin(backend, head, "x" * 2000)
+        head = await finish(backend, head, run, str(number))
+        assert (root / layout.JOURNAL).stat().st_size <= 20_000
+    assert [stitch.position for stitch in await backend.read(head.id, [(1, None)])] == list(range(1, 41))
+    await backend.close()
+
+
+async def test_two_backends_of_one_process_see_each_other(root: Path) -> None:
+    one, other = await opened(root), await opened(root)
+    head = await create(one)
+    for number in range(10):
+        await append([one, other][number % 2], head, said(str(number)))
+        head = await head_of([other, one][number % 2], head.id)
+    assert head.position == 10
+    await one.close()
+    assert len(await other.read(head.id, [(1, None)])) == 10
+    await other.close()

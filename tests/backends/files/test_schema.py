@@ -1,0 +1,79 @@
+"""A folder becomes a store only when that harms nothing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.backends.files import FilesBackend
+from lockstitch.errors import Refused, SchemaMismatch, StoreDamaged, StoreUnreachable
+from lockstitch.records import FakeClock, Thread, codec
+from tests.backends.files.writing import create, opened
+
+pytestmark = pytest.mark.anyio
+
+
+def backend(root: Path) -> FilesBackend:
+    return FilesBackend(root, FakeClock())
+
+
+async def test_an_empty_folder_becomes_a_store(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "store"
+    assert await backend(root).migrate() == 1
+    assert codec.loads((root / "store.json").read_bytes()) == {"format": "lockstitch", "version": 1}
+    assert await backend(root).migrate() == 1
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / ".DS_Store").touch()
+    # An earlier attempt was cut off.
+    (hidden / "journal.jsonl").touch()
+    assert await backend(hidden).migrate() == 1
+
+
+async def test_two_that_come_at_once_make_one_store(root: Path) -> None:
+    assert await asyncio.gather(*(backend(root).migrate() for _ in range(8))) == [1] * 8
+
+
+async def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").touch()
+    with pytest.raises(Refused, match=r"thesis\.doc"):
+        await backend(tmp_path).migrate()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+    with pytest.raises(Refused, match="is a file"):
+        await backend(tmp_path / "thesis.doc").migrate()
+
+
+async def test_newer_and_damaged_stores_are_told_apart(root: Path) -> None:
+    await (await opened(root)).close()
+    (root / "store.json").write_text('{"format": "lockstitch", "version": 2}')
+    with pytest.raises(SchemaMismatch, match="Upgrade"):
+        await backend(root).migrate()
+    (root / "store.json").write_text('{"format": "other", "version": 1}')
+    with pytest.raises(Refused, match="other"):
+        await backend(root).migrate()
+    (root / "store.json").write_text('{"form')
+    with pytest.raises(StoreDamaged, match=r"store\.json"):
+        await backend(root).migrate()
+
+
+async def test_where_there_is_no_store_every_verb_says_so(root: Path) -> None:
+    with pytest.raises(StoreUnreachable, match="no store"):
+        await backend(root).find(Find(Thread))
+    assert not root.exists()
+
+
+async def test_a_copy_without_hidden_files_works(root: Path) -> None:
+    files = await opened(root)
+    head = await create(files)
+    await files.close()
+    (root / ".lock").unlink()
+    assert [one.id for one in await backend(root).find(Find(Thread))] == [head.id]
+
+
+async def test_a_closed_store_says_so(root: Path) -> None:
+    files = await opened(root)
+    await files.close()
+    await files.close()
+    with pytest.raises(StoreUnreachable, match="closed"):
+        await files.find(Find(Thread))

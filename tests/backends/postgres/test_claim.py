@@ -1,0 +1,154 @@
+"""Claims race with claims, with releases and with writers; nothing is held twice, or by the dead."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from lockstitch.backend import Find, Where
+from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.records import Thread, Worker, new_id, this_process
+from tests.conformance.contract import NOW, a_goal, a_thread, created, held, registered
+
+pytestmark = pytest.mark.anyio
+
+MOMENT = 0.2
+"""Seconds in which something that does not wait would have happened."""
+
+
+async def alive(backend: PostgresBackend, **fields: object) -> Worker:
+    """A worker whose lease is long."""
+    worker = this_process(NOW).changed(id=new_id(), lease_seconds=1e6, **fields)
+    assert await backend.beat(worker)
+    return worker
+
+
+async def test_fifty_want_one_thread(postgres: PostgresBackend) -> None:
+    thread = await created(postgres)
+    workers = [await alive(postgres) for _ in range(50)]
+    claims = await asyncio.gather(*(postgres.claim(worker.id, thread_id=thread.id) for worker in workers))
+    assert sorted(len(claim) for claim in claims) == [0] * 49 + [1]
+
+
+async def test_fifty_want_any_of_twenty(postgres: PostgresBackend) -> None:
+    for _ in range(20):
+        await created(postgres, a_goal())
+    workers = [await alive(postgres) for _ in range(50)]
+    claims = await asyncio.gather(*(postgres.claim(worker.id) for worker in workers))
+    ids = [head.id for claim in claims for head in claim]
+    # Whoever looked while others were choosing may have found all of them taken for the moment.
+    while more := await postgres.claim(workers[0].id):
+        ids += [head.id for head in more]
+    assert len(ids) == len(set(ids)) == 20
+
+
+async def test_a_claim_takes_no_more_than_its_limit(postgres: PostgresBackend) -> None:
+    for _ in range(30):
+        await created(postgres, a_goal())
+    worker = await alive(postgres)
+    assert len(await postgres.claim(worker.id, limit=7)) == 7
+    assert await postgres.count(Find(Thread, (Where("worker_id", "=", worker.id),))) == 7
+
+
+async def test_who_came_and_claimed_while_another_waited_keeps_it(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    """The one who waited has seen the world as it was before that worker existed."""
+    thread = await created(postgres)
+    waiting = await alive(postgres)
+    with admin.transaction():
+        admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = %s FOR NO KEY UPDATE", [thread.id])
+        claim = asyncio.ensure_future(postgres.claim(waiting.id, thread_id=thread.id))
+        await asyncio.sleep(MOMENT)
+        assert not claim.done()
+        newcomer = await alive(postgres)
+        admin.execute(
+            "UPDATE lockstitch.threads SET worker_id = %s, status = 'running' WHERE id = %s", [newcomer.id, thread.id]
+        )
+    assert await claim == []
+
+
+async def test_a_release_under_way_lets_no_claim_of_its_worker_through(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    thread, worker = await created(postgres, a_goal()), await alive(postgres)
+    with admin.transaction():
+        admin.execute("UPDATE lockstitch.workers SET dead = true WHERE id = %s", [worker.id])
+        claims = [
+            asyncio.ensure_future(postgres.claim(worker.id)),
+            asyncio.ensure_future(postgres.claim(worker.id, thread_id=thread.id)),
+        ]
+        await asyncio.sleep(MOMENT)
+        assert not any(claim.done() for claim in claims)
+    assert await asyncio.gather(*claims) == [[], []]
+
+
+async def test_a_release_finds_what_a_claim_under_way_has_taken(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    thread, worker = await created(postgres, a_goal()), await alive(postgres)
+    with admin.transaction():
+        # What a claim does before it commits.
+        admin.execute("SELECT 1 FROM lockstitch.workers WHERE id = %s FOR SHARE", [worker.id])
+        admin.execute(
+            "UPDATE lockstitch.threads SET worker_id = %s, status = 'running' WHERE id = %s", [worker.id, thread.id]
+        )
+        release = asyncio.ensure_future(postgres.release(worker.id))
+        await asyncio.sleep(MOMENT)
+        assert not release.done()
+    assert await release == [thread.id]
+
+
+async def test_no_thread_is_left_to_the_dead(postgres: PostgresBackend) -> None:
+    for _ in range(40):
+        await created(postgres, a_goal())
+    workers = [await alive(postgres) for _ in range(10)]
+
+    async def live(worker: Worker) -> None:
+        for _ in range(5):
+            await postgres.claim(worker.id, limit=2)
+
+    async def die(worker: Worker) -> list[UUID]:
+        await asyncio.sleep(0.01)
+        return await postgres.release(worker.id)
+
+    await asyncio.gather(*(act(worker) for worker in workers for act in (live, live, die)))
+    assert await postgres.count(Find(Thread, (Where("worker_id", "is not null"),))) == 0
+    assert await postgres.count(Find(Thread, (Where("status", "=", "pending"),))) == 40
+
+
+async def test_rows_that_somebody_is_writing_hold_nobody_up(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    due = [await created(postgres, a_thread(status="waiting", wake_at=NOW + timedelta(seconds=n))) for n in range(3)]
+    ready = await created(postgres, a_goal())
+    worker = await alive(postgres)
+    with admin.transaction():
+        admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = ANY(%s) FOR UPDATE", [[due[0].id, ready.id]])
+        async with asyncio.timeout(5):
+            claimed = await postgres.claim(worker.id, limit=10)
+    assert [head.id for head in claimed] == [due[1].id, due[2].id]
+    assert {head.id for head in await postgres.claim(worker.id, limit=10)} == {due[0].id, ready.id}
+
+
+async def test_beats_go_on_while_claims_are_made(postgres: PostgresBackend) -> None:
+    worker = await alive(postgres)
+    for _ in range(20):
+        await created(postgres, a_goal())
+    beats = [postgres.beat(worker) for _ in range(20)]
+    claims = [postgres.claim(worker.id) for _ in range(20)]
+    results = await asyncio.gather(*beats, *claims)
+    assert all(results[:20])
+
+
+async def test_an_append_can_go_on_while_a_claim_looks(postgres: PostgresBackend) -> None:
+    """Claims lock what they choose, and nothing of theirs blocks who writes elsewhere."""
+    mine = await held(postgres, await created(postgres), await alive(postgres))
+    other = await registered(postgres, lease_seconds=1e6)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10):
+            claims = await asyncio.gather(*(postgres.claim(other.id, thread_id=mine.id) for _ in range(20)))
+    assert claims == [[]] * 20

@@ -1,0 +1,31 @@
+"""The dialect: no statement depends on what its session was told before."""
+
+import re
+
+from lockstitch.backends.postgres.dialect import dialect, qualified
+from lockstitch.records import SHELVES, FakeClock, Letter, Run, Stitch, SystemClock, Thread, Worker
+
+TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)]
+
+
+def test_every_table_has_its_schema() -> None:
+    bare = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:{'|'.join(TABLES)}|\{{table\}})(?!\w)")
+    for name, text in dialect(SystemClock()).queries.items():
+        assert not bare.search(text), name
+
+
+def test_only_tables_of_ours_get_it() -> None:
+    assert (
+        qualified("SELECT 1 FROM threads t JOIN head ON true") == "SELECT 1 FROM lockstitch.threads t JOIN head ON true"
+    )
+    assert qualified("SELECT 1 FROM threads_of_theirs FOR UPDATE") == "SELECT 1 FROM threads_of_theirs FOR UPDATE"
+    assert qualified("INSERT INTO {table} VALUES (1)") == "INSERT INTO lockstitch.{table} VALUES (1)"
+
+
+def test_the_time_is_the_server_s_unless_a_test_says_otherwise() -> None:
+    assert "statement_timestamp()" in dialect(SystemClock()).text("give_back")
+    fake = dialect(FakeClock())
+    statement = fake.statement("give_back", {"worker_id": "w"})
+    assert "statement_timestamp()" not in statement.sql
+    assert isinstance(statement.parameters, dict)
+    assert statement.parameters["now"] == FakeClock().now().isoformat()

@@ -1,0 +1,62 @@
+"""Telling others: soon, seldom, and never inside the commit."""
+
+import asyncio
+import time
+
+import psycopg
+import pytest
+
+from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.notifier import PAUSE, heard
+from lockstitch.records import SystemClock, Thread
+from tests.conformance.contract import change, commit, created
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+def notified(connection: psycopg.Connection) -> list[tuple[str, int]]:
+    """Notifications that have come, with the process that sent each."""
+    return [(notify.payload, notify.pid) for notify in connection.notifies(timeout=0.5)]
+
+
+async def test_many_appends_are_told_of_in_few_notifications(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    threads = [await created(postgres) for _ in range(10)]
+    admin.execute("LISTEN lockstitch")
+    started = time.monotonic()
+
+    async def append(thread: Thread) -> None:
+        for position in range(20):
+            await commit(postgres, change(thread.changed(position=position), said("x")))
+
+    await asyncio.gather(*(append(thread) for thread in threads))
+    await postgres.close()
+    took = time.monotonic() - started
+    payloads = [heard(payload) for payload, _ in notified(admin)]
+    assert {(thread.id, 20) for thread in threads} <= set(payloads)
+    # In one turn each thread is told of once.
+    assert len(payloads) <= (took / PAUSE + 2) * len(threads)
+
+
+async def test_what_is_told_is_there(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    thread = await created(postgres)
+    admin.execute("LISTEN lockstitch")
+    await commit(postgres, change(thread, said("x")))
+    await postgres.close()
+    assert f"{thread.id}:1" in [payload for payload, _ in notified(admin)]
+
+
+async def test_a_server_that_is_gone_does_not_hold_up_closing(postgres_url: str) -> None:
+    backend = PostgresBackend(postgres_url, SystemClock())
+    await backend.migrate()
+    await created(backend)
+    started = time.monotonic()
+    await backend.close()
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("payload", ["", "x", "x:1", "01a1df92-9248-7efc-a1fe-9b90e64a0aee:x", ":"])
+async def test_what_others_say_on_our_channel_is_nothing_to_us(payload: str) -> None:
+    assert heard(payload) is None

@@ -1,0 +1,227 @@
+"""Connections break: what was not sent is sent again, and what may have happened is said to be unknown."""
+
+import asyncio
+import time
+
+import psycopg
+import pytest
+
+from lockstitch.backend import Commit, Edit, Find
+from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.pool import PATIENCE
+from lockstitch.errors import OutcomeUnknown, StoreUnreachable
+from lockstitch.records import SystemClock, Thread
+from tests.backends.postgres.until import until
+from tests.backends.postgres.wire import Wire, option
+from tests.conformance.contract import a_letter, a_thread, change, commit, created, grown, head_of, log_of
+from tests.samples import said
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+# Waits until they are gone.
+OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+async def crowded(backend: PostgresBackend) -> None:
+    """Use the backend so that its pool holds several connections."""
+    await asyncio.gather(*(backend.count(Find(Thread)) for _ in range(30)))
+
+
+async def test_nothing_connects_before_it_is_needed() -> None:
+    backend = PostgresBackend("postgresql://ada:secret@localhost:1/agents", SystemClock())
+    await backend.close()
+
+
+async def test_a_server_that_is_not_there(tmp_path: object) -> None:
+    backend = PostgresBackend("postgresql://ada:secret@localhost:1/agents", SystemClock())
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(StoreUnreachable, match="localhost:1/agents") as raised:
+            await backend.migrate()
+        assert "secret" not in str(raised.value)
+    assert time.monotonic() - started < PATIENCE
+    await backend.close()
+
+
+async def test_a_closed_store(postgres_url: str) -> None:
+    backend = PostgresBackend(postgres_url, SystemClock())
+    await backend.migrate()
+    await backend.close()
+    await backend.close()
+    with pytest.raises(StoreUnreachable, match="closed"):
+        await backend.count(Find(Thread))
+    never_opened = PostgresBackend(postgres_url, SystemClock())
+    await never_opened.close()
+    with pytest.raises(StoreUnreachable, match="closed"):
+        await never_opened.count(Find(Thread))
+
+
+async def test_more_tasks_than_connections(postgres: PostgresBackend, postgres_url: str) -> None:
+    backend = PostgresBackend(option(postgres_url, "pool=2"), SystemClock())
+    threads = await asyncio.gather(*(created(backend) for _ in range(40)))
+    await asyncio.gather(*(grown(backend, thread, said("x")) for thread in threads))
+    assert await backend.count(Find(Thread)) == 40
+    await backend.close()
+
+
+async def test_without_prepared_statements(postgres: PostgresBackend, wire: Wire) -> None:
+    backend = PostgresBackend(option(wire.url, "prepare=off", "pool=1"), SystemClock())
+    thread = await created(backend)
+    for _ in range(5):
+        thread = await grown(backend, thread, said("x"))
+    answer = await backend.query("SELECT 1", limit=1, seconds=5)
+    assert answer is not None
+    assert wire.names == {""}
+    await backend.close()
+
+
+async def test_connections_that_broke_while_idle_are_nobody_s_problem(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    thread = await created(postgres)
+    for _ in range(3):
+        await crowded(postgres)
+        admin.execute(OTHERS)
+        thread = await grown(postgres, thread, said("x"))
+        admin.execute(OTHERS)
+        await commit(postgres, a_letter(thread, sender=str(thread.position)))
+        thread = await head_of(postgres, thread)
+    assert thread.position == 6
+
+
+async def test_a_read_is_repeated(wired: PostgresBackend, wire: Wire) -> None:
+    thread = await created(wired)
+    wire.cut_before("count(*)")
+    assert await wired.count(Find(Thread)) == 1
+    wire.cut_after("count(*)")
+    assert await wired.count(Find(Thread)) == 1
+    wire.cut_after("FROM lockstitch.threads")
+    assert await head_of(wired, thread) == thread
+
+
+async def test_an_append_that_never_arrived(wired: PostgresBackend, wire: Wire) -> None:
+    thread = await created(wired)
+    wire.cut_before("WITH head")
+    with pytest.raises(OutcomeUnknown) as raised:
+        await grown(wired, thread, said("x"))
+    assert isinstance(raised.value.__cause__, psycopg.OperationalError)
+    assert await log_of(wired, thread) == []
+
+
+async def test_an_append_whose_answer_never_came(wired: PostgresBackend, wire: Wire) -> None:
+    thread = await created(wired)
+    wire.cut_after("WITH head")
+    with pytest.raises(OutcomeUnknown):
+        await grown(wired, thread, said("x"))
+    assert (await head_of(wired, thread)).position == 1
+
+
+@pytest.mark.parametrize("word", ["BEGIN", "FOR NO KEY UPDATE", "lockstitch.inbox WHERE"])
+async def test_a_transaction_cut_before_its_commit_is_run_again(wired: PostgresBackend, wire: Wire, word: str) -> None:
+    thread = await created(wired)
+    wire.cut_before(word)
+    (receipt,) = await commit(wired, a_letter(thread))
+    assert (receipt.position, receipt.new) == (1, True)
+    assert len(await log_of(wired, thread)) == 1
+
+
+@pytest.mark.parametrize("happens", [False, True])
+async def test_a_transaction_cut_at_its_commit(wired: PostgresBackend, wire: Wire, happens: bool) -> None:
+    thread = await created(wired)
+    letter = a_letter(thread)
+    if happens:
+        wire.cut_after("COMMIT")
+    else:
+        wire.cut_before("COMMIT")
+    with pytest.raises(OutcomeUnknown):
+        await commit(wired, letter)
+    assert len(await log_of(wired, thread)) == happens
+    (again,) = await commit(wired, letter)
+    assert (again.position, again.new) == (1, not happens)
+
+
+async def test_a_session_ended_in_mid_append(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    thread = await created(postgres)
+    with admin.transaction():
+        admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = %s FOR UPDATE", [thread.id])
+        append = asyncio.ensure_future(grown(postgres, thread, said("x")))
+        waiting = await until(lambda: admin.execute(WAITING).fetchall())
+        admin.execute("SELECT pg_terminate_backend(%s)", waiting[0])
+        with pytest.raises(OutcomeUnknown):
+            await append
+    assert await head_of(postgres, thread) == thread
+    assert (await grown(postgres, thread, said("y"))).position == 1
+
+
+async def test_deadlocks_are_settled_by_trying_again(postgres: PostgresBackend) -> None:
+    """Nobody who keeps the order of locks meets one; who does not is not punished."""
+    one, two = await created(postgres), await created(postgres)
+
+    async def edit(first: Thread, second: Thread, title: str) -> None:
+        for _ in range(5):
+            await postgres.append(Commit([Edit(thread.id, {"title": title}) for thread in (first, second)]))
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(edit(one, two, "a"), edit(two, one, "b"))
+    assert (await head_of(postgres, one)).title == (await head_of(postgres, two)).title
+
+
+async def test_a_cancelled_append_leaves_its_connection_usable(
+    postgres_url: str, postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    backend = PostgresBackend(option(postgres_url, "pool=1"), SystemClock())
+    thread = await created(backend)
+    for step in (change(thread, said("x")), a_letter(thread)):
+        with admin.transaction():
+            admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = %s FOR UPDATE", [thread.id])
+            append = asyncio.ensure_future(commit(backend, step))
+            await asyncio.sleep(0.1)
+            append.cancel()
+            await asyncio.wait([append])
+            assert append.cancelled()
+    assert await head_of(backend, thread) == thread
+    assert (await grown(backend, thread, said("x"))).position == 1
+    await backend.close()
+
+
+async def test_a_restart_between_two_calls(mortal_server: PostgresServer, mortal_url: str) -> None:
+    backend = PostgresBackend(mortal_url, SystemClock())
+    await backend.migrate()
+    thread = await created(backend)
+    await crowded(backend)
+    mortal_server.stop("fast")
+    mortal_server.start()
+    assert (await grown(backend, thread, said("x"))).position == 1
+    await backend.close()
+
+
+async def test_a_crash_of_the_server_loses_nothing_acknowledged(mortal_server: PostgresServer, mortal_url: str) -> None:
+    backend = PostgresBackend(mortal_url, SystemClock())
+    await backend.migrate()
+    acknowledged: dict[str, int] = {}
+
+    async def agent(number: int) -> None:
+        thread = a_thread(key=str(number))
+        await created(backend, thread)
+        acknowledged[str(number)] = 0
+        while True:
+            try:
+                thread = thread.changed(position=(await commit(backend, change(thread, said("x"))))[0].position)
+            except StoreUnreachable:
+                return
+            acknowledged[str(number)] = thread.position
+
+    agents = [asyncio.ensure_future(agent(number)) for number in range(8)]
+    await until(lambda: len(acknowledged) == len(agents) and min(acknowledged.values()) >= 5)
+    await asyncio.to_thread(mortal_server.stop, "immediate")
+    await asyncio.wait_for(asyncio.gather(*agents), 3 * PATIENCE)
+    await asyncio.to_thread(mortal_server.start)
+    for thread in await backend.find(Find(Thread)):
+        # One more than was acknowledged may have been committed: its outcome was unknown.
+        assert acknowledged[thread.key or ""] <= thread.position <= acknowledged[thread.key or ""] + 1
+        assert len(await log_of(backend, thread)) == thread.position
+        await grown(backend, thread, said("goes on"))
+    await backend.close()

@@ -1,0 +1,176 @@
+"""The queries of lists, pages and logs use an index of the core, however many rows there are."""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from lockstitch.backend import Find, Where
+from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
+from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
+from lockstitch.records import ERRORS, TERMINAL, Run, Stitch, SystemClock, Thread
+from lockstitch.store import open_store
+from tests.servers import PostgresServer
+
+ROWS = 100_000
+ONE = UUID("01890000-0000-7000-8000-000000000001")
+NOW = "2026-01-01T00:00:00.000000Z"
+
+Explain = Callable[[Find[Any]], str]
+
+
+def fill_sqlite(path: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.executescript(
+            f"""
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS // 10})
+            INSERT INTO threads (no, id, project, kind, status, depth, tasks, waiting_for, state, settings, extras,
+                position, context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered,
+                pending_children, cancel_requested, priority, crashes, created_at, updated_at)
+            SELECT i, printf('01890000-0000-7000-8000-%012d', i), 'default', 'chat', 'waiting', 0, '[]', '[]', '{{}}',
+                '{{}}', '{{}}', 10, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, '{NOW}', '{NOW}' FROM n;
+            INSERT INTO run_rows (no, id, thread_no, sequence, turn, role, status, first_position, state, input_tokens,
+                output_tokens, cache_read_tokens, cache_write_tokens, cost, steps, tags, metadata, extras, source,
+                started_at)
+            SELECT no, id, no, 1, 1, 'agent', 'completed', 1, '{{}}', 0, 0, 0, 0, '{{}}', 1, '[]', '{{}}', '{{}}',
+                'native', '{NOW}' FROM threads;
+            INSERT INTO stitch_rows (thread_no, position, id, run_no, fence, type, data, at)
+            SELECT t.no, p.value, printf('01890000-0000-7000-9%03d-%012d', p.value, t.no), t.no, 0, 'span', '{{}}',
+                '{NOW}' FROM threads t, json_each('[1,2,3,4,5,6,7,8,9,10]') p;
+            ANALYZE;
+            """
+        )
+
+
+def fill_postgres(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in (
+            f"""INSERT INTO lockstitch.threads (id, project, kind, status, depth, tasks, waiting_for, state, settings,
+                extras, position, context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered,
+                pending_children, cancel_requested, priority, crashes, created_at, updated_at)
+            SELECT ('01890000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'default', 'chat', 'waiting', 0, '[]',
+                '[]', '{{}}', '{{}}', '{{}}', 10, 0, 1, 1, 1, 1, 0, 0, 0, false, 0, 0, '{NOW}', '{NOW}'
+            FROM generate_series(1, {ROWS // 10}) i""",
+            f"""INSERT INTO lockstitch.runs (id, thread_id, sequence, turn, role, status, first_position, state,
+                input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost, steps, tags, metadata, extras,
+                source, started_at)
+            SELECT id, id, 1, 1, 'agent', 'completed', 1, '{{}}', 0, 0, 0, 0, '{{}}', 1, '[]', '{{}}', '{{}}', 'native',
+                '{NOW}' FROM lockstitch.threads""",
+            f"""INSERT INTO lockstitch.stitches (thread_id, position, id, run_id, fence, type, data, at)
+            SELECT id, p, gen_random_uuid(), id, 0, 'span', '{{}}', '{NOW}'
+            FROM lockstitch.threads, generate_series(1, 10) p""",
+            "ANALYZE lockstitch.threads",
+            "ANALYZE lockstitch.runs",
+            "ANALYZE lockstitch.stitches",
+        ):
+            connection.execute(statement)
+
+
+@pytest.fixture(scope="module")
+def sqlite_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explain]:
+    import asyncio
+
+    path = str(tmp_path_factory.mktemp("plans") / "store.db")
+
+    async def make() -> None:
+        async with open_store(f"sqlite:///{path}"):
+            pass
+
+    asyncio.run(make())
+    fill_sqlite(path)
+    connection = sqlite3.connect(path)
+    dialect = sqlite_dialect(SystemClock())
+
+    def explain(find: Find[Any]) -> str:
+        sql, parameters = dialect.select(find)
+        return "\n".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters))
+
+    yield explain
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def postgres_plan(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Explain]:
+    url = postgres_server.create_database(postgres_template)
+    fill_postgres(url)
+    dialect = postgres_dialect(SystemClock())
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET search_path TO lockstitch")
+
+        def explain(find: Find[Any]) -> str:
+            sql, parameters = dialect.select(find)
+            named = re.sub(r"\$\{(\w+)\}", r"%(\1)s", sql)
+            return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {named}", parameters))
+
+        yield explain
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def explain(request: pytest.FixtureRequest) -> Explain:
+    return request.getfixturevalue(f"{request.param}_plan")
+
+
+def assert_indexed(plan: str) -> None:
+    """No whole table is read or sorted. PostgreSQL says Seq Scan, SQLite says SCAN without an index."""
+    assert "Seq Scan" not in plan, plan
+    assert "TEMP B-TREE" not in plan, plan
+    assert not re.search(r"^SCAN (?!.*USING (COVERING )?INDEX)", plan, re.MULTILINE), plan
+
+
+THREADS = {
+    "listing": Find(Thread, (Where("project", "=", "default"),), ("-recent_at", "-id"), limit=50),
+    "next page": Find(
+        Thread, (Where("project", "=", "default"),), ("-recent_at", "-id"), (SystemClock().now(), ONE), limit=50
+    ),
+    "status": Find(Thread, (Where("status", "=", "failed"),), ("id",), limit=50),
+    "children": Find(Thread, (Where("parent_id", "=", ONE),), ("id",)),
+    "branching": Find(Thread, (Where("branching_stitch_id", "=", ONE),)),
+    "key": Find(Thread, (Where("project", "=", "default"), Where("key", "=", "k"))),
+    "user": Find(Thread, (Where("user_id", "=", "u"),)),
+}
+RUNS = {
+    "page of history": Find(
+        Run,
+        (
+            Where("thread_id", "=", ONE),
+            Where("parent_run_id", "is null"),
+            Where("status", "in", sorted(TERMINAL)),
+            Where("turn", "<", 5),
+        ),
+        ("-turn",),
+        limit=20,
+    ),
+    "by id": Find(Run, (Where("id", "=", ONE),)),
+    "since": Find(Run, (Where("started_at", ">", SystemClock().now()),)),
+}
+STITCHES = {
+    "log of a run": Find(Stitch, (Where("run_id", "=", ONE),), ("position",)),
+    "of a thread": Find(Stitch, (Where("thread_id", "=", ONE), Where("position", ">", 5)), ("position",)),
+    "errors": Find(Stitch, (Where("type", "in", sorted(ERRORS)),), ("-log_id",), limit=50),
+    "by id": Find(Stitch, (Where("id", "=", ONE),)),
+    "of a child": Find(Stitch, (Where("child_id", "=", ONE),)),
+    "newest": Find(Stitch, (Where("log_id", ">", ROWS - 50),), ("-log_id",), limit=50),
+}
+
+
+@pytest.mark.req("S0-038", "S3-009", "S3-010")
+@pytest.mark.parametrize("query", THREADS)
+def test_lists_of_threads(explain: Explain, query: str) -> None:
+    assert_indexed(explain(THREADS[query]))
+
+
+@pytest.mark.req("S0-075")
+@pytest.mark.parametrize("query", RUNS)
+def test_pages_of_runs(explain: Explain, query: str) -> None:
+    assert_indexed(explain(RUNS[query]))
+
+
+@pytest.mark.req("S0-086", "S3-022", "S3-027")
+@pytest.mark.parametrize("query", STITCHES)
+def test_logs_of_stitches(explain: Explain, query: str) -> None:
+    assert_indexed(explain(STITCHES[query]))

@@ -1,0 +1,51 @@
+"""`make bench` runs, and what it writes can be read by others. How fast it was is not asked here."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+KEYS = {"name", "backend", "concurrency", "value", "unit", "floor", "ratio", "aim", "bound", "met"}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    output = tmp_path_factory.mktemp("bench") / "bench.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick", "--output", str(output)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(output.read_text())
+
+
+def test_every_row_has_its_shape_and_a_floor_or_a_bound(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        assert row.keys() - {"req"} == KEYS, row
+        assert row["floor"] is not None or row["bound"] is not None, row
+        assert row["value"] >= 0, row
+        assert (row["met"] is None) == (row["aim"] is None) == (row["bound"] is None), row
+        if row["floor"]:
+            assert row["ratio"] == pytest.approx(row["value"] / row["floor"], rel=1e-3), row
+
+
+def test_appends_are_measured_at_1_10_and_50_on_both_databases(rows: list[dict[str, Any]]) -> None:
+    measured = {(row["backend"], row["concurrency"]) for row in rows if row["name"].startswith("append")}
+    assert measured >= {(backend, number) for backend in ("sqlite", "postgres") for number in (1, 10, 50)}
+
+
+def test_names_are_unique_and_requirements_are_named(rows: list[dict[str, Any]]) -> None:
+    names = [(row["name"], row["backend"], row["concurrency"]) for row in rows]
+    assert len(names) == len(set(names))
+    assert {row["req"] for row in rows if "req" in row} == {"S0-154", "S3-068"}

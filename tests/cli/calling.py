@@ -1,0 +1,62 @@
+"""Calling the command line: in this process where that is enough, as a real one where it matters."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lockstitch
+
+SOURCE = str(Path(lockstitch.__file__).parents[1])
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        assert self.code == 0, self.err
+        return self.out.splitlines()
+
+
+Call = Callable[..., Told]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment, in which `python -m lockstitch` finds the package from anywhere."""
+    return {**os.environ, "PYTHONPATH": SOURCE, **more}
+
+
+def begin(
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any
+) -> subprocess.Popen[str]:
+    """A real process."""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen(
+        [sys.executable, "-m", "lockstitch", *arguments],
+        cwd=cwd,
+        env=environment(**(env or {})),
+        text=True,
+        **{**streams, **how},
+    )
+
+
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any) -> Told:
+    """A real process, to its end."""
+    with begin(*arguments, cwd=cwd, env=env, **how) as process:
+        out, err = process.communicate(timeout=120)
+        return Told(process.returncode, out or "", err or "")

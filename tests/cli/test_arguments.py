@@ -1,0 +1,78 @@
+"""Global options anywhere, and help for everything."""
+
+from pathlib import Path
+
+import pytest
+
+from lockstitch.cli.app import SECTIONS, command
+from lockstitch.cli.arguments import hoist, wants_json
+from tests.cli.calling import Call
+from tests.cli.story import tell
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("threads --json", "--json threads"),
+        ("threads --store S --limit 3", "--store S threads --limit 3"),
+        ("threads --store=S --project P --json", "--store=S --project P --json threads"),
+        ("--json threads", "--json threads"),
+        ("title T -- --json", "title T -- --json"),
+        ("threads --store", "--store threads"),
+        ("stats tokens --json --days 7", "--json stats tokens --days 7"),
+        ("", ""),
+    ],
+)
+def test_hoisting(typed: str, meant: str) -> None:
+    assert hoist(typed.split()) == meant.split()
+
+
+def test_json_is_wanted_where_it_is_an_option() -> None:
+    assert wants_json(["threads", "--json"])
+    assert not wants_json(["title", "T", "--", "--json"])
+
+
+def test_options_work_before_and_after_the_command(call: Call, tmp_path: Path) -> None:
+    url = tell(f"sqlite:///{tmp_path / 'store.db'}").url
+    after = call("threads", "--store", url, "--project", "elsewhere", "--json").json
+    before = call("--json", "--store", url, "--project=elsewhere", "threads").json
+    assert after == before
+    assert [row["project"] for row in after] == ["elsewhere"]
+    assert call("title", "customer-42", "--store", url, "--", "--json").code == 0
+    assert call("show", "customer-42", "--store", url, "--json").json["title"] == "--json"
+
+
+def test_the_environment_names_the_store(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTITCH_STORE", tell(f"sqlite:///{tmp_path / 'store.db'}").url)
+    assert len(call("threads", "--json").json) == 4
+
+
+def test_without_either_it_is_a_file_right_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("threads").code == 5
+    assert call("migrate").code == 0
+    assert (tmp_path / "lockstitch.db").exists()
+    assert call("threads", "--json").json == []
+
+
+def leaves() -> list[list[str]]:
+    """Every command, as it is typed."""
+    names = [name for names in SECTIONS.values() for name in names]
+    return [["stats", "tokens"] if name == "stats" else [name] for name in names]
+
+
+def test_every_command_has_its_place_in_the_help(call: Call) -> None:
+    assert sorted(command.commands) == sorted(name for names in SECTIONS.values() for name in names)  # type: ignore[attr-defined]
+    told = call("--help")
+    assert all(len(line) <= 80 for line in told.lines)
+    assert "..." not in told.out.partition("Look at threads")[2], "every line of help fits"
+
+
+@pytest.mark.parametrize("name", leaves(), ids=" ".join)
+def test_every_command_helps_with_examples(call: Call, name: list[str]) -> None:
+    told = call(*name, "--help")
+    assert told.code == 0
+    assert f"    lockstitch {' '.join(name)}" in told.out or "| lockstitch" in told.out
+    assert "Example" in told.out
+    assert "--json" in told.out
+    assert call(*name, "-h").out == told.out

@@ -1,0 +1,67 @@
+"""`context` and `history`."""
+
+import pytest
+
+from tests.cli.calling import Call
+from tests.cli.story import Story, long_chat, open_turn, within
+
+
+@pytest.mark.req("S0-145", "S0-150")
+def test_pages_of_history_by_offset(lockstitch: Call, store_url: str) -> None:
+    """Pattern 2: newest first, 20 a page unless told otherwise, the same through Python and on every backend."""
+    within(store_url, lambda store: long_chat(store, 25))
+    first = lockstitch("history", "long", "--json").json
+    assert [turn["sequence_number"] for turn in first] == list(range(25, 5, -1))
+    second = lockstitch("history", "long", "--offset", "20", "--json").json
+    assert [turn["sequence_number"] for turn in second] == [5, 4, 3, 2, 1]
+    assert [
+        turn["sequence_number"]
+        for turn in lockstitch("history", "long", "--limit", "3", "--offset", "1", "--json").json
+    ] == [24, 23, 22]
+    newest = first[0]
+    assert newest["conversation_id"] == newest["run_id"]
+    assert (newest["user_message"], newest["final_response"]) == ("question 25", "answer 25")
+    assert (newest["generated_files"], newest["total_steps"]) == ([], 1)
+    assert newest["started_at"] <= newest["completed_at"]
+    page = within(store_url, lambda store: store.history("long"))
+    assert first == [turn.as_json() for turn in page.turns]
+
+
+@pytest.mark.req("S0-146", "S0-150")
+def test_pages_of_history_by_cursor(lockstitch: Call, store_url: str) -> None:
+    """Pattern 2 with a cursor: before a sequence number, and whether there is more."""
+    within(store_url, lambda store: long_chat(store, 7))
+    before, more, seen = 8, True, []
+    while more:
+        page = within(store_url, lambda store, before=before: store.history("long", limit=3, before=before))
+        options = ["long", "--limit", "3", "--before", str(before)]
+        assert lockstitch("history", *options, "--json").json == [turn.as_json() for turn in page.turns]
+        seen.append([turn.run.turn for turn in page.turns])
+        before, more = seen[-1][-1], page.more
+        assert lockstitch("history", *options).err == (f"There is more: --before {before}\n" if more else "")
+    assert seen == [[7, 6, 5], [4, 3, 2], [1]]
+
+
+def test_an_open_turn_is_no_history_yet_but_context(lockstitch: Call, store_url: str) -> None:
+    within(store_url, lambda store: open_turn(store, "open"))
+    told = lockstitch("history", "open")
+    assert (told.out, told.err) == ("", "No finished turns.\n")
+    assert [message["role"] for message in lockstitch("context", "open", "--json").json] == ["user", "assistant"]
+
+
+def test_people_read_a_conversation(lockstitch: Call, story: Story) -> None:
+    lines = lockstitch("history", "customer-42", "--limit", "2").lines
+    assert lines[0].startswith("#4  ")
+    assert lines[0].endswith("completed  1 step, 3,020 tokens")
+    assert lines[1] == f"    run {story.charge.id}"
+    assert lines[3:5] == ["    < Charged once.", ""]
+    assert "    > Where is parcel 2?" in lines
+    context = lockstitch("context", "customer-42").lines
+    assert context[:5] == ["user", "  Where is parcel 0?", "", "assistant", "  Parcel 0 is in Graz."]
+
+
+def test_an_empty_context(lockstitch: Call, story: Story) -> None:
+    child = str(story.children[0].id)
+    told = lockstitch("context", child)
+    assert (told.code, told.out, told.err) == (0, "", "The context is empty.\n")
+    assert lockstitch("context", child, "--json").json == []

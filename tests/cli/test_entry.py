@@ -1,0 +1,163 @@
+"""The edge: streams that break, interrupts, and errors as one line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstitch.cli.entry import run as run_here
+from tests.cli.calling import Call, begin, environment, run
+from tests.cli.story import tell
+
+MANY = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i FROM n"
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return tell(f"sqlite:///{tmp_path / 'store.db'}").url
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_a_reader_that_has_seen_enough(url: str, form: str) -> None:
+    """As in `| head -1`."""
+    with begin("sql", MANY, "--limit", "100000", "--format", form, "--store", url) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(5)
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+def test_help_that_nobody_reads_to_the_end() -> None:
+    with begin("--help") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+def shell(line: str, url: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", line],
+        check=False,
+        env=environment(LOCKSTITCH_STORE=url),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_streams_that_are_closed_or_full(url: str) -> None:
+    call = f"{sys.executable} -m lockstitch"
+    for command in ("threads", "threads --json", "doctor --verify"):
+        closed = shell(f"{call} {command} >&-", url)
+        assert (closed.returncode, closed.stderr) == (0, "")
+        full = shell(f"{call} {command} >/dev/full", url)
+        assert full.returncode == 1
+        assert "No space left on device" in full.stderr
+        assert "Traceback" not in full.stderr
+    assert shell(f"{call} nonsense 2>&-", url).returncode == 2
+    assert shell(f"{call} threads <&- >&- 2>&-", url).returncode == 0
+    assert shell(f"{call} doctor --verify --json", url).returncode == 0, "nothing was written into the store"
+
+
+def test_an_interrupt_in_the_middle(url: str, tmp_path: Path) -> None:
+    with begin("sql", ENDLESS, "--seconds", "60", "--store", url) as process:
+        while not _has_open(process.pid, "store.db"):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert (out, err) == ("", "lockstitch: interrupted\n")
+        assert time.monotonic() - started < 10
+
+
+def _has_open(pid: int, name: str) -> bool:
+    try:
+        return any(name in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def test_an_interrupt_while_modules_are_loaded(url: str, tmp_path: Path) -> None:
+    (tmp_path / "zstandard.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    with begin("threads", "--store", url, env={"PYTHONPATH": path}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "Traceback" not in err
+
+
+def test_an_encoding_that_cannot_say_everything(url: str) -> None:
+    told = run("context", "customer-42", "--store", url, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert told.code == 0
+    assert "\\u2190 charged 12 EUR" in told.out
+    told = run("title", "customer-42", "Größe", "--json", "--store", url, env={"PYTHONIOENCODING": "ascii"})
+    assert told.json["title"] == "Größe"
+
+
+def test_bytes_that_are_no_text(url: str) -> None:
+    for command in (
+        [b"show", b"\xff"],
+        [b"search", b"\xff\xfe"],
+        [b"sql", b"SELECT '\xff'"],
+        [b"--project", b"\xff", b"threads"],
+    ):
+        line = [os.fsencode(part) for part in (sys.executable, "-m", "lockstitch", "--store", url)] + command
+        told = subprocess.run(line, check=False, env=environment(), capture_output=True, timeout=60)
+        assert told.returncode == 2
+        assert b"not valid UTF-8" in told.stderr
+        assert b"Traceback" not in told.stderr
+
+
+def test_errors_are_one_line_or_one_object(call: Call, tmp_path: Path) -> None:
+    missing = f"sqlite:///{tmp_path / 'none.db'}"
+    told = call("threads", "--store", missing)
+    assert (told.code, told.out) == (5, "")
+    assert told.err == (
+        f"lockstitch: There is no store at {tmp_path / 'none.db'}. `lockstitch migrate` makes one; "
+        "or check the URL and the folder you are in.\n"
+    )
+    for arguments in (["--json", "threads"], ["threads", "--json"]):
+        told = call(*arguments, "--store", missing)
+        assert told.code == 5
+        error = json.loads(told.err)
+        assert list(error) == ["error", "message"]
+        assert error["error"] == "StoreUnreachable"
+    told = call("threads", "--wrong", "--json")
+    assert (told.code, json.loads(told.err)["error"]) == (2, "Usage")
+    assert not list(tmp_path.iterdir()), "reading made nothing"
+
+
+def test_an_error_of_our_own_is_told_in_one_line_too(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def break_down(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr("lockstitch.sync.open_store", break_down)
+    told = call("threads")
+    assert told.code == 1
+    assert told.err.startswith("lockstitch: unexpected ZeroDivisionError: two lines (")
+    monkeypatch.setenv("LOCKSTITCH_DEBUG", "1")
+    assert "Traceback" in call("threads").err
+
+
+def test_nothing_to_do_is_help(call: Call) -> None:
+    told = call()
+    assert told.code == 0
+    assert told.out == call("--help").out
+    assert run_here(["--version"]) == 0

@@ -1,0 +1,102 @@
+"""`log`, `errors` and `request`."""
+
+import pytest
+
+from lockstitch.records import Entry
+from lockstitch.store import Store
+from tests.cli.calling import Call
+from tests.cli.story import HOSTILE, Story, within
+
+
+@pytest.mark.req("S0-147", "S0-150")
+def test_the_log_of_a_run(lockstitch: Call, story: Story) -> None:
+    """Pattern 3: all entries of a run in order, the same through Python. That it uses an index: test_plans."""
+    log = lockstitch("log", str(story.charge.id), "--json").json
+    assert log == [stitch.as_json() for stitch in within(story.url, lambda store: store.log(story.charge.id))]
+    assert [entry["position"] for entry in log] == list(range(7, 14))
+    assert [entry["at"] for entry in log] == sorted(entry["at"] for entry in log)
+    types = ["input", "llm_call", "tool_started", "tool_error", "tool_call", "tool_call", "llm_call"]
+    assert [entry["type"] for entry in log] == types
+    assert [entry["step_number"] for entry in log] == [0, 1, 1, 1, 1, 1, 1]
+    assert [entry["duration_ms"] for entry in log] == [None, 900, None, None, 12, 1234, None]
+    assert log[3]["data"] == {"error": "card declined"}
+    assert {entry["run_id"] for entry in log} == {str(story.charge.id)}
+
+
+def test_people_see_what_happened(lockstitch: Call, story: Story) -> None:
+    lines = lockstitch("log", str(story.charge.id)).lines
+    assert lines[0].split() == ["POS", "STEP", "TIME", "TYPE", "MS", "WHAT"]
+    assert lines[1].endswith("Charge me twice ␛[31mplease␛[0m [bold]now[/bold]")
+    assert lines[2].endswith('900  → charge({"of":"c1"}) → charge({"of":"c2"})')
+    assert lines[4].endswith("charge card declined")
+    assert lines[6].endswith("1,234  charge ← charged 12 EUR")
+
+
+def test_a_thread_is_no_run_but_says_where_runs_are(lockstitch: Call, story: Story) -> None:
+    told = lockstitch("log", "customer-42")
+    assert told.code == 3
+    assert told.err == f"lockstitch: customer-42 is a thread; `lockstitch show {story.chat.id}` lists its runs.\n"
+
+
+@pytest.mark.req("S0-149", "S0-150")
+def test_the_latest_errors_across_threads(lockstitch: Call, story: Story) -> None:
+    """Pattern 5: newest first, one line for one failure, the same through Python; no other project's."""
+    errors = lockstitch("errors", "--json").json
+    assert errors == [stitch.as_json() for stitch in within(story.url, lambda store: store.errors())]
+    assert [(error["type"], error["thread_id"], error["run_id"]) for error in errors] == [
+        ("run_failed", str(story.goal.id), str(story.failed.id)),
+        ("tool_error", str(story.chat.id), str(story.charge.id)),
+    ]
+    assert [error["data"] for error in errors] == [{"error": "the model refused"}, {"error": "card declined"}]
+    assert errors[0]["at"] >= errors[1]["at"]
+
+
+@pytest.mark.req("S0-149")
+def test_fifty_errors_unless_told_otherwise(lockstitch: Call, store_url: str) -> None:
+    """Every type that is an error is listed, and none that is not."""
+    types = ("error", "run_failed", "api_error", "tool_error", "file_error")
+
+    async def fail(store: Store) -> None:
+        heads = [await store.create() for _ in range(3)]
+        for number in range(60):
+            one = heads[number % 3]
+            entries = [
+                Entry(type=types[number % 5], data={"error": f"number {number}"}),
+                Entry(type="tool_started", name="t"),
+                Entry(type="api_retry", data={"error": "once more"}),
+            ]
+            heads[number % 3] = (await store.append(one, entries)).head
+
+    within(store_url, fail)
+    errors = lockstitch("errors", "--json").json
+    assert [error["data"]["error"] for error in errors] == [f"number {number}" for number in range(59, 9, -1)]
+    assert {error["type"] for error in errors} == set(types)
+    assert len(lockstitch("errors", "--limit", "5", "--json").json) == 5
+    assert len(lockstitch("errors", "--limit", "5000", "--json").json) == 60
+    assert lockstitch("errors", "--since", "2999-01-01", "--json").json == []
+    assert lockstitch("errors", "--since", "2999-01-01").err == "No errors.\n"
+
+
+def test_people_see_what_went_wrong(lockstitch: Call, story: Story) -> None:
+    lines = lockstitch("errors", "--limit", "1").lines
+    assert lines[0].endswith("Z  run_failed")
+    assert lines[1:] == [f"    thread {story.goal.id}:2", f"    run    {story.failed.id}", "    the model refused"]
+
+
+def test_the_exact_request(lockstitch: Call, story: Story) -> None:
+    log = lockstitch("log", str(story.charge.id), "--json").json
+    by_id = lockstitch("request", log[1]["id"]).out
+    assert (
+        by_id == lockstitch("request", "customer-42:8").out == lockstitch("request", f"{story.chat.id}:8", "--json").out
+    )
+    request = lockstitch("request", log[1]["id"]).json
+    assert list(request) == ["model", "system", "messages"]
+    assert request["messages"][-1] == {"role": "user", "content": HOSTILE}
+    assert len(request["messages"]) == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["customer-42:7", "customer-42:999", "customer-42:", "nobody:1", "customer-42:1_0", ":"]
+)
+def test_what_has_no_request(lockstitch: Call, story: Story, name: str) -> None:
+    assert lockstitch("request", name).code == 3

@@ -1,0 +1,128 @@
+"""Every command with everything wrong: the right exit code, one line, and never a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import Call, Told, run
+from tests.cli.story import tell
+from tests.cli.test_arguments import leaves
+
+UNKNOWN = "0198c0de-0000-7000-8000-000000000000"
+
+# What each command needs besides the store.
+ARGUMENTS: dict[str, list[str]] = {
+    "show": [UNKNOWN],
+    "context": [UNKNOWN],
+    "history": [UNKNOWN],
+    "log": [UNKNOWN],
+    "request": [UNKNOWN],
+    "search": ["word"],
+    "sql": ["SELECT 1"],
+    "title": [UNKNOWN, "T"],
+    "delete": [UNKNOWN, "--yes"],
+    "archive": ["--older-than", "30d"],
+    "purge": ["--expired", "--yes"],
+    "adopt": ["/nonexistent/file.json"],
+}
+NAMES_ONE = ("show", "context", "history", "log", "request", "title", "delete")
+
+
+def typed(name: list[str]) -> list[str]:
+    return [*name, *ARGUMENTS.get(name[-1], [])]
+
+
+def on(name: list[str], url: str, target: Path) -> list[str]:
+    """The command on a store; `copy` takes its store as an argument."""
+    if name == ["copy"]:
+        return ["copy", url, f"sqlite:///{target}"]
+    return [*typed(name), "--store", url]
+
+
+def check(told: Told, code: int) -> None:
+    assert told.code == code, told
+    assert told.err.startswith("lockstitch: "), told
+    assert told.err.count("\n") == 1, told
+    assert "Traceback" not in told.err
+
+
+COMMANDS = pytest.mark.parametrize("name", leaves(), ids=" ".join)
+
+
+@COMMANDS
+@pytest.mark.parametrize(
+    "url", ["nonsense", "", "mysql://x/y", "sqlite://host/x.db", "sqlite:///", "http://[", "file:///"]
+)
+def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> None:
+    check(call(*on(name, url, tmp_path / "target.db")), 2)
+    assert not (tmp_path / "target.db").exists()
+
+
+@COMMANDS
+@pytest.mark.parametrize("scheme", ["sqlite", "file"])
+def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
+    told = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
+    if name == ["migrate"]:
+        assert told.code == 0
+        return
+    check(told, 2 if name == ["adopt"] else 5)
+    assert not list(tmp_path.iterdir())
+    if name != ["adopt"]:
+        assert str(tmp_path / "none") in told.err
+        assert "lockstitch migrate" in told.err
+
+
+@COMMANDS
+def test_a_folder_that_is_no_store(call: Call, tmp_path: Path, name: list[str]) -> None:
+    """Something else lives there: reading leaves it alone."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "letter.txt").write_text("Dear Ada")
+    if name[0] in ("migrate", "adopt"):
+        return
+    check(call(*on(name, f"file:///{folder}", tmp_path / "target.db")), 5)
+    check(call(*on(name, f"sqlite:///{folder}", tmp_path / "target.db")), 5)
+    assert [path.name for path in folder.iterdir()] == ["letter.txt"]
+
+
+@COMMANDS
+def test_a_server_that_is_not_there(call: Call, tmp_path: Path, name: list[str]) -> None:
+    told = call(*on(name, "postgresql://nobody:secret@127.0.0.1:1/nothing", tmp_path / "target.db"))
+    check(told, 2 if name == ["adopt"] else 5)
+    assert "secret" not in told.err
+
+
+@COMMANDS
+def test_a_wrong_option(call: Call, name: list[str]) -> None:
+    check(call(*typed(name), "--no-such-option"), 2)
+    check(call(*typed(name), "--store"), 2)
+
+
+@COMMANDS
+def test_too_many_arguments(call: Call, name: list[str]) -> None:
+    if name != ["search"]:
+        check(call(*typed(name), "one", "two", "three"), 2)
+
+
+@pytest.mark.parametrize("name", [*ARGUMENTS, "copy"])
+def test_too_few_arguments(call: Call, name: str) -> None:
+    check(call(name), 2)
+
+
+@pytest.mark.parametrize("name", NAMES_ONE)
+@pytest.mark.parametrize("wrong", [UNKNOWN, "nobody", "-", ":", "%", "x" * 300, "🧵", "'; DROP TABLE threads; --"])
+def test_an_unknown_name(call: Call, tmp_path: Path, name: str, wrong: str) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    assert call("migrate", "--store", url).code == 0
+    check(call(name, wrong, *ARGUMENTS[name][1:], "--store", url), 3)
+
+
+def test_a_real_process_says_the_same(tmp_path: Path) -> None:
+    """The table above runs in this process; here are a few of it as users run them."""
+    url = tell(f"sqlite:///{tmp_path / 'store.db'}").url
+    check(run("threads", "--store", "nonsense"), 2)
+    check(run("show", "nobody", "--store", url), 3)
+    check(run("threads", cwd=tmp_path), 5)
+    check(run("nonsense"), 2)
+    check(run("delete", "customer-42", "--store", url), 2)
+    assert run("threads", "--store", url).code == 0

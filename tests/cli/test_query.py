@@ -1,0 +1,81 @@
+"""`sql`."""
+
+import csv
+import io
+
+import pytest
+
+from lockstitch.cli.commands.query import distinct
+from tests.cli.calling import Call
+from tests.cli.story import Story
+
+COUNTS = "SELECT status, count(*) AS number FROM threads GROUP BY status ORDER BY status"
+
+
+def test_the_core_tables_answer_on_every_backend(lockstitch: Call, story: Story) -> None:
+    rows = [{"status": "failed", "number": 1}, {"status": "pending", "number": 2}, {"status": "waiting", "number": 2}]
+    assert lockstitch("sql", COUNTS, "--json").json == rows
+    assert lockstitch("sql", COUNTS, "--format", "json").json == rows
+    assert lockstitch("sql", COUNTS).lines == [
+        "status   number",
+        "failed        1",
+        "pending       2",
+        "waiting       2",
+    ]
+    text = lockstitch("sql", COUNTS, "--format", "csv").out
+    assert list(csv.reader(io.StringIO(text))) == [
+        ["status", "number"],
+        ["failed", "1"],
+        ["pending", "2"],
+        ["waiting", "2"],
+    ]
+
+
+def test_ids_times_and_nothing_are_plain_text(lockstitch: Call, story: Story) -> None:
+    query = "SELECT id, created_at, parent_id FROM threads WHERE kind = 'goal'"
+    [row] = lockstitch("sql", query, "--json").json
+    assert row["id"] == str(story.goal.id)
+    assert row["created_at"] == story.goal.as_json()["created_at"]
+    assert row["parent_id"] is None
+
+
+def test_two_columns_of_one_name(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("sql", "SELECT 1 AS a, 2 AS a, 3 AS a", "--json").json == [{"a": 1, "a_2": 2, "a_3": 3}]
+    assert distinct(["a", "a_2", "a"]) == ["a", "a_2", "a_3"]
+
+
+def test_a_limit_says_so(lockstitch: Call, story: Story) -> None:
+    told = lockstitch("sql", "SELECT position FROM stitches", "--limit", "3")
+    assert len(told.lines) == 4
+    assert told.err == "Only the first 3 rows; --limit gives more.\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM threads",
+        "UPDATE threads SET title = 'x'",
+        "SELECT FROM FROM",
+        "nonsense",
+        "",
+        "SELECT 1; SELECT 2",
+        "DROP TABLE threads",
+    ],
+)
+def test_what_is_no_reading_is_refused(lockstitch: Call, story: Story, query: str) -> None:
+    told = lockstitch("sql", query)
+    assert told.code == 2, told.err
+    assert told.err.startswith("lockstitch: ")
+    assert told.err.count("\n") == 1
+    assert len(lockstitch("threads", "--json").json) == 4
+
+
+def test_a_query_that_takes_too_long_is_stopped(lockstitch: Call, story: Story) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    told = lockstitch("sql", endless, "--seconds", "0.2")
+    assert told.code == 2
+    assert "0.2 s" in told.err
+
+
+def test_an_unknown_format(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("sql", COUNTS, "--format", "yaml").code == 2

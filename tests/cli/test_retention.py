@@ -1,0 +1,93 @@
+"""`archive`, `purge` and `delete`."""
+
+from pathlib import Path
+
+import pytest
+
+from lockstitch.records import Entry
+from lockstitch.store import Store
+from tests.cli.calling import Call
+from tests.cli.story import Story, long_chat, within
+
+
+async def _compacted(store: Store) -> None:
+    head = await long_chat(store, 5)
+    keep = {"applied": True, "keep": [[head.position - 1, head.position]], "replace": {}}
+    await store.append(head, [Entry(type="compaction", data=keep)])
+
+
+@pytest.mark.req("S0-153")
+def test_archived_turns_are_read_as_before(lockstitch: Call, store_url: str, backend: str, tmp_path: Path) -> None:
+    """Old logs are compressed, as .jsonl.gz in a store of files, and every command still reads them."""
+    within(store_url, _compacted)
+    runs = [run["id"] for run in lockstitch("show", "long", "--json").json["runs"]]
+    commands = [["history", "long"], ["context", "long"], *(["log", run] for run in runs)]
+    before = [lockstitch(*command, "--json").json for command in commands]
+    assert lockstitch("archive", "--older-than", "2000-01-01", "--json").json == {"turns": 0}
+    turns = lockstitch("archive", "--older-than", "0s", "--json").json["turns"]
+    assert turns >= 4
+    assert [lockstitch(*command, "--json").json for command in commands] == before
+    assert len(lockstitch("tail", "long", "-n", "99", "--json").lines) == 11
+    assert lockstitch("archive", "--older-than", "0s").lines == ["Archived 0 turns."]
+    assert lockstitch("doctor", "--verify", "--json").json["ok"]
+    packed = len(list(tmp_path.glob("store/**/*.jsonl.gz")))
+    assert packed == (turns if backend == "files" else 0)
+
+
+def test_purging_asks_and_nobody_answers_here(lockstitch: Call, story: Story) -> None:
+    for command in (["purge", "--older-than", "0s"], ["purge", "--user", "ada"], ["delete", "customer-42"]):
+        told = lockstitch(*command)
+        assert told.code == 2
+        assert told.err.endswith("Nobody is here to ask: say --yes.\n")
+    assert len(lockstitch("threads", "--json").json) == 4
+
+
+def test_purging_by_age_takes_what_is_at_rest(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("purge", "--older-than", "1h", "--yes", "--json").json == {"threads": 0}
+    assert lockstitch("purge", "--older-than", "0s", "--yes").lines == ["Deleted 1 thread."]
+    left = {row["id"] for row in lockstitch("threads", "--json").json}
+    assert left == {str(story.goal.id), *(str(child.id) for child in story.children)}, "the goal's children are pending"
+    assert len(lockstitch("threads", "--project", "elsewhere", "--json").json) == 1
+
+
+def test_purging_a_user_and_what_has_expired(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("purge", "--expired", "--yes", "--json").json == {"threads": 0}
+    within(story.url, lambda store: store.edit("customer-42", expires_at=story.chat.created_at))
+    assert lockstitch("purge", "--expired", "-y", "--json").json == {"threads": 1}
+    assert lockstitch("purge", "--user", "nobody", "--yes", "--json").json == {"threads": 0}
+    within(story.url, lambda store: store.create(user_id="ada"))
+    assert lockstitch("purge", "--user", "ada", "--yes", "--json").json == {"threads": 1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--force"],
+        ["--expired", "--force"],
+        ["--user", "ada", "--expired"],
+        ["--user", "ada", "--older-than", "1d"],
+        ["--older-than", "x"],
+    ],
+)
+def test_purge_needs_to_know_what(lockstitch: Call, story: Story, options: list[str]) -> None:
+    assert lockstitch("purge", "--yes", *options).code == 2
+    assert len(lockstitch("threads", "--json").json) == 4
+
+
+def test_deleting_takes_the_descendants_along(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("delete", str(story.goal.id), "--yes").lines == ["Deleted 3 threads."]
+    assert lockstitch("delete", str(story.goal.id), "--yes").code == 3
+    assert lockstitch("delete", "customer-42", "--yes", "--json").json == {"threads": 1}
+    assert lockstitch("threads", "--json").json == []
+
+
+def test_a_held_thread_is_busy(lockstitch: Call, story: Story) -> None:
+    from lockstitch import sync
+
+    with sync.open_store(story.url) as store:
+        store.claim("customer-42")
+        told = lockstitch("delete", "customer-42", "--yes")
+        assert told.code == 4, told.err
+        assert lockstitch("purge", "--user", "ada", "--yes").code == 4
+        assert lockstitch("delete", "customer-42", "--yes", "--force", "--json").json == {"threads": 1}

@@ -1,0 +1,103 @@
+"""`threads`."""
+
+import pytest
+
+from tests.cli.calling import Call
+from tests.cli.story import Story, within
+
+ROW = (
+    *("id", "key", "project", "kind", "status", "waiting_for", "agent", "version", "position", "runs", "usage"),
+    *("total_cost", "error", "created_at", "updated_at"),
+)
+
+
+def ids(rows: list[dict[str, object]]) -> list[object]:
+    return [row["id"] for row in rows]
+
+
+def test_rows_have_the_fixed_shape_and_the_sums_of_their_own_runs(lockstitch: Call, story: Story) -> None:
+    rows = lockstitch("threads", "--json").json
+    assert all(tuple(row) == ROW for row in rows)
+    by_id = {row["id"]: row for row in rows}
+    assert len(rows) == 4, "the other project's is not listed"
+    chat = by_id[str(story.chat.id)]
+    assert (chat["key"], chat["agent"], chat["version"], chat["status"]) == ("customer-42", "helper", 3, "waiting")
+    assert [entry["kind"] for entry in chat["waiting_for"]] == ["input"]
+    assert (chat["runs"], chat["position"], chat["total_cost"], chat["error"]) == (4, 13, 0.75, None)
+    assert chat["usage"] == {
+        "input_tokens": 6003,
+        "output_tokens": 320,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+    }
+    goal = by_id[str(story.goal.id)]
+    assert (goal["status"], goal["error"], goal["total_cost"]) == ("failed", "the model refused", None)
+    assert chat["created_at"].endswith("Z")
+
+
+def test_they_come_newest_first_and_page_by_page(lockstitch: Call, story: Story) -> None:
+    every = ids(lockstitch("threads", "--json").json)
+    api = within(story.url, lambda store: store.threads())
+    assert every == [str(thread.id) for thread in api]
+    first = ids(lockstitch("threads", "--limit", "2", "--json").json)
+    second = ids(lockstitch("threads", "--limit", "2", "--after", str(first[-1]), "--json").json)
+    assert first + second == every
+
+
+def test_filters(lockstitch: Call, story: Story) -> None:
+    def found(*options: str) -> set[object]:
+        return set(ids(lockstitch("threads", "--json", *options).json))
+
+    chat, goal, children = str(story.chat.id), str(story.goal.id), {str(child.id) for child in story.children}
+    assert found("--status", "failed") == {goal}
+    assert found("--kind", "task") == children
+    assert found("--user", "ada") == {chat}
+    assert found("--agent", "scout", "--status", "pending") == children
+    assert found("--since", "1h") == {chat, goal, *children}
+    assert found("--since", "2999-01-01") == set()
+    assert found("--project", "elsewhere") == {str(story.elsewhere.id)}
+    assert found("--all-projects") == {chat, goal, *children, str(story.elsewhere.id)}
+
+
+def test_a_tree_stands_whole_below_its_root(lockstitch: Call, story: Story) -> None:
+    rows = lockstitch("threads", "--tree", "--agent", "scout", "--json").json
+    assert ids(rows) == [str(story.goal.id), *(str(child.id) for child in story.children)]
+    assert [row["depth"] for row in rows] == [0, 1, 1]
+    assert [row["parent_id"] for row in rows] == [None, str(story.goal.id), str(story.goal.id)]
+    lines = lockstitch("threads", "--tree", "--agent", "scout").lines
+    assert lines[1].startswith(str(story.goal.id))
+    assert lines[2].startswith(f"  {story.children[0].id}")
+
+
+def test_people_see_whole_ids_and_names(lockstitch: Call, story: Story) -> None:
+    told = lockstitch("threads")
+    assert told.lines[0].split() == ["THREAD", "STATUS", "RUNS", "COST", "AGE", "AGENT", "NAME"]
+    line = next(line for line in told.lines if line.startswith(str(story.chat.id)))
+    assert line.split()[1:4] == ["waiting", "4", "$0.7500"]
+    assert line.endswith("helper v3  customer-42")
+    assert "\x1b" not in told.out
+    assert "may be more" in lockstitch("threads", "--limit", "1").err
+
+
+def test_an_empty_store_is_no_error(lockstitch: Call) -> None:
+    assert lockstitch("migrate").code == 0
+    told = lockstitch("threads")
+    assert (told.code, told.out, told.err) == (0, "", "No threads.\n")
+    assert lockstitch("threads", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--status", "asleep"],
+        ["--kind", "cat"],
+        ["--since", "yesterday"],
+        ["--since", "9999999999999999d"],
+        ["--limit", "0"],
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(lockstitch: Call, story: Story, options: list[str]) -> None:
+    told = lockstitch("threads", *options)
+    assert told.code == 2
+    assert told.err.startswith("lockstitch: ")
+    assert told.err.count("\n") == 1

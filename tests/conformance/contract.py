@@ -1,0 +1,144 @@
+"""The contract's own words, spelled short: threads, changes and letters as a backend takes them."""
+
+from collections.abc import Awaitable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
+from lockstitch.records import (
+    CHAIN,
+    SHELVES,
+    Entry,
+    Letter,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    Worker,
+    new_id,
+    place,
+)
+from tests.samples import said
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+E = TypeVar("E", bound=Exception)
+
+EVERY_KIND: tuple[type[Record], ...] = (Thread, Run, Stitch, Letter, Worker, *SHELVES)
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def a_thread(**fields: Any) -> Thread:
+    return Thread(**{"created_at": NOW, "updated_at": NOW, **fields})
+
+
+def a_goal(**fields: Any) -> Thread:
+    """A thread that is ready to be claimed."""
+    return a_thread(**{"kind": "goal", "goal": "Find the answer", "wake_at": NOW, **fields})
+
+
+def a_run(head: Thread, **fields: Any) -> Run:
+    return Run(
+        **{
+            "thread_id": head.id,
+            "sequence": head.last_sequence + 1,
+            "turn": head.last_turn + 1,
+            "first_position": head.position + 1,
+            "started_at": NOW,
+            **fields,
+        }
+    )
+
+
+def a_worker(**fields: Any) -> Worker:
+    return Worker(**{"started_at": NOW, "beat_at": NOW, **fields})
+
+
+def a_letter(head: Thread, entry: Entry | None = None, *, sender: str = "ada", **fields: Any) -> Letter:
+    body = (entry or said(f"from {sender}")).changed(at=NOW).as_json()
+    return Letter(**{"thread_id": head.id, "sender": sender, "kind": "input", "entry": body, "at": NOW, **fields})
+
+
+def stitched(head: Thread, *entries: Entry) -> list[Stitch]:
+    """Entries in the places that follow what the head says."""
+    tip, stitches = head.tip_id, list[Stitch]()
+    for number, entry in enumerate(entries, 1):
+        stitches.append(place(entry, head.id, head.position + number, tip, head.fence, NOW))
+        tip = entry.id if entry.type in CHAIN else tip
+    return stitches
+
+
+def change(seen: Thread, /, *entries: Entry, **more: Any) -> Change:
+    """A change that fits the thread as it was seen, unless `more` says otherwise."""
+    compared = {"fence": seen.fence, "position": seen.position, "worker_id": seen.worker_id}
+    return Change(seen.id, **{**compared, "stitches": stitched(seen, *entries), **more})
+
+
+async def commit(backend: FullBackend, *steps: Change | Letter | Edit, threads: Sequence[Thread] = ()) -> list[Receipt]:
+    return await backend.append(Commit(steps, threads))
+
+
+async def created(backend: FullBackend, thread: Thread | None = None, **fields: Any) -> Thread:
+    thread = thread or a_thread(**fields)
+    await commit(backend, threads=[thread])
+    return thread
+
+
+async def head_of(backend: FullBackend, thread: Thread) -> Thread:
+    head = await backend.get(Thread, (thread.id,))
+    assert head is not None
+    return head
+
+
+async def grown(backend: FullBackend, thread: Thread, /, *entries: Entry, **more: Any) -> Thread:
+    """The head after a change with these entries."""
+    await commit(backend, change(thread, *entries, **more))
+    return await head_of(backend, thread)
+
+
+async def registered(backend: FullBackend, **fields: Any) -> Worker:
+    worker = a_worker(**fields)
+    assert await backend.beat(worker)
+    return worker
+
+
+async def held(backend: FullBackend, thread: Thread, worker: Worker | None = None) -> Thread:
+    """The head of a thread that a worker has just claimed."""
+    worker = worker or await registered(backend)
+    claimed = await backend.claim(worker.id, thread_id=thread.id)
+    assert [head.id for head in claimed] == [thread.id]
+    return claimed[0]
+
+
+async def letters_of(backend: FullBackend, thread: Thread) -> list[Letter]:
+    return await backend.find(Find(Letter, (Where("thread_id", "=", thread.id),), order=("id",)))
+
+
+async def log_of(backend: FullBackend, thread: Thread) -> list[Stitch]:
+    return await backend.read(thread.id, [(1, None)])
+
+
+async def everything(backend: FullBackend) -> dict[str, list[dict[str, Any]]]:
+    """All records of a store: equal before and after means that nothing was written."""
+    return {
+        kind.table: [record.as_json() for record in await backend.find(Find(kind, order=kind.primary_key))]
+        for kind in EVERY_KIND
+    }
+
+
+async def refused(error: type[E], act: Awaitable[object], what: str) -> E:
+    """The error with which `act` fails; the test fails when it does not."""
+    try:
+        outcome = await act
+    except error as exc:
+        return exc
+    pytest.fail(f"{what} was taken: {outcome}")
+
+
+def an_unknown_thread() -> Thread:
+    return a_thread(id=new_id())

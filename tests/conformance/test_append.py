@@ -1,0 +1,192 @@
+"""append: one commit, all of it or nothing, and what it leaves behind."""
+
+import asyncio
+
+import pytest
+
+from lockstitch.backend import Commit, Edit, FullBackend, Receipt
+from lockstitch.errors import Conflict, NotFound
+from lockstitch.records import Run, Stitch, Thread
+from lockstitch.store import Store, open_store
+from tests.conformance.contract import (
+    NOW,
+    a_run,
+    a_thread,
+    an_unknown_thread,
+    change,
+    commit,
+    created,
+    everything,
+    grown,
+    head_of,
+    held,
+    later,
+    log_of,
+)
+from tests.samples import answered, asked, result, said
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_stitches_continue_and_the_head_follows(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    receipts = await commit(full_backend, change(thread, said("Hi"), answered("Ho")))
+    assert receipts == [Receipt(position=2, delivered=0, cancel_requested=False, new=True, woken=False)]
+    head = await head_of(full_backend, thread)
+    log = await log_of(full_backend, thread)
+    assert (head.position, head.tip_id) == (2, log[1].id)
+    head = await grown(full_backend, head, said("And?"))
+    assert (head.position, head.tip_id) == (3, log[1].id), "an input is no link of the list"
+    assert [stitch.position for stitch in await log_of(full_backend, thread)] == [1, 2, 3]
+
+
+async def test_head_and_runs_are_written_field_by_field(full_backend: FullBackend) -> None:
+    thread = await created(full_backend, title="old", state={"a": 1}, priority=3)
+    run = a_run(thread, model="m-1", metadata={"k": 1})
+    head = await grown(full_backend, thread, said("Hi"), new_runs=[run])
+    await commit(full_backend, Edit(thread.id, {"title": "new"}))
+    ended = {"status": "completed", "completed_at": NOW, "output_tokens": 7}
+    await commit(
+        full_backend,
+        change(head, answered("Ho"), head={"state": {"b": 2}, "updated_at": later(5)}, runs=[(run.id, ended)]),
+    )
+    head = await head_of(full_backend, thread)
+    assert (head.title, head.state, head.priority, head.updated_at) == ("new", {"b": 2}, 3, later(5))
+    assert await full_backend.get(Run, (run.id,)) == run.changed(**ended)
+
+
+async def test_a_change_may_carry_no_stitch(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    receipts = await commit(full_backend, change(thread, head={"status": "waiting", "result": {"x": None}}))
+    assert receipts[0].position == 0
+    head = await head_of(full_backend, thread)
+    assert (head.status, head.result, head.position, head.tip_id) == ("waiting", {"x": None}, 0, None)
+
+
+async def test_a_field_can_be_emptied(full_backend: FullBackend) -> None:
+    thread = await created(full_backend, title="t", wake_at=NOW, result={"a": 1}, agent="helper", version=1)
+    head = await grown(full_backend, thread, head={"wake_at": None, "result": None, "version": None})
+    assert (head.wake_at, head.result, head.version, head.agent) == (None, None, None, "helper")
+
+
+async def test_an_append_ends_the_count_of_crashes(full_backend: FullBackend) -> None:
+    head = await held(full_backend, await created(full_backend))
+    assert head.crashes == 1
+    assert (await grown(full_backend, head, said("Hi"))).crashes == 0
+
+
+async def test_threads_and_what_caused_them_are_one_commit(full_backend: FullBackend) -> None:
+    parent = await created(full_backend)
+    cause = asked("c1", name="create_thread")
+    child = a_thread(parent_id=parent.id, depth=1, branching_stitch_id=cause.id)
+    grandchild = a_thread(parent_id=child.id, depth=2)
+    await commit(full_backend, change(parent, cause, spawned=1), threads=[child, grandchild])
+    assert (await head_of(full_backend, parent)).pending_children == 1
+    assert (await head_of(full_backend, child)).branching_stitch_id == cause.id
+    assert await head_of(full_backend, grandchild) == grandchild
+
+
+async def test_receipts_stand_in_the_order_of_the_steps(full_backend: FullBackend) -> None:
+    one, two = await created(full_backend), await created(full_backend)
+    steps = sorted([change(one, said("a")), change(two, said("b"), said("c"))], key=lambda step: step.thread_id)
+    receipts = await commit(full_backend, *steps, Edit(one.id, {"cancel_requested": True}))
+    assert [receipt.position for receipt in receipts] == [len(step.stitches) for step in steps] + [None]
+    (receipt,) = await commit(full_backend, change(await head_of(full_backend, one), said("d")))
+    assert receipt.cancel_requested, "this is how a holder learns of the wish"
+
+
+@pytest.mark.req("S3-008")
+async def test_anybody_may_edit_at_any_time(store: Store) -> None:
+    """Held by somebody else or not, and it moves nothing that a change compares; updated_at follows."""
+    backend = store.backend
+    head = await held(backend, await created(backend))
+    await store.edit(head, title="t", extras={"a": 1}, priority=-1, expires_at=NOW, cancel_requested=True)
+    after = await head_of(backend, head)
+    assert (after.title, after.extras, after.priority, after.expires_at) == ("t", {"a": 1}, -1, NOW)
+    assert after.cancel_requested
+    assert after.updated_at > head.updated_at
+    assert (after.fence, after.position, after.delivered) == (head.fence, head.position, head.delivered)
+    await commit(backend, change(head, said("still mine")))
+
+
+async def test_an_edit_of_nobody(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    before = await everything(full_backend)
+    with pytest.raises(NotFound):
+        await commit(full_backend, change(thread, said("x")), Edit(an_unknown_thread().id, {"title": "t"}))
+    assert await everything(full_backend) == before
+
+
+async def test_an_empty_commit(full_backend: FullBackend) -> None:
+    assert await full_backend.append(Commit()) == []
+
+
+@pytest.mark.req("S0-005", "S0-089")
+async def test_what_is_acknowledged_is_seen_by_others_at_once(store: Store, store_url: str) -> None:
+    async with open_store(store_url) as other:
+        head = await store.create(key="k")
+        for number in range(1, 6):
+            head = (await store.append(head, [said(str(number))])).head
+            assert (await other.thread("k")).position == number
+            assert len(await other.stitches("k")) == number
+
+
+async def test_many_tasks_at_once(full_backend: FullBackend) -> None:
+    """Appends of one turn of the event loop may share a transaction; one that conflicts harms no other."""
+    threads = [await created(full_backend) for _ in range(20)]
+    stale = [change(thread, said("late"), position=9) for thread in threads[::2]]
+    fitting = [change(thread, said("in time")) for thread in threads]
+    outcomes = await asyncio.gather(
+        *(commit(full_backend, step) for pair in zip(stale, fitting[::2], strict=True) for step in pair),
+        *(commit(full_backend, step) for step in fitting[1::2]),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 10
+    assert sum(isinstance(outcome, list) for outcome in outcomes) == 20
+    for thread in threads:
+        assert [stitch.message for stitch in await log_of(full_backend, thread)] == [said("in time").message]
+
+
+async def test_one_bad_append_among_many_harms_only_itself(full_backend: FullBackend) -> None:
+    """The one with an unknown run is refused after it has begun to write."""
+    threads = [await created(full_backend) for _ in range(9)]
+    nowhere = a_run(threads[4]).id
+    entries = [said("x", run_id=nowhere if number == 4 else None) for number in range(9)]
+    outcomes = await asyncio.gather(
+        *(commit(full_backend, change(thread, entry)) for thread, entry in zip(threads, entries, strict=True)),
+        return_exceptions=True,
+    )
+    assert [isinstance(outcome, list) for outcome in outcomes] == [number != 4 for number in range(9)]
+    heads = [await head_of(full_backend, thread) for thread in threads]
+    assert [head.position for head in heads] == [int(number != 4) for number in range(9)]
+
+
+async def test_a_caller_that_gives_up_leaves_all_or_nothing(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    run = a_run(thread)
+    wanted = change(thread, *(said(str(n), run_id=run.id) for n in range(5)), new_runs=[run])
+    waiting = asyncio.ensure_future(commit(full_backend, wanted))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    async with asyncio.timeout(10):
+        while True:
+            # It may still be on its way, so it is read from its end to its beginning.
+            kept = await full_backend.get(Run, (run.id,)) is not None
+            log, head = await log_of(full_backend, thread), await head_of(full_backend, thread)
+            if (head.position, len(log), kept) in ((0, 0, False), (5, 5, True)):
+                break
+    await grown(full_backend, head, said("go on"))
+
+
+@pytest.mark.req("S3-014", "S3-015")
+async def test_every_stitch_names_its_thread_and_the_one_before_it(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    head = await grown(full_backend, thread, said("Hi"), asked("c1"), result("c1", 0, 2))
+    await grown(full_backend, head, answered("Ho"))
+    listed = [stitch for stitch in await log_of(full_backend, thread) if stitch.type != "input"]
+    assert {stitch.thread_id for stitch in listed} == {thread.id}
+    assert len({stitch.id for stitch in listed}) == 3
+    assert [stitch.previous_id for stitch in listed] == [None, listed[0].id, listed[1].id]
+    assert await full_backend.get(Stitch, (thread.id, 3)) == listed[1]
+    assert await full_backend.get(Thread, (listed[1].thread_id,)) is not None

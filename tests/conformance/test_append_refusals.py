@@ -1,0 +1,244 @@
+"""append: what no longer fits or breaks a rule is refused, and then nothing at all is written."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Change, Edit, FullBackend
+from lockstitch.errors import Conflict, KeyTaken, LockstitchError, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.records import Entry, Run, Stitch, Thread, new_id
+from lockstitch.store import Store
+from tests.conformance.contract import (
+    NOW,
+    a_goal,
+    a_letter,
+    a_run,
+    a_thread,
+    an_unknown_thread,
+    change,
+    commit,
+    created,
+    everything,
+    grown,
+    head_of,
+    held,
+    refused,
+    stitched,
+)
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+STALE: dict[str, Callable[[Thread], Change]] = {
+    "fence": lambda head: change(head, said("x"), fence=head.fence + 1),
+    "an older fence": lambda head: change(head, said("x"), fence=head.fence - 1),
+    "position": lambda head: change(head, said("x"), position=head.position - 1),
+    "a position to come": lambda head: change(head, said("x"), position=head.position + 1),
+    "another holder": lambda head: change(head, said("x"), worker_id=new_id()),
+    "no holder": lambda head: change(head, said("x"), worker_id=None),
+    "letters unseen": lambda head: change(head, said("x"), delivered=head.delivered - 1),
+    "letters that never came": lambda head: change(head, delivered=head.delivered + 1),
+    "fence, without a stitch": lambda head: change(head, fence=head.fence + 1, head={"title": "x"}),
+}
+
+
+@pytest.mark.req("S3-026")
+async def test_a_stale_change_is_a_conflict_that_writes_nothing(full_backend: FullBackend) -> None:
+    """The thread is held, has stitches and letters; whatever else is in the commit is not written either."""
+    thread = await created(full_backend)
+    head = await held(full_backend, await grown(full_backend, thread, said("a"), said("b")))
+    await commit(full_backend, a_letter(head))
+    head = await head_of(full_backend, thread)
+    other = await created(full_backend)
+    before = await everything(full_backend)
+    for name, stale in STALE.items():
+        run = a_run(other)
+        wanted = commit(
+            full_backend,
+            change(other, said("y", run_id=run.id), new_runs=[run]),
+            a_letter(other, sender="bob"),
+            Edit(other.id, {"title": "t"}),
+            stale(head),
+            threads=[a_thread()],
+        )
+        assert (await refused(Conflict, wanted, name)).thread_id == thread.id
+        assert await everything(full_backend) == before, name
+
+
+async def test_a_stale_first_step_stops_the_later_ones(full_backend: FullBackend) -> None:
+    one, other = await created(full_backend), await created(full_backend)
+    before = await everything(full_backend)
+    with pytest.raises(Conflict):
+        await commit(full_backend, change(one, said("x"), position=5), change(other, said("y")))
+    assert await everything(full_backend) == before
+
+
+async def test_delivered_is_compared_only_when_given(full_backend: FullBackend) -> None:
+    head = await held(full_backend, await created(full_backend))
+    await commit(full_backend, a_letter(head))
+    with pytest.raises(Conflict):
+        await commit(full_backend, change(head, delivered=head.delivered, head={"status": "waiting"}))
+    (receipt,) = await commit(full_backend, change(head, said("x")))
+    assert receipt.delivered == 1, "so the holder learns of the letter"
+
+
+async def test_a_change_of_a_thread_that_is_not_there(full_backend: FullBackend) -> None:
+    with pytest.raises(Conflict):
+        await commit(full_backend, change(an_unknown_thread(), said("x")))
+
+
+async def test_a_letter_for_nobody_takes_the_whole_commit_along(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    before = await everything(full_backend)
+    with pytest.raises(NotFound):
+        await commit(full_backend, change(thread, said("x")), a_letter(an_unknown_thread()), threads=[a_thread()])
+    assert await everything(full_backend) == before
+
+
+async def test_a_stitch_s_run_must_exist(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    before = await everything(full_backend)
+    with pytest.raises(Refused):
+        await commit(full_backend, change(thread, said("x"), said("y", run_id=new_id())))
+    assert await everything(full_backend) == before
+
+
+@pytest.mark.req("S3-023", "S3-024", "S3-025")
+async def test_the_list_of_a_thread_cannot_fork(full_backend: FullBackend) -> None:
+    """Refused by the backend itself, even to a writer that fits the compare-and-set and brings a wrong list."""
+    thread = await created(full_backend)
+    head = await grown(full_backend, thread, answered("first"), answered("second"))
+    (next_one,) = stitched(head, answered("third"))
+    first = (await full_backend.read(thread.id, [(1, 1)]))[0].id
+    before = await everything(full_backend)
+    for name, previous in (("none", None), ("one that is followed", first), ("itself", next_one.id)):
+        forged = change(head, stitches=[next_one.changed(previous_id=previous)])
+        await refused(LockstitchError, commit(full_backend, forged), name)
+        assert await everything(full_backend) == before
+
+
+async def test_what_is_unique_stays_unique(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    run = a_run(thread)
+    head = await grown(full_backend, thread, said("x"), new_runs=[run], head={"last_sequence": 1, "last_turn": 1})
+    (stitch,) = await full_backend.read(thread.id, [(1, 1)])
+    (fresh,) = stitched(head, said("y"))
+    second = a_run(head)
+    wrong: dict[str, dict[str, Any]] = {
+        "id": {"stitches": [fresh.changed(id=stitch.id)]},
+        "position": {"stitches": [fresh.changed(position=1)]},
+        "sequence": {"new_runs": [second.changed(sequence=1)]},
+        "turn": {"new_runs": [second.changed(turn=1)]},
+    }
+    before = await everything(full_backend)
+    for twin, fields in wrong.items():
+        await refused(Conflict, commit(full_backend, change(head, **fields)), f"a second {twin}")
+        assert await everything(full_backend) == before
+
+
+async def test_a_key_names_one_thread_of_a_project(full_backend: FullBackend) -> None:
+    first = await created(full_backend, key="k")
+    await created(full_backend, key="k", project="elsewhere")
+    await created(full_backend, key="K")
+    other = await created(full_backend)
+    before = await everything(full_backend)
+    with pytest.raises(KeyTaken):
+        await commit(full_backend, change(other, said("x")), threads=[a_thread(), a_thread(key="k")])
+    with pytest.raises(Conflict):
+        await commit(full_backend, threads=[a_thread(id=first.id, key="another")])
+    assert await everything(full_backend) == before
+
+
+WRONG_THREADS: dict[str, dict[str, Any]] = {
+    "a parent that is not there": {"parent_id": new_id(), "depth": 1},
+    "a goal without a goal": {"kind": "goal"},
+    "a result before the end": {"kind": "goal", "goal": "g", "result": {}},
+    "an end without a result": {"kind": "task", "goal": "g", "status": "completed"},
+}
+
+
+@pytest.mark.req("S3-003", "S3-012")
+async def test_a_thread_that_cannot_be(full_backend: FullBackend) -> None:
+    before = await everything(full_backend)
+    for name, fields in WRONG_THREADS.items():
+        await refused(Refused, commit(full_backend, threads=[a_thread(**fields)]), name)
+    assert await everything(full_backend) == before
+
+
+@pytest.mark.req("S3-013")
+async def test_a_thread_is_not_its_own_ancestor(store: Store) -> None:
+    """It cannot be its own parent, and nobody's parent changes later."""
+    own = new_id()
+    with pytest.raises(Refused):
+        await commit(store.backend, threads=[a_thread(id=own, parent_id=own)])
+    root = await store.create()
+    child = await store.create(parent_id=root.id, depth=1)
+    with pytest.raises(Refused):
+        await store.append(root, [said("x")], fields={"parent_id": child.id})
+    with pytest.raises(Refused):
+        await store.edit(root, parent_id=child.id)
+    assert [thread.id for thread in await store.ancestors(child)] == [root.id]
+    assert await store.ancestors(root) == []
+
+
+@pytest.mark.req("S3-003", "S3-005", "S3-012")
+async def test_what_the_store_refuses_before_it_asks_the_backend(store: Store) -> None:
+    with pytest.raises(Refused):
+        await store.create(kind="goal", goal="")
+    with pytest.raises(Refused):
+        await store.create(status="sleeping")
+    head = await store.create(kind="goal", goal="g")
+    assert (head.status, head.result) == ("pending", None)
+    with pytest.raises(Refused):
+        await store.append(head, [said("x")], fields={"status": "completed"})
+    head = (await store.append(head, fields={"status": "completed", "result": {"ok": True}})).head
+    with pytest.raises(ThreadEnded):
+        await store.append(head, [said("more")])
+    assert await store.stitches(head) == []
+
+
+async def test_only_the_holder_appends(store: Store, store_url: str) -> None:
+    backend = store.backend
+    head = await held(backend, await created(backend))
+    with pytest.raises(ThreadBusy):
+        await store.append(head, [said("x")])
+    assert (await head_of(backend, head)).position == 0
+
+
+WRONG_ENTRIES: list[dict[str, Any]] = [
+    {"type": "llm_call", "reply_to": 1},
+    {"type": "llm_call", "child_id": new_id()},
+    {"type": "tool_call", "name": "look", "call_id": "c", "child_id": new_id()},
+    {"type": "thread_result", "child_id": new_id(), "reply_to": 1},
+    {"type": ""},
+    {},
+]
+FORGED_ENTRIES: list[dict[str, Any]] = [
+    {"type": "tool_call", "name": "look"},
+    {"type": "tool_call", "call_id": "c1"},
+    {"type": "thread_result"},
+]
+
+
+@pytest.mark.req("S3-016", "S3-021")
+async def test_a_stitch_has_the_fields_of_its_type(full_backend: FullBackend) -> None:
+    """Refused when it is made; one forged past that lacks what the backend itself asks for, and is refused there."""
+    for fields in (*WRONG_ENTRIES, *FORGED_ENTRIES):
+        with pytest.raises(Refused):
+            Entry(**fields)
+    head = await created(full_backend)
+    before = await everything(full_backend)
+    for fields in FORGED_ENTRIES:
+        with pytest.raises(Refused):
+            await commit(full_backend, change(head, said("x").changed(**fields)))
+    assert await everything(full_backend) == before
+
+
+async def test_records_are_checked_when_they_are_made() -> None:
+    with pytest.raises(Refused):
+        Run(thread_id=new_id(), sequence=-1, turn=1, first_position=1, started_at=NOW)
+    with pytest.raises(Refused):
+        Stitch(type="input", thread_id=new_id(), position=2**63)
+    with pytest.raises(Refused):
+        a_goal(goal="")

@@ -1,0 +1,206 @@
+"""claim: a thread for one worker, and which threads are there to be had. Time is a fake clock's."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
+from lockstitch.records import FakeClock, Thread, Worker, new_id, provably_dead, this_process, waiting
+from lockstitch.store import Store
+from tests.conformance.contract import a_goal, a_worker, change, commit, head_of, registered
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+async def ready(store: Store, **fields: object) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+
+
+async def claimed(store: Store, worker: Worker, **more: object) -> list[UUID]:
+    return [head.id for head in await store.backend.claim(worker.id, **more)]
+
+
+@pytest.mark.req("S3-032")
+async def test_a_claim_makes_the_thread_this_worker_s(timed_store: Store, clock: FakeClock) -> None:
+    worker = await registered(timed_store.backend)
+    thread = await ready(timed_store)
+    clock.advance(1)
+    (head,) = await timed_store.backend.claim(worker.id)
+    assert head == thread.changed(status="running", fence=1, worker_id=worker.id, crashes=1, updated_at=clock.now())
+    assert await head_of(timed_store.backend, thread) == head
+    assert await claimed(timed_store, worker) == [], "it is taken"
+
+
+async def test_by_id_whatever_it_waits_for(timed_store: Store) -> None:
+    worker = await registered(timed_store.backend)
+    for status, awaited in (("waiting", [waiting("approval", timed_store.clock.now(), "c")]), ("pending", [])):
+        thread = await timed_store.create(status=status, waiting_for=awaited)
+        (head,) = await timed_store.backend.claim(worker.id, thread_id=thread.id)
+        assert (head.status, head.worker_id, head.fence) == ("running", worker.id, 1)
+
+
+async def test_what_has_ended_is_not_claimed(timed_store: Store) -> None:
+    worker = await registered(timed_store.backend)
+    for status in ("completed", "failed", "cancelled"):
+        thread = await ready(timed_store, status=status, result={})
+        assert await claimed(timed_store, worker, thread_id=thread.id) == []
+        assert await claimed(timed_store, worker) == []
+        with pytest.raises(ThreadEnded):
+            await timed_store.claim(thread)
+
+
+@pytest.mark.req("S3-033")
+async def test_a_held_thread_is_nobody_else_s_while_the_lease_lasts(timed_store: Store, clock: FakeClock) -> None:
+    holder = await registered(timed_store.backend, lease_seconds=30.0)
+    other = await registered(timed_store.backend, lease_seconds=500.0)
+    thread = await ready(timed_store)
+    assert await claimed(timed_store, holder, thread_id=thread.id) == [thread.id]
+    for seconds in (0, 29, 0.9):
+        clock.advance(seconds)
+        assert await claimed(timed_store, other, thread_id=thread.id) == []
+    assert await timed_store.backend.beat(holder)
+    clock.advance(29)
+    assert await claimed(timed_store, other, thread_id=thread.id) == [], "a beat renews"
+    clock.advance(1.1)
+    (head,) = await timed_store.backend.claim(other.id, thread_id=thread.id)
+    assert (head.worker_id, head.fence, head.crashes) == (other.id, 2, 2)
+
+
+async def test_not_even_its_holder_claims_it_again(timed_store: Store) -> None:
+    """Two tasks of one process would both think that it is theirs."""
+    worker = await registered(timed_store.backend)
+    thread = await ready(timed_store)
+    assert await claimed(timed_store, worker, thread_id=thread.id) == [thread.id]
+    assert await claimed(timed_store, worker, thread_id=thread.id) == []
+
+
+async def test_the_stale_holder_s_writes_fail(timed_store: Store, clock: FakeClock) -> None:
+    backend = timed_store.backend
+    holder, other = await registered(backend), await registered(backend, lease_seconds=500.0)
+    (stale,) = await backend.claim(holder.id, thread_id=(await ready(timed_store)).id)
+    clock.advance(31)
+    (fresh,) = await backend.claim(other.id, thread_id=stale.id)
+    with pytest.raises(Conflict):
+        await commit(backend, change(stale, said("too late")))
+    await commit(backend, change(fresh, said("in time")))
+
+
+async def test_runnable_is_pending_or_a_timer_that_has_come(timed_store: Store, clock: FakeClock) -> None:
+    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    now = clock.now()
+    clock.advance(60)
+    then = clock.now()
+    await timed_store.create()  # a chat waits for input: no time wakes it
+    timer = await timed_store.create(status="waiting", waiting_for=[waiting("timer", now)], wake_at=then)
+    backoff = await ready(timed_store, wake_at=then)
+    clock.advance(-1)
+    assert await claimed(timed_store, worker, limit=9) == []
+    clock.advance(1)
+    assert sorted(await claimed(timed_store, worker, limit=9)) == sorted([timer.id, backoff.id])
+
+
+async def test_by_priority_and_then_by_how_long_they_have_been_ready(timed_store: Store, clock: FakeClock) -> None:
+    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    names = {}
+    for name, priority, after in (("c", 0, 20), ("b", 0, 10), ("a", 5, 30), ("d", -1, 0), ("e", -1, 0)):
+        thread = await ready(timed_store, priority=priority)
+        await timed_store.backend.put([thread.changed(wake_at=clock.now().replace(second=after))])
+        names[thread.id] = name
+    clock.advance(60)
+    order = [names[one] for _ in range(5) for one in await claimed(timed_store, worker)]
+    assert order == ["a", "b", "c", "d", "e"], "equals by id, which is by age"
+
+
+async def test_several_at_once_come_in_the_same_order(timed_store: Store, clock: FakeClock) -> None:
+    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    threads = [await ready(timed_store, priority=priority) for priority in (0, 2, 1, 2)]
+    clock.advance(1)
+    wanted = [threads[1].id, threads[3].id, threads[2].id]
+    assert await claimed(timed_store, worker, limit=3) == wanted
+    assert await claimed(timed_store, worker, limit=3) == [threads[0].id]
+    assert await claimed(timed_store, worker, limit=3) == []
+
+
+async def test_of_these_agents_and_this_project_only(timed_store: Store) -> None:
+    worker = await registered(timed_store.backend)
+    ours = await ready(timed_store, agent="helper")
+    theirs = await ready(timed_store, agent="other")
+    elsewhere = await ready(timed_store, agent="helper", project="elsewhere")
+    await ready(timed_store)
+    assert await claimed(timed_store, worker, agents=[], limit=9) == []
+    assert await claimed(timed_store, worker, agents=["nobody"], limit=9) == []
+    assert await claimed(timed_store, worker, agents=["helper", "x"], project="default", limit=9) == [ours.id]
+    both = await claimed(timed_store, worker, agents=["other", "helper"], limit=9)
+    assert sorted(both) == sorted([theirs.id, elsewhere.id])
+    assert len(await claimed(timed_store, worker, limit=9)) == 1
+
+
+async def test_a_worker_that_is_dead_or_unknown_gets_none(timed_store: Store) -> None:
+    thread = await ready(timed_store)
+    dead, unknown = await registered(timed_store.backend), a_worker()
+    await timed_store.backend.release(dead.id)
+    for worker in (dead, unknown):
+        assert await claimed(timed_store, worker) == []
+        assert await claimed(timed_store, worker, thread_id=thread.id) == []
+    assert (await timed_store.thread(thread)).fence == 0
+
+
+async def test_a_thread_that_is_not_there(timed_store: Store) -> None:
+    worker = await registered(timed_store.backend)
+    assert await claimed(timed_store, worker, thread_id=new_id()) == []
+
+
+@pytest.mark.req("S3-037")
+async def test_crashes_are_claims_without_progress(timed_store: Store, clock: FakeClock) -> None:
+    backend = timed_store.backend
+    thread = await ready(timed_store)
+    for number in (1, 2, 3):
+        worker = await registered(backend)
+        (head,) = await backend.claim(worker.id)
+        assert (head.id, head.crashes) == (thread.id, number)
+        clock.advance(31)
+        assert await backend.release(worker.id, expired_only=True) == [thread.id]
+    worker = await registered(backend)
+    (head,) = await backend.claim(worker.id)
+    await commit(backend, change(head, said("progress")))
+    assert (await head_of(backend, thread)).crashes == 0
+
+
+async def test_the_store_says_who_is_in_the_way(timed_store: Store) -> None:
+    elsewhere = await registered(timed_store.backend, host="another host", pid=1, boot_id="b")
+    thread = await ready(timed_store)
+    await claimed(timed_store, elsewhere, thread_id=thread.id)
+    with pytest.raises(ThreadBusy, match="another host"):
+        await timed_store.claim(thread)
+    head = await timed_store.claim(thread, take_over=True)
+    assert (head.fence, head.worker_id) == (3, (await timed_store.register()).id)
+    assert not await timed_store.backend.beat(elsewhere), "whom one takes over is dead"
+
+
+async def test_a_holder_provably_dead_on_this_host_is_taken_over_at_once(timed_store: Store) -> None:
+    """Its pid belongs to a process that began at another time, so it is not the one that registered."""
+    dead = this_process(timed_store.clock.now(), 1e9).changed(id=new_id(), process_started="1")
+    assert provably_dead(dead)
+    assert await timed_store.backend.beat(dead)
+    thread = await ready(timed_store)
+    await claimed(timed_store, dead, thread_id=thread.id)
+    assert (await timed_store.claim(thread)).worker_id != dead.id
+
+
+async def test_claim_next_is_the_same_for_this_process(timed_store: Store) -> None:
+    threads = [await ready(timed_store, agent="a") for _ in range(3)]
+    first = await timed_store.claim_next(limit=2)
+    assert [head.id for head in first] == [thread.id for thread in threads[:2]]
+    assert await timed_store.claim_next(agents=["b"]) == []
+    appended = await timed_store.append(first[0], [said("mine")])
+    assert appended.head.position == 1
+
+
+async def test_of_many_claiming_at_once_one_gets_it(timed_store: Store) -> None:
+    workers = [await registered(timed_store.backend) for _ in range(10)]
+    one = a_goal(wake_at=timed_store.clock.now())
+    await commit(timed_store.backend, threads=[one])
+    got = await asyncio.gather(*(claimed(timed_store, worker, thread_id=one.id) for worker in workers))
+    assert sorted(map(len, got)) == [0] * 9 + [1]

@@ -1,0 +1,211 @@
+"""delete: a thread takes everything of its own along and nothing of anybody else's."""
+
+from hashlib import sha256
+
+import pytest
+
+from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.errors import LockstitchError, ThreadBusy
+from lockstitch.records import (
+    OWNED,
+    Archive,
+    Blob,
+    BlobUse,
+    Delta,
+    Entry,
+    Feedback,
+    File,
+    Letter,
+    Memory,
+    Run,
+    Stitch,
+    Thread,
+    new_id,
+)
+from lockstitch.store import Store
+from tests.conformance.contract import (
+    NOW,
+    a_letter,
+    a_run,
+    change,
+    commit,
+    created,
+    everything,
+    grown,
+    head_of,
+    held,
+    log_of,
+    stitched,
+)
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+
+def the(thread: Thread) -> Find[Thread]:
+    return Find(Thread, (Where("id", "=", thread.id),))
+
+
+def a_blob(content: bytes) -> Blob:
+    return Blob(sha256=sha256(content).hexdigest(), size=len(content), content=content, created_at=NOW)
+
+
+async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thread:
+    """A thread with something of every kind that can be its own."""
+    thread = await created(backend, **fields)
+    run = a_run(thread)
+    head = await grown(backend, thread, said("Hi", run_id=run.id), answered("Ho", run_id=run.id), new_runs=[run])
+    head = await held(backend, head)
+    await commit(backend, a_letter(head))
+    await backend.release(head.worker_id)  # type: ignore[arg-type]
+    for blob in blobs:
+        await backend.put([blob])
+        await backend.put([BlobUse(thread_id=thread.id, sha256=blob.sha256)])
+    await backend.put([File(thread_id=thread.id, file_id="f", filename="f", created_at=NOW, last_updated_at=NOW)])
+    await backend.put([Feedback(thread_id=thread.id, name="good", created_at=NOW, updated_at=NOW)])
+    await backend.put([Delta(thread_id=thread.id, run_id=run.id, step_number=1, number=1, text={"t": ""})])
+    archive = {"thread_id": thread.id, "run_id": run.id, "encoding": "gzip", "sha256": "", "content": b""}
+    await backend.put([Archive(**archive, first_position=1, last_position=1, created_at=NOW)])
+    return await head_of(backend, thread)
+
+
+async def left(backend: FullBackend, thread: Thread) -> list[str]:
+    """The kinds of which something of this thread is still there."""
+    kinds = {Thread: "id", Run: "thread_id", Stitch: "thread_id", Letter: "thread_id", **OWNED}
+    return [
+        kind.table for kind, field in kinds.items() if await backend.find(Find(kind, (Where(field, "=", thread.id),)))
+    ]
+
+
+@pytest.mark.req("S0-006")
+async def test_a_thread_goes_with_everything_of_its_own(full_backend: FullBackend) -> None:
+    shared, own = a_blob(b"shared"), a_blob(b"own")
+    doomed = await furnished(full_backend, shared, own, key="k")
+    bystander = await furnished(full_backend, shared)
+    assert len(await left(full_backend, doomed)) == 9
+    assert await full_backend.delete(the(doomed)) == 1
+    assert await left(full_backend, doomed) == []
+    assert len(await left(full_backend, bystander)) == 9
+    assert [blob.sha256 for blob in await full_backend.find(Find(Blob))] == [shared.sha256]
+    assert await log_of(full_backend, doomed) == []
+    await created(full_backend, key="k")
+
+
+@pytest.mark.req("S3-030", "S0-006")
+async def test_descendants_go_along_with_all_of_theirs(full_backend: FullBackend) -> None:
+    """Named is the root alone: who comes below it is the backend's to know."""
+    blob = a_blob(b"the grandchild's")
+    root = await furnished(full_backend)
+    child = await furnished(full_backend, parent_id=root.id, depth=1)
+    grandchild = await furnished(full_backend, blob, parent_id=child.id, depth=2)
+    fork = await furnished(full_backend, extras={"forked_from": str(root.id)})
+    await full_backend.delete(the(root))
+    for gone in (root, child, grandchild):
+        assert await left(full_backend, gone) == []
+    assert await full_backend.find(Find(Blob)) == []
+    assert len(await left(full_backend, fork)) == 8
+
+
+@pytest.mark.req("S3-030")
+async def test_a_child_goes_and_its_parent_still_tells_of_it(store: Store) -> None:
+    parent = await store.create()
+    child = await store.create(parent_id=parent.id, depth=1)
+    report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "It was 42."})
+    await store.deliver(parent, report, kind="children", sender=str(child.id))
+    assert await store.delete(child) == 1
+    (stitch,) = await store.stitches(parent)
+    assert (stitch.child_id, await store.context(parent)) == (child.id, [{"role": "user", "content": "It was 42."}])
+
+
+@pytest.mark.parametrize("who", ["root", "child"])
+async def test_a_held_tree_is_busy_unless_forced(full_backend: FullBackend, who: str) -> None:
+    root = await created(full_backend)
+    child = await created(full_backend, parent_id=root.id, depth=1)
+    await held(full_backend, root if who == "root" else child)
+    before = await everything(full_backend)
+    with pytest.raises(ThreadBusy):
+        await full_backend.delete(the(root))
+    assert await everything(full_backend) == before
+    await full_backend.delete(the(root), force=True)
+    assert await full_backend.find(Find(Thread)) == []
+
+
+async def test_one_held_thread_among_many_keeps_them_all(full_backend: FullBackend) -> None:
+    threads = [await created(full_backend) for _ in range(3)]
+    await held(full_backend, threads[1])
+    with pytest.raises(ThreadBusy):
+        await full_backend.delete(Find(Thread))
+    assert len(await full_backend.find(Find(Thread))) == 3
+    assert await full_backend.delete(Find(Thread), force=True) == 3
+
+
+async def test_whoever_held_a_deleted_thread_writes_no_more(full_backend: FullBackend) -> None:
+    head = await held(full_backend, await created(full_backend))
+    await full_backend.delete(the(head), force=True)
+    with pytest.raises(LockstitchError):
+        await commit(full_backend, change(head, said("x")))
+    assert await full_backend.find(Find(Stitch)) == []
+
+
+async def test_stitches_by_thread_and_positions(full_backend: FullBackend) -> None:
+    thread, other = await created(full_backend), await created(full_backend)
+    head = await grown(full_backend, thread, said("1"), answered("2"), answered("3"), said("4"), answered("5"))
+    await grown(full_backend, other, *(answered(str(number)) for number in range(5)))
+    links = {stitch.position: stitch.previous_id for stitch in await log_of(full_backend, thread)}
+    span = [Where("thread_id", "=", thread.id), Where("position", ">=", 1), Where("position", "<=", 3)]
+    assert await full_backend.delete(Find(Stitch, span)) == 3
+    rest = await log_of(full_backend, thread)
+    assert [(stitch.position, stitch.previous_id) for stitch in rest] == [(4, links[4]), (5, links[5])]
+    assert len(await log_of(full_backend, other)) == 5
+    head = await grown(full_backend, head, answered("6"))
+    assert (await log_of(full_backend, thread))[-1].previous_id == rest[-1].id
+    assert await full_backend.delete(Find(Stitch, span)) == 0
+
+
+async def test_stitches_are_deleted_in_no_other_way(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    await grown(full_backend, thread, said("x"))
+    for where in ([], [Where("type", "=", "input")], [Where("thread_id", "=", thread.id)]):
+        with pytest.raises(LockstitchError):
+            await full_backend.delete(Find(Stitch, where))
+    assert len(await log_of(full_backend, thread)) == 1
+
+
+async def test_runs_are_not_deleted_at_all(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    run = a_run(thread)
+    await commit(full_backend, change(thread, new_runs=[run]))
+    with pytest.raises(LockstitchError):
+        await full_backend.delete(Find(Run, (Where("thread_id", "=", thread.id),)))
+    assert await full_backend.get(Run, (run.id,)) == run
+
+
+async def test_side_records_by_any_condition(full_backend: FullBackend) -> None:
+    texts = ("tea", "chess", "go")
+    memories = [Memory(user_id="ada", text=text, created_at=NOW, updated_at=NOW) for text in texts]
+    await full_backend.put(memories)
+    await full_backend.put([Memory(user_id="bob", text="tea", created_at=NOW, updated_at=NOW)])
+    theirs = Where("user_id", "=", "ada")
+    assert await full_backend.delete(Find(Memory, (theirs, Where("text", "in", ["tea", "go"])))) == 2
+    assert sorted(memory.text for memory in await full_backend.find(Find(Memory))) == ["chess", "tea"]
+    assert await full_backend.delete(Find(Memory, (theirs,))) == 1
+
+
+async def test_nothing_to_delete(full_backend: FullBackend) -> None:
+    await created(full_backend)
+    before = await everything(full_backend)
+    assert await full_backend.delete(Find(Thread, (Where("id", "in", []),))) == 0
+    assert await full_backend.delete(Find(Thread, (Where("id", "=", new_id()),))) == 0
+    assert await full_backend.delete(Find(Memory)) == 0
+    assert await everything(full_backend) == before
+
+
+async def test_an_id_can_be_used_again(full_backend: FullBackend) -> None:
+    """What a backend remembers of a thread must go with it."""
+    thread = await created(full_backend)
+    await grown(full_backend, thread, answered("first life"))
+    await full_backend.delete(the(thread))
+    again = await created(full_backend, id=thread.id)
+    await commit(full_backend, change(again, stitches=stitched(again, answered("second life"))))
+    assert [stitch.position for stitch in await log_of(full_backend, again)] == [1]
+    assert (await head_of(full_backend, again)).position == 1

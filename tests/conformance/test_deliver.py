@@ -1,0 +1,241 @@
+"""Letters: what is decided about one under its receiver's lock, and the store's deliver and inbox around it."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import FullBackend, Receipt
+from lockstitch.errors import Conflict, NotFound, ThreadEnded
+from lockstitch.records import Entry, Letter, Thread, new_id, waiting
+from lockstitch.store import Store
+from tests.conformance.contract import (
+    NOW,
+    a_goal,
+    a_letter,
+    a_thread,
+    an_unknown_thread,
+    change,
+    commit,
+    created,
+    everything,
+    grown,
+    head_of,
+    held,
+    letters_of,
+    log_of,
+)
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+
+def reported(child: Thread) -> Entry:
+    message = {"role": "user", "content": f"[thread_result thread={child.id}]"}
+    return Entry(type="thread_result", child_id=child.id, message=message)
+
+
+async def asleep(backend: FullBackend, *entries: dict[str, Any], **fields: Any) -> Thread:
+    return await created(backend, status="waiting", waiting_for=list(entries), **fields)
+
+
+async def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(full_backend: FullBackend) -> None:
+    thread = await grown(full_backend, await asleep(full_backend), answered("before"))
+    child = await created(full_backend, parent_id=thread.id, depth=1)
+    (receipt,) = await commit(full_backend, a_letter(thread, reported(child), kind="children"))
+    assert receipt == Receipt(position=2, delivered=1, cancel_requested=False, new=True, woken=False)
+    (_, stitch) = await log_of(full_backend, thread)
+    head = await head_of(full_backend, thread)
+    assert (stitch.type, stitch.child_id, stitch.previous_id) == ("thread_result", child.id, thread.tip_id)
+    assert (head.position, head.tip_id, head.delivered) == (2, stitch.id, 1)
+    assert head.updated_at > thread.updated_at
+    (letter,) = await letters_of(full_backend, thread)
+    assert (letter.position, letter.entry) == (2, None), "kept to recognise a second delivery, without its content"
+
+
+async def test_a_held_thread_gets_it_into_the_inbox(full_backend: FullBackend) -> None:
+    head = await held(full_backend, await created(full_backend))
+    letter = a_letter(head)
+    (receipt,) = await commit(full_backend, letter)
+    assert receipt == Receipt(position=None, delivered=1, cancel_requested=False, new=True, woken=False)
+    after = await head_of(full_backend, head)
+    assert after == head.changed(delivered=1, updated_at=after.updated_at)
+    assert await log_of(full_backend, head) == []
+    assert await letters_of(full_backend, head) == [letter]
+
+
+@pytest.mark.parametrize("hold", [True, False], ids=["held", "free"])
+async def test_a_second_delivery_of_the_same_changes_nothing_and_says_so(full_backend: FullBackend, hold: bool) -> None:
+    thread = await created(full_backend)
+    if hold:
+        await held(full_backend, thread)
+    (first,) = await commit(full_backend, a_letter(thread, sender="ada", call_id="c1"))
+    before = await everything(full_backend)
+    (second,) = await commit(full_backend, a_letter(thread, said("other words"), sender="ada", call_id="c1"))
+    assert (second.new, second.position, second.delivered) == (False, first.position, 1)
+    assert await everything(full_backend) == before
+    receipts = [
+        (await commit(full_backend, a_letter(thread, sender=sender, call_id=call_id)))[0]
+        for sender, call_id in (("ada", "c2"), ("bob", "c1"), ("ada", ""))
+    ]
+    assert [receipt.new for receipt in receipts] == [True, True, True]
+    assert (await head_of(full_backend, thread)).delivered == 4
+
+
+async def test_a_second_delivery_is_recognised_after_the_first_was_taken(full_backend: FullBackend) -> None:
+    head = await held(full_backend, await created(full_backend))
+    letter = a_letter(head)
+    await commit(full_backend, letter)
+    await commit(full_backend, change(head, letter.opened(), taken=[(letter.id, 1)]))
+    (again,) = await commit(full_backend, a_letter(head))
+    assert (again.new, again.position) == (False, 1)
+    assert len(await log_of(full_backend, head)) == 1
+
+
+async def test_a_thread_that_has_ended_takes_nothing(store: Store) -> None:
+    backend = store.backend
+    for status in ("completed", "failed", "cancelled"):
+        ended = await created(backend, a_goal(status=status, result={"done": 1}))
+        before = await everything(backend)
+        (receipt,) = await commit(backend, a_letter(ended))
+        assert (receipt.position, receipt.new, receipt.woken) == (None, False, False)
+        with pytest.raises(ThreadEnded):
+            await store.deliver(ended, said("Hello?"), kind="input", sender="ada")
+        assert await everything(backend) == before
+
+
+WAKING = [
+    ("input", "", [waiting("input", NOW)], True),
+    ("input", "", [waiting("approval", NOW, "c1")], False),
+    ("approval", "c1", [waiting("approval", NOW, "c1")], True),
+    ("approval", "c2", [waiting("approval", NOW, "c1")], False),
+    ("approval", "c2", [waiting("approval", NOW, "c1"), waiting("approval", NOW, "c2")], True),
+    ("frontend_tools", "c7", [waiting("frontend_tools", NOW)], True),
+    ("input", "", [], False),
+]
+
+
+async def test_what_wakes_a_waiting_thread(full_backend: FullBackend) -> None:
+    for kind, call_id, awaited, wakes in WAKING:
+        thread = await asleep(full_backend, *awaited)
+        (receipt,) = await commit(full_backend, a_letter(thread, kind=kind, call_id=call_id))
+        head = await head_of(full_backend, thread)
+        assert receipt.woken is wakes, (kind, call_id, awaited)
+        assert head.status == ("pending" if wakes else "waiting")
+        assert head.waiting_for == ([] if wakes else awaited)
+        assert (head.wake_at is not None) is wakes
+        assert head.position == 1
+
+
+@pytest.mark.parametrize(("mode", "woken_by"), [("all", 3), ("any", 1)])
+async def test_children_wake_their_parent_when_all_or_any_reported(
+    full_backend: FullBackend, mode: str, woken_by: int
+) -> None:
+    parent = await asleep(full_backend, waiting("children", NOW, mode=mode), pending_children=3)
+    woken: list[bool] = []
+    for number in range(1, 4):
+        child = a_thread(parent_id=parent.id, depth=1)
+        letter = a_letter(parent, reported(child), sender=str(child.id), kind="children")
+        (receipt,) = await commit(full_backend, letter, threads=[child])
+        woken.append(receipt.woken)
+        assert (await head_of(full_backend, parent)).pending_children == 3 - number
+    assert woken == [number == woken_by for number in (1, 2, 3)]
+    (late,) = await commit(full_backend, a_letter(parent, reported(parent), sender="late", kind="children"))
+    assert late.new
+    assert (await head_of(full_backend, parent)).pending_children == 0, "never below nothing"
+
+
+async def test_letters_lower_what_spawning_raises_at_the_same_time(full_backend: FullBackend) -> None:
+    """The holder's own idea of the count is older than the letter, and neither undoes the other."""
+    head = await held(full_backend, await created(full_backend, pending_children=1))
+    await commit(full_backend, a_letter(head, reported(head), kind="children"))
+    child = a_thread(parent_id=head.id, depth=1)
+    await commit(full_backend, change(head, said("x"), spawned=1), threads=[child])
+    assert (await head_of(full_backend, head)).pending_children == 1
+
+
+@pytest.mark.req("S3-006", "S3-034")
+async def test_a_child_s_end_and_its_report_are_one_commit(full_backend: FullBackend) -> None:
+    parent = await asleep(full_backend, waiting("children", NOW), pending_children=1)
+    child = await created(full_backend, a_goal(parent_id=parent.id, depth=1))
+    letter = a_letter(parent, reported(child), sender=str(child.id), kind="children")
+    ending = {"status": "completed", "result": {"answer": 42}}
+    before = await everything(full_backend)
+    with pytest.raises(Conflict):
+        await commit(full_backend, change(child, fence=9, head=ending), letter)
+    assert await everything(full_backend) == before
+    end, report = await commit(full_backend, change(child, answered("42"), head=ending), letter)
+    assert (end.position, report.position, report.woken) == (1, 1, True)
+    assert (await head_of(full_backend, child)).result == {"answer": 42}
+    assert (await head_of(full_backend, parent)).status == "pending"
+
+
+async def test_letters_of_one_commit_keep_their_order(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    letters = [a_letter(thread, said(str(number)), sender=f"s{9 - number}") for number in range(5)]
+    receipts = await commit(full_backend, *letters)
+    assert [receipt.position for receipt in receipts] == [1, 2, 3, 4, 5]
+    texts = [(stitch.message or {})["content"] for stitch in await log_of(full_backend, thread)]
+    assert texts == ["0", "1", "2", "3", "4"]
+
+
+async def test_the_same_letter_twice_in_one_commit(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    first, second = await commit(full_backend, a_letter(thread), a_letter(thread))
+    assert (first.new, second.new, second.position) == (True, False, 1)
+    assert (await head_of(full_backend, thread)).delivered == 1
+
+
+async def test_a_letter_to_nobody(store: Store) -> None:
+    with pytest.raises(NotFound):
+        await commit(store.backend, a_letter(an_unknown_thread()))
+    with pytest.raises(NotFound):
+        await store.deliver(new_id(), said("x"), kind="input", sender="ada")
+
+
+@pytest.mark.req("S3-007", "S3-019")
+async def test_the_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> None:
+    head = await store.claim(await store.create(pending_children=3))
+    children = [await store.create(parent_id=head.id, depth=1) for _ in range(3)]
+    for child in children:
+        await store.deliver(head, reported(child), kind="children", sender=str(child.id))
+    appended = await store.append(head, [answered("working")])
+    assert appended.letters, "the receipt of any append tells"
+    seen, letters = await store.inbox(appended.head)
+    assert [letter.sender for letter in letters] == [str(child.id) for child in children]
+    assert (seen.delivered, seen.pending_children) == (3, 0)
+    taken = await store.append(seen, [answered("thank you")], taken=letters)
+    assert not taken.letters
+    assert [stitch.type for stitch in taken.stitches] == ["thread_result"] * 3 + ["llm_call"]
+    assert [stitch.child_id for stitch in taken.stitches[:3]] == [child.id for child in children]
+    assert await store.inbox(taken.head) == (taken.head, [])
+    kept = await letters_of(store.backend, head)
+    assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
+
+
+async def test_nobody_goes_to_wait_or_to_an_end_with_letters_unseen(store: Store) -> None:
+    head = await store.claim(await store.create(kind="goal", goal="g"))
+    await store.deliver(head, said("wait!"), kind="input", sender="ada")
+    for rest in ({"status": "waiting"}, {"status": "completed", "result": {}}, {"status": "cancelled"}):
+        with pytest.raises(Conflict) as caught:
+            await store.append(head, fields=rest)
+        assert caught.value.reason == "delivered"
+    assert (await store.thread(head)).status == "running"
+    seen, letters = await store.inbox(head)
+    rested = await store.append(seen, taken=letters, fields={"status": "waiting", "waiting_for": []})
+    after = await store.thread(head)
+    assert (after.status, after.worker_id, after.position) == ("waiting", None, 1)
+    assert rested.head == after.changed(updated_at=rested.head.updated_at)
+
+
+async def test_a_letter_is_taken_by_nobody_else(full_backend: FullBackend) -> None:
+    """Taking names the thread too: a letter of another thread stays where it is."""
+    mine = await held(full_backend, await created(full_backend))
+    theirs = await held(full_backend, await created(full_backend))
+    letter = a_letter(theirs)
+    await commit(full_backend, letter)
+    with suppress(Conflict):
+        await commit(full_backend, change(mine, letter.opened(), taken=[(letter.id, 1)]))
+    kept = await full_backend.get(Letter, (letter.id,))
+    assert kept is not None
+    assert kept.position is None

@@ -1,0 +1,181 @@
+"""find: conditions, orders and pages over any kind of record."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.records import Memory, Run, Stitch, Thread, Worker, new_id
+from tests.conformance.contract import (
+    EVERY_KIND,
+    a_run,
+    a_thread,
+    change,
+    commit,
+    created,
+    grown,
+    held,
+    later,
+    registered,
+)
+from tests.conformance.every_kind import records
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+TITLES = ["a", "b", "c", None, "e"]
+
+
+@pytest.fixture
+async def five(full_backend: FullBackend) -> list[Thread]:
+    threads = [
+        a_thread(
+            title=title,
+            priority=number,
+            project="one" if number < 3 else "two",
+            created_at=later(number),
+            last_run_at=later(100 - number) if number % 2 else None,
+        )
+        for number, title in enumerate(TITLES)
+    ]
+    await commit(full_backend, threads=threads)
+    return threads
+
+
+async def found(backend: FullBackend, *where: Where, **more: Any) -> list[int]:
+    """The priorities of the threads found: they number them."""
+    order = more.pop("order", ("priority",))
+    return [thread.priority for thread in await backend.find(Find(Thread, where, order=order, **more))]
+
+
+CONDITIONS = [
+    (Where("title", "=", "b"), [1]),
+    (Where("title", "!=", "b"), [0, 2, 4]),
+    (Where("priority", "<", 2), [0, 1]),
+    (Where("priority", "<=", 2), [0, 1, 2]),
+    (Where("priority", ">", 2), [3, 4]),
+    (Where("priority", ">=", 2), [2, 3, 4]),
+    (Where("priority", "in", [4, 0, 9]), [0, 4]),
+    (Where("priority", "in", []), []),
+    (Where("title", "is null"), [3]),
+    (Where("title", "is not null"), [0, 1, 2, 4]),
+    (Where("created_at", "<", later(2)), [0, 1]),
+    (Where("created_at", ">=", later(3)), [3, 4]),
+    (Where("recent_at", ">=", later(97)), [1, 3]),
+    (Where("cancel_requested", "=", False), [0, 1, 2, 3, 4]),
+    (Where("cancel_requested", "=", True), []),
+]
+
+
+@pytest.mark.usefixtures("five")
+async def test_conditions(full_backend: FullBackend) -> None:
+    for where, expected in CONDITIONS:
+        assert await found(full_backend, where) == expected, where
+
+
+@pytest.mark.usefixtures("five")
+async def test_conditions_are_joined_by_and(full_backend: FullBackend) -> None:
+    where = (Where("project", "=", "one"), Where("priority", ">", 0), Where("title", "in", ["a", "b", "c"]))
+    assert await found(full_backend, *where) == [1, 2]
+
+
+@pytest.mark.usefixtures("five")
+async def test_order_up_and_down_by_several_fields(full_backend: FullBackend) -> None:
+    assert await found(full_backend, order=("-priority",)) == [4, 3, 2, 1, 0]
+    assert await found(full_backend, order=("project", "priority")) == [0, 1, 2, 3, 4]
+    assert await found(full_backend, order=("-project", "-priority")) == [4, 3, 2, 1, 0]
+    assert await found(full_backend, order=("-recent_at", "-id")) == [1, 3, 4, 2, 0]
+
+
+@pytest.mark.usefixtures("five")
+async def test_limit_and_offset(full_backend: FullBackend) -> None:
+    assert await found(full_backend, limit=2) == [0, 1]
+    assert await found(full_backend, limit=2, offset=2) == [2, 3]
+    assert await found(full_backend, offset=3) == [3, 4]
+    assert await found(full_backend, limit=0) == []
+    assert await found(full_backend, offset=9) == []
+
+
+@pytest.mark.usefixtures("five")
+async def test_pages_by_cursor_show_everything_once(full_backend: FullBackend) -> None:
+    for order in (("priority",), ("-recent_at", "-id"), ("project", "id")):
+        whole = [thread.id for thread in await full_backend.find(Find(Thread, order=order))]
+        seen: list[UUID] = []
+        after: tuple[Any, ...] | None = None
+        while page := await full_backend.find(Find(Thread, order=order, after=after, limit=2)):
+            seen += [thread.id for thread in page]
+            after = tuple(getattr(page[-1], field.removeprefix("-")) for field in order)
+        assert seen == whole, order
+        assert len(seen) == 5
+
+
+async def test_a_cursor_is_not_moved_by_what_comes_before_it(full_backend: FullBackend) -> None:
+    ids = sorted(new_id() for _ in range(6))
+    for thread_id in ids[1::2]:
+        await created(full_backend, id=thread_id)
+    (first,) = await full_backend.find(Find(Thread, order=("id",), limit=1))
+    await created(full_backend, id=ids[0])
+    rest = await full_backend.find(Find(Thread, order=("id",), after=(first.id,)))
+    assert [thread.id for thread in rest] == [ids[3], ids[5]]
+
+
+async def test_equal_values_are_told_apart_by_the_id(full_backend: FullBackend) -> None:
+    threads = [a_thread(created_at=later(0)) for _ in range(5)]
+    await commit(full_backend, threads=threads)
+    first = await full_backend.find(Find(Thread, order=("-recent_at", "-id"), limit=3))
+    after = (first[-1].recent_at, first[-1].id)
+    second = await full_backend.find(Find(Thread, order=("-recent_at", "-id"), after=after, limit=3))
+    assert [thread.id for thread in (*first, *second)] == sorted((thread.id for thread in threads), reverse=True)
+
+
+async def test_every_kind_is_found_by_each_of_its_key_s_fields(full_backend: FullBackend) -> None:
+    written = records()
+    for record in written:
+        await full_backend.put([record])
+    for record in written:
+        kind = type(record)
+        where = [Where(field, "=", getattr(record, field)) for field in kind.primary_key]
+        both = await full_backend.find(Find(kind, where, order=kind.primary_key))
+        assert len(both) == 1, kind.table
+        downward = tuple(f"-{field}" for field in kind.primary_key)
+        everyone = await full_backend.find(Find(kind, order=downward, limit=10))
+        assert len(everyone) == sum(type(other) is kind for other in written), kind.table
+    assert {type(record) for record in written} == set(EVERY_KIND)
+
+
+async def test_stitches_by_id_by_run_and_newest_first(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    run = a_run(thread)
+    thread = await grown(full_backend, thread, said("1", run_id=run.id), said("2"), new_runs=[run])
+    await grown(full_backend, thread, said("3", run_id=run.id))
+    by_run = await full_backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
+    assert [stitch.position for stitch in by_run] == [1, 3]
+    by_id = await full_backend.find(Find(Stitch, (Where("id", "=", by_run[1].id),), limit=1))
+    assert by_id == [by_run[1]]
+    newest = await full_backend.find(Find(Stitch, order=("-log_id",), limit=1))
+    assert newest[0].position == 3
+    before = await full_backend.find(Find(Stitch, order=("-log_id",), after=(newest[0].log_id,), limit=1))
+    assert before[0].position == 2
+
+
+async def test_runs_of_a_thread(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    runs = [a_run(thread, sequence=number, turn=number) for number in (1, 2, 3)]
+    await commit(full_backend, change(thread, new_runs=runs))
+    wanted = Find(Run, (Where("thread_id", "=", thread.id), Where("turn", "<", 3)), order=("-turn",), limit=1)
+    assert [run.sequence for run in await full_backend.find(wanted)] == [2]
+
+
+async def test_workers_that_live(full_backend: FullBackend) -> None:
+    alive, dead = await registered(full_backend), await registered(full_backend)
+    await held(full_backend, await created(full_backend), dead)
+    await full_backend.release(dead.id)
+    living = await full_backend.find(Find(Worker, (Where("dead", "=", False),)))
+    assert [worker.id for worker in living] == [alive.id]
+
+
+async def test_nothing_found_is_an_empty_list(full_backend: FullBackend) -> None:
+    for kind in EVERY_KIND:
+        assert await full_backend.find(Find(kind)) == []
+    assert await full_backend.find(Find(Memory, (Where("user_id", "=", "nobody"),))) == []

@@ -1,0 +1,108 @@
+"""migrate: any number of processes at once, in place, and never over something newer."""
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lockstitch.backend import FullBackend
+from lockstitch.errors import SchemaMismatch
+from lockstitch.store import Store, open_store
+from tests.conformance.contract import created, everything, grown
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+OPEN = """
+import asyncio, sys
+from lockstitch.store import open_store
+
+async def main():
+    sys.stdin.readline()
+    async with open_store(sys.argv[1]) as store:
+        print(await store.migrate(), (await store.create()).id)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.req("S3-028")
+async def test_an_empty_place_becomes_a_store(empty_url: str) -> None:
+    async with open_store(empty_url, migrate=False) as store:
+        version = await store.migrate()
+        assert version >= 1
+        head = await store.create(key="k")
+        await store.append(head, [said("Hi")])
+    async with open_store(empty_url) as store:
+        assert (await store.thread("k")).position == 1
+
+
+async def test_again_changes_nothing(full_backend: FullBackend) -> None:
+    await grown(full_backend, await created(full_backend), said("Hi"))
+    before = await everything(full_backend)
+    assert await full_backend.migrate() == await full_backend.migrate()
+    assert await everything(full_backend) == before
+
+
+async def test_many_tasks_of_one_store_at_once(empty_url: str) -> None:
+    async with asyncio.timeout(20), open_store(empty_url, migrate=False) as store:
+        versions = await asyncio.gather(*(store.migrate() for _ in range(5)))
+        assert len(set(versions)) == 1
+        await store.create()
+
+
+async def test_while_others_write(store: Store) -> None:
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(store.create() if number % 2 else store.migrate() for number in range(20)))
+    assert await store.count() == 10
+
+
+async def test_two_processes_start_at_once(empty_url: str) -> None:
+    """Five, to be sure: all wait for the same word, then open the empty place."""
+    command = [sys.executable, "-c", OPEN, empty_url]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(5)]
+    try:
+        outcomes = await asyncio.gather(
+            *(asyncio.to_thread(process.communicate, "go\n", timeout=60) for process in processes)
+        )
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * 5, outcomes
+    ids = {output.split()[1] for output, _ in outcomes}
+    async with open_store(empty_url) as store:
+        assert {str(thread.id) for thread in await store.threads()} == ids
+        assert len(ids) == 5
+
+
+def make_newer(backend: str, url: str) -> None:
+    """Leave the store as a Lockstitch of the future would."""
+    if backend == "sqlite":
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            connection.execute("INSERT INTO schema_versions VALUES (999, 'future', '2030-01-01')")
+        connection.close()
+    elif backend == "postgres":
+        with psycopg.connect(url) as connection:
+            connection.execute("INSERT INTO lockstitch.schema_versions VALUES (999, 'future', now())")
+    else:
+        path = Path(url.removeprefix("file:///")) / "store.json"
+        described = json.loads(path.read_text())
+        path.write_text(json.dumps({**described, "version": 999}))
+
+
+async def test_a_store_newer_than_the_code_is_refused(backend: str, store_url: str) -> None:
+    async with open_store(store_url) as store:
+        head = await store.create(key="k")
+        await store.append(head, [said("Hi")])
+    make_newer(backend, store_url)
+    with pytest.raises(SchemaMismatch, match=r"(?s)999.*Upgrade"):
+        async with open_store(store_url):
+            pytest.fail("it was opened")
+    assert SchemaMismatch.exit_code == 5

@@ -1,0 +1,116 @@
+"""put: records as they are, in place of those with the same key, all or none."""
+
+import pytest
+
+from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.errors import KeyTaken, LockstitchError, Refused
+from lockstitch.records import Agent, BlobUse, File, Memory, Stitch, Thread, new_id
+from tests.conformance.contract import NOW, a_run, a_thread, created, everything, later, log_of, stitched
+from tests.conformance.every_kind import records
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+
+def an_agent(name: str, **fields: object) -> Agent:
+    return Agent(**{"name": name, "created_at": NOW, "updated_at": NOW, **fields})
+
+
+def a_file(thread_id: object, name: str) -> File:
+    return File(thread_id=thread_id, file_id=name, filename=name, created_at=NOW, last_updated_at=NOW)
+
+
+@pytest.mark.req("S0-002")
+async def test_the_same_key_is_replaced_whole(full_backend: FullBackend) -> None:
+    await full_backend.put([an_agent("a", version=1, metadata={"old": 1}), an_agent("b", version=1)])
+    await full_backend.put([an_agent("a", version=2, role="team")])
+    assert await full_backend.find(Find(Agent, order=("name",))) == [
+        an_agent("a", version=2, role="team"),
+        an_agent("b", version=1),
+    ]
+
+
+async def test_putting_what_is_there_changes_nothing(full_backend: FullBackend) -> None:
+    written = records()
+    for record in written:
+        await full_backend.put([record])
+    before = await everything(full_backend)
+    for record in written:
+        await full_backend.put([record])
+    assert await everything(full_backend) == before
+
+
+async def test_all_or_none(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    before = await everything(full_backend)
+    with pytest.raises(Refused):
+        await full_backend.put([a_file(thread.id, "fits"), a_file(new_id(), "of no thread")])
+    assert await everything(full_backend) == before
+
+
+async def test_a_side_record_belongs_to_a_thread_that_is_there(full_backend: FullBackend) -> None:
+    with pytest.raises(LockstitchError):
+        await full_backend.put([BlobUse(thread_id=new_id(), sha256="0" * 64)])
+    assert await full_backend.find(Find(BlobUse)) == []
+
+
+async def test_nothing_to_put(full_backend: FullBackend) -> None:
+    await full_backend.put([])
+
+
+async def test_a_key_in_use_is_not_put_twice(full_backend: FullBackend) -> None:
+    first = await created(full_backend, key="k")
+    before = await everything(full_backend)
+    with pytest.raises(KeyTaken):
+        await full_backend.put([a_thread(), a_thread(key="k")])
+    assert await everything(full_backend) == before
+    await full_backend.put([first.changed(title="the same one")])
+    assert (await full_backend.find(Find(Thread, (Where("key", "=", "k"),))))[0].title == "the same one"
+
+
+async def test_a_thread_can_be_given_another_key(full_backend: FullBackend) -> None:
+    first = await created(full_backend, key="old")
+    await full_backend.put([first.changed(key="new")])
+    await created(full_backend, key="old")
+    assert len(await full_backend.find(Find(Thread))) == 2
+
+
+async def test_a_log_is_put_in_pieces_as_a_copy_does(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    run = a_run(thread)
+    await full_backend.put([run])
+    entries = [said("1", run_id=run.id), answered("2", run_id=run.id), said("3"), answered("4")]
+    stitches = stitched(thread, *entries)
+    await full_backend.put(stitches[:2])
+    await full_backend.put(stitches[1:])
+    read = await log_of(full_backend, thread)
+    assert [stitch.changed(log_id=None) for stitch in read] == stitches
+    assert len({stitch.log_id for stitch in read}) == 4
+
+
+async def test_a_mirrored_stitch_is_replaced_in_place(full_backend: FullBackend) -> None:
+    """More of a foreign span has arrived; its neighbours and its place stay."""
+    thread = await created(full_backend, kind="trace")
+    stitches = stitched(thread, *(said(str(n)).changed(type="span") for n in range(3)))
+    await full_backend.put(stitches)
+    more = stitches[1].changed(status="done", message=None, data={"much": "more" * 500}, at=later(1))
+    await full_backend.put([more])
+    read = [stitch.changed(log_id=None) for stitch in await log_of(full_backend, thread)]
+    assert read == [stitches[0], more, stitches[2]]
+
+
+async def test_a_stitch_of_a_run_that_is_not_there(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    with pytest.raises(LockstitchError):
+        await full_backend.put(stitched(thread, said("fits"), said("not", run_id=new_id())))
+    assert await full_backend.find(Find(Stitch)) == []
+
+
+async def test_memories_of_several_users(full_backend: FullBackend) -> None:
+    memories = [
+        Memory(user_id=user, text=text, created_at=NOW, updated_at=NOW)
+        for user, text in (("ada", "tea"), ("ada", "chess"), ("bob", "tea"), (None, "all"))
+    ]
+    await full_backend.put(memories)
+    find = Find(Memory, (Where("user_id", "=", "ada"),), order=("id",))
+    assert [memory.text for memory in await full_backend.find(find)] == ["tea", "chess"]

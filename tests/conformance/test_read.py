@@ -1,0 +1,99 @@
+"""read: ranges of a thread's log, in order, each stitch once."""
+
+import pytest
+
+from lockstitch.backend import FullBackend
+from lockstitch.records import Stitch, new_id
+from lockstitch.store import Store
+from tests.conformance.contract import change, commit, created, grown, head_of, stitched
+from tests.samples import answered, asked, begin_turn, finish_turn, result, said
+
+pytestmark = pytest.mark.anyio
+
+
+def positions(stitches: list[Stitch]) -> list[int]:
+    return [stitch.position for stitch in stitches]
+
+
+RANGES: list[tuple[list[tuple[int, int | None]], list[int]]] = [
+    ([(1, None)], list(range(1, 11))),
+    ([(4, 6)], [4, 5, 6]),
+    ([(3, 3)], [3]),
+    ([(8, None), (2, 3)], [2, 3, 8, 9, 10]),
+    ([(2, 5), (4, 7), (5, 5)], [2, 3, 4, 5, 6, 7]),
+    ([(1, None), (3, 4)], list(range(1, 11))),
+    ([(9, 50)], [9, 10]),
+    ([(11, None)], []),
+    ([(6, 5)], []),
+    ([(0, 2)], [1, 2]),
+    ([], []),
+]
+
+
+async def test_ranges(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    await grown(full_backend, thread, *(said(str(number)) for number in range(1, 11)))
+    for ranges, expected in RANGES:
+        assert positions(await full_backend.read(thread.id, ranges)) == expected, ranges
+
+
+async def test_a_thread_without_stitches_and_one_that_is_not_there(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    assert await full_backend.read(thread.id, [(1, None)]) == []
+    assert await full_backend.read(new_id(), [(1, None)]) == []
+
+
+async def test_only_the_thread_s_own_stitches(full_backend: FullBackend) -> None:
+    one, other = await created(full_backend), await created(full_backend)
+    await grown(full_backend, one, said("mine"))
+    await grown(full_backend, other, said("theirs"))
+    read = await full_backend.read(one.id, [(1, None)])
+    assert [stitch.message for stitch in read] == [{"role": "user", "content": "mine"}]
+
+
+@pytest.mark.req("S3-067", "S0-091")
+async def test_order_is_that_of_the_list_whatever_the_times_say(store: Store) -> None:
+    """All stitches of one commit carry the same time, and a later one an earlier time."""
+    begun, run = await begin_turn(store, await store.create(), "Where?")
+    step = [asked("c1", "c2", run_id=run.id), result("c2", 1, 2, run_id=run.id), result("c1", 0, 2, run_id=run.id)]
+    early = store.clock.now().replace(year=2020)
+    head = (await store.append(begun.head, [entry.changed(at=early) for entry in step])).head
+    await finish_turn(store, head, run, "There.")
+    log = await store.stitches(head)
+    assert positions(log) == [1, 2, 3, 4, 5]
+    assert [stitch.call_id for stitch in log] == [None, None, "c2", "c1", None]
+    assert [stitch.position for stitch in await store.log(run.id)] == [1, 2, 3, 4, 5]
+    listed = [stitch for stitch in log if stitch.type != "input"]
+    assert [stitch.previous_id for stitch in listed] == [None, *(stitch.id for stitch in listed[:-1])]
+
+
+@pytest.mark.req("S3-066")
+async def test_the_last_stitch_is_one_or_none(store: Store) -> None:
+    head = await store.create()
+    assert await store.last_stitch(head) is None
+    head = (await store.append(head, [said("Hi")])).head
+    assert await store.last_stitch(head) is None, "an input is no link of the list"
+    appended = await store.append(head, [answered("One"), answered("Two"), said("And?")])
+    last = await store.last_stitch(head)
+    assert last is not None
+    assert last.id == appended.stitches[1].id
+
+
+async def test_log_ids_rise_with_every_commit(full_backend: FullBackend) -> None:
+    one, other = await created(full_backend), await created(full_backend)
+    for _ in range(3):
+        one = await grown(full_backend, one, said("a"), said("b"))
+        other = await grown(full_backend, other, said("c"))
+    ours = [stitch.log_id or 0 for stitch in await full_backend.read(one.id, [(1, None)])]
+    theirs = [stitch.log_id or 0 for stitch in await full_backend.read(other.id, [(1, None)])]
+    in_order = [ours[0], ours[1], theirs[0], ours[2], ours[3], theirs[1], ours[4], ours[5], theirs[2]]
+    assert in_order == sorted(set(in_order))
+
+
+async def test_a_stitch_comes_back_as_it_was_placed(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    wanted = stitched(thread, asked("c1", data={"b": 1, "a": 2}), result("c1", 0, 1, "found"), answered("So."))
+    await commit(full_backend, change(thread, stitches=wanted))
+    read = await full_backend.read(thread.id, [(1, None)])
+    assert [stitch.changed(log_id=None).as_json() for stitch in read] == [stitch.as_json() for stitch in wanted]
+    assert (await head_of(full_backend, thread)).tip_id == wanted[-1].id

@@ -1,0 +1,109 @@
+"""release: a worker is declared dead, and what it held is there for others."""
+
+import pytest
+
+from lockstitch.errors import Conflict
+from lockstitch.records import FakeClock, Worker, new_id, this_process
+from lockstitch.store import Store, open_store
+from tests.conformance.contract import change, commit, everything, held, registered
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.req("S3-037")
+async def test_what_it_held_goes_back_to_its_place_in_the_queue(timed_store: Store, clock: FakeClock) -> None:
+    backend = timed_store.backend
+    worker, other = await registered(backend), await registered(backend)
+    early = await timed_store.create(kind="goal", goal="g")
+    clock.advance(5)
+    late = await timed_store.create(kind="goal", goal="g")
+    mine = await held(backend, early, worker)
+    clock.advance(5)
+    assert await backend.release(worker.id) == [early.id]
+    after = await timed_store.thread(early)
+    assert after == mine.changed(status="pending", worker_id=None, fence=2, updated_at=clock.now())
+    assert after.wake_at == early.wake_at
+    order = [head.id for head in await backend.claim(other.id, limit=2)]
+    assert order == [early.id, late.id], "it was ready before the other"
+
+
+async def test_a_chat_it_held_becomes_runnable(timed_store: Store) -> None:
+    """It had no wake_at of its own; without one nobody would ever pick it up."""
+    backend = timed_store.backend
+    head = await held(backend, await timed_store.create(), worker := await registered(backend))
+    await backend.release(worker.id)
+    assert [one.id for one in await backend.claim((await registered(backend)).id)] == [head.id]
+
+
+async def test_the_released_can_write_no_more(timed_store: Store) -> None:
+    backend = timed_store.backend
+    head = await held(backend, await timed_store.create(), worker := await registered(backend))
+    await commit(backend, change(head, said("before")))
+    await backend.release(worker.id)
+    before = await everything(backend)
+    for fence in (head.fence, head.fence + 1):
+        with pytest.raises(Conflict):
+            await commit(backend, change(head.changed(position=1), said("after"), fence=fence))
+    assert await everything(backend) == before
+
+
+async def test_several_threads_and_only_its_own(timed_store: Store) -> None:
+    backend = timed_store.backend
+    worker, other = await registered(backend), await registered(backend)
+    root = await timed_store.create()
+    mine = [root, await timed_store.create(parent_id=root.id, depth=1), await timed_store.create()]
+    theirs = await held(backend, await timed_store.create(), other)
+    for thread in mine:
+        await held(backend, thread, worker)
+    assert sorted(await backend.release(worker.id)) == sorted(thread.id for thread in mine)
+    assert await timed_store.thread(theirs) == theirs
+
+
+async def test_with_expired_only_not_before_its_time(timed_store: Store, clock: FakeClock) -> None:
+    backend = timed_store.backend
+    worker = await registered(backend, lease_seconds=30.0)
+    head = await held(backend, await timed_store.create(), worker)
+    clock.advance(29)
+    before = await everything(backend)
+    assert await backend.release(worker.id, expired_only=True) == []
+    assert await everything(backend) == before
+    clock.advance(2)
+    assert await backend.release(worker.id, expired_only=True) == [head.id]
+    assert (await backend.get(Worker, (worker.id,))).dead  # type: ignore[union-attr]
+
+
+async def test_twice_and_of_nobody(timed_store: Store) -> None:
+    backend = timed_store.backend
+    worker = await registered(backend)
+    await held(backend, await timed_store.create(), worker)
+    assert len(await backend.release(worker.id)) == 1
+    assert await backend.release(worker.id) == []
+    assert await backend.release(new_id()) == []
+    assert await backend.release(new_id(), expired_only=True) == []
+
+
+@pytest.mark.req("S3-037")
+async def test_reap_gives_back_what_dead_workers_hold(timed_store: Store, clock: FakeClock) -> None:
+    """One whose lease has run out, one whose process is gone, and not those that live, nor oneself."""
+    backend = timed_store.backend
+    gone = this_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
+    await backend.beat(gone)
+    silent = await registered(backend, host="elsewhere", lease_seconds=30.0)
+    threads = {worker.id: await held(backend, await timed_store.create(), worker) for worker in (gone, silent)}
+    own = await timed_store.claim(await timed_store.create())
+    clock.advance(31)
+    alive = await registered(backend, host="elsewhere", lease_seconds=30.0)
+    kept = await held(backend, await timed_store.create(), alive)
+    assert sorted(await timed_store.reap()) == sorted(head.id for head in threads.values())
+    assert (await timed_store.thread(own)).worker_id == own.worker_id
+    assert (await timed_store.thread(kept)).worker_id == alive.id
+    assert await timed_store.reap() == []
+
+
+async def test_closing_a_store_gives_back_what_it_held(store: Store, store_url: str) -> None:
+    async with open_store(store_url) as other:
+        head = await other.claim(await other.create())
+        assert head.held
+    after = await store.thread(head)
+    assert (after.worker_id, after.status, after.fence) == (None, "pending", 2)

@@ -1,0 +1,122 @@
+"""The second contract: count, average_tokens, search and size."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.errors import Refused
+from lockstitch.records import Blob, BlobUse, FakeClock, Memory, Thread
+from lockstitch.store import Store
+from tests.conformance.contract import a_run, change, commit, created, grown
+from tests.conformance.test_delete import a_blob
+from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_count_ignores_order_cursor_and_limits(full_backend: FullBackend) -> None:
+    for number in range(5):
+        await created(full_backend, priority=number)
+    few = (Where("priority", ">=", 2),)
+    assert await full_backend.count(Find(Thread)) == 5
+    assert await full_backend.count(Find(Thread, few)) == 3
+    assert await full_backend.count(Find(Thread, few, ("-priority",), (3,), limit=1, offset=2)) == 3
+    assert await full_backend.count(Find(Memory)) == 0
+
+
+async def test_average_tokens_of_the_turns_since_then(timed_store: Store, clock: FakeClock) -> None:
+    one, two = await timed_store.create(), await timed_store.create()
+    elsewhere = await timed_store.create(project="elsewhere")
+    one = await turn(timed_store, one, "old", "old", input_tokens=10**6, output_tokens=0)
+    clock.advance(60)
+    since = clock.now() - timedelta(seconds=30)
+    for tokens in (100, 200):
+        one = await turn(timed_store, one, "q", "a", input_tokens=tokens, output_tokens=10)
+    await turn(timed_store, elsewhere, "q", "a", input_tokens=1)
+    begun, run = await begin_turn(timed_store, two, "q")
+    member = timed_store.new_run(begun.head, parent_run_id=run.id, input_tokens=999)
+    head = (await timed_store.append(begun.head, [said("m", run_id=member.id)], new_runs=[member])).head
+    await finish_turn(timed_store, head, run, "a", input_tokens=7, output_tokens=0)
+    report = await timed_store.average_tokens(since)
+    assert sorted(report) == sorted([(one.id, 2, 160.0), (two.id, 1, 7.0)]), "members are no turns"
+    assert await timed_store.average_tokens(clock.now()) == []
+
+
+async def test_search_finds_every_word_in_titles_inputs_and_answers(store: Store) -> None:
+    pirate = await store.create(title="Of pirates and treasure")
+    pirate = (await store.append(pirate, [said("Where is the treasure map?"), answered("In the chest.")])).head
+    cook = (await store.append(await store.create(), [said("A recipe for treasure cake, please")])).head
+    hits = await store.search("treasure")
+    assert {(hit.thread_id, hit.position) for hit in hits} == {(pirate.id, None), (pirate.id, 1), (cook.id, 1)}
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True), "best first"
+    assert [(hit.thread_id, hit.position) for hit in await store.search("TREASURE Map")] == [(pirate.id, 1)]
+    assert [(hit.thread_id, hit.position) for hit in await store.search("chest")] == [(pirate.id, 2)]
+    assert await store.search("treasure unicorn") == []
+    assert len(await store.search("treasure", limit=2)) == 2
+
+
+async def test_search_looks_into_nothing_else(store: Store) -> None:
+    """Not into tools' results, nor what a model says to its tools, nor another project."""
+    begun, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")
+    step = [asked("c1", run_id=run.id, data={"w": "zebra"}), result("c1", 0, 2, "zebra", run_id=run.id)]
+    await store.append(begun.head, step)
+    elsewhere = await store.create(project="elsewhere", title="zebra")
+    await store.append(elsewhere, [said("zebra")])
+    assert await store.search("zebra") == []
+
+
+async def test_search_takes_any_text(store: Store) -> None:
+    """It finds nothing, or what cannot be text at all is refused."""
+    await store.append(await store.create(title="t"), [said("some words")])
+    for text in ("", "  ", '"', "'; DROP TABLE threads; --", "a AND OR NOT (", "x* NEAR", "%_\\", "<-> & |"):
+        assert await store.search(text) == [], text
+    for text in ("some\ud800", "some\0words"):
+        with suppress(Refused):
+            await store.search(text)
+
+
+async def test_search_forgets_what_was_deleted_and_learns_new_titles(store: Store) -> None:
+    head = await store.create(title="unicorn")
+    await store.append(head, [said("unicorn")])
+    assert len(await store.search("unicorn")) == 2
+    await store.edit(head, title="dragon")
+    assert [hit.position for hit in await store.search("unicorn")] == [1]
+    assert [hit.position for hit in await store.search("dragon")] == [None]
+    await store.delete(head)
+    assert await store.search("unicorn") == await store.search("dragon") == []
+    again = (await store.append(await store.create(), [said("a unicorn again")])).head
+    assert [hit.thread_id for hit in await store.search("unicorn")] == [again.id]
+
+
+async def test_search_of_words_beyond_ascii(store: Store) -> None:
+    head = (await store.append(await store.create(), [said("Größe und Œuvre, 東京タワー 42")])).head
+    for word in ("Größe", "Œuvre", "42"):
+        assert [hit.thread_id for hit in await store.search(word)] == [head.id], word
+
+
+async def test_size_grows_with_what_is_kept(full_backend: FullBackend) -> None:
+    thread, other = await created(full_backend), await created(full_backend)
+    await grown(full_backend, other, said("y" * 50_000))
+    before = await full_backend.size(thread.id)
+    run = a_run(thread)
+    await commit(full_backend, change(thread, said("x" * 10_000, run_id=run.id), new_runs=[run]))
+    blob = a_blob(b"z" * 3000)
+    await full_backend.put([blob])
+    await full_backend.put([BlobUse(thread_id=thread.id, sha256=blob.sha256)])
+    after = await full_backend.size(thread.id)
+    assert 10_000 < after["stitches"] - before["stitches"] < 12_000
+    assert after["runs"] > before["runs"] == 0
+    assert after["blobs"] - before["blobs"] == 3000
+    assert after["heads"] > 0
+    whole = await full_backend.size(None)
+    assert whole["stitches"] > 60_000
+    assert whole["blobs"] == 3000
+    assert whole["disk"] > 63_000
+    assert await full_backend.find(Find(Blob)) == [blob]
+
+
+async def test_size_of_an_empty_store(full_backend: FullBackend) -> None:
+    sizes = await full_backend.size(None)
+    assert {sizes[name] for name in ("heads", "runs", "stitches", "blobs")} == {0}

@@ -1,0 +1,177 @@
+"""watch: READY, then whatever moves, here or in another process, soon after it does."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from lockstitch.backend import READY, FullBackend, Sighting
+from lockstitch.records import Stitch
+from lockstitch.store import Store, open_store
+from tests.conformance.contract import a_letter, commit, created, grown
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+SOON = 10.0
+"""Seconds after which a sighting has not come; only a broken backend waits so long."""
+
+LIMITS = {"files": 0.5, "sqlite": 0.2, "postgres": 0.2}
+
+WRITER = """
+import asyncio, sys, time
+from lockstitch.records import Entry
+from lockstitch.store import open_store
+
+async def main(url, thread_id, number):
+    async with open_store(url) as store:
+        head = await store.thread(thread_id)
+        for _ in range(number):
+            time.sleep(0.03)
+            head = (await store.append(head, [Entry(type="input", data={"t": time.time()})])).head
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+@asynccontextmanager
+async def watching(backend: FullBackend) -> AsyncIterator[AsyncGenerator[Sighting, None]]:
+    async with aclosing(backend.watch()) as sightings:
+        assert await asyncio.wait_for(anext(sightings), SOON) == READY
+        yield sightings
+
+
+async def until(sightings: AsyncGenerator[Sighting, None], thread_id: UUID, position: int) -> None:
+    """Read hints until one tells of this; they may repeat and tell of others."""
+    async with asyncio.timeout(SOON):
+        async for sighting in sightings:
+            if sighting.thread_id == thread_id and sighting.position >= position:
+                return
+
+
+async def test_appends_and_deliveries_of_this_process(full_backend: FullBackend) -> None:
+    thread, other = await created(full_backend), await created(full_backend)
+    async with watching(full_backend) as sightings:
+        thread = await grown(full_backend, thread, said("1"))
+        await until(sightings, thread.id, 1)
+        await grown(full_backend, other, said("1"))
+        await until(sightings, other.id, 1)
+        await commit(full_backend, a_letter(thread))
+        await until(sightings, thread.id, 2)
+
+
+async def test_what_was_there_before_is_not_told(full_backend: FullBackend) -> None:
+    thread = await grown(full_backend, await created(full_backend), said("old"))
+    new = await created(full_backend)
+    async with watching(full_backend) as sightings:
+        await grown(full_backend, new, said("new"))
+        async with asyncio.timeout(SOON):
+            first = await anext(sightings)
+    assert first.thread_id == new.id != thread.id
+
+
+async def test_another_store_object_is_seen(store: Store, store_url: str) -> None:
+    async with open_store(store_url) as other:
+        head = await other.create()
+        async with watching(store.backend) as sightings:
+            await other.append(head, [said("Hi")])
+            await until(sightings, head.id, 1)
+
+
+async def test_several_watch_at_once_and_one_that_stops_harms_no_other(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    async with watching(full_backend) as one:
+        async with watching(full_backend) as two:
+            thread = await grown(full_backend, thread, said("1"))
+            await until(one, thread.id, 1)
+            await until(two, thread.id, 1)
+        thread = await grown(full_backend, thread, said("2"))
+        await until(one, thread.id, 2)
+
+
+async def test_a_watcher_that_is_cancelled_lets_go(store_url: str) -> None:
+    before = asyncio.all_tasks()
+    async with open_store(store_url) as store:
+        head = await store.create()
+
+        async def watch() -> None:
+            async with watching(store.backend) as sightings:
+                async for _ in sightings:
+                    pass
+
+        task = asyncio.ensure_future(watch())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait([task], timeout=SOON)
+        assert task.cancelled()
+        await store.append(head, [said("still works")])
+    assert asyncio.all_tasks() == before, "nothing goes on behind one's back"
+
+
+@pytest.mark.parametrize("after", [0, 2])
+async def test_the_stitches_of_a_thread_each_once_and_in_order(store: Store, after: int) -> None:
+    head = await store.create()
+    head = (await store.append(head, [said("1"), said("2"), said("3")])).head
+
+    async def write() -> None:
+        nonlocal head
+        for number in range(4, 9):
+            head = (await store.append(head, [said(str(number))])).head
+            await asyncio.sleep(0.01)
+
+    seen: list[Stitch] = []
+    async with asyncio.timeout(SOON), aclosing(store.watch(head.id, after=after)) as stitches:
+        writer = asyncio.ensure_future(write())
+        async for stitch in stitches:
+            seen.append(stitch)
+            if stitch.position == 8:
+                break
+        await writer
+    assert [stitch.position for stitch in seen] == list(range(after + 1, 9))
+    assert seen == (await store.stitches(head))[after:]
+
+
+async def test_all_threads_from_now_on(store: Store) -> None:
+    old = (await store.append(await store.create(), [said("old")])).head
+    fresh = await store.create()
+    seen: list[tuple[UUID, int]] = []
+    async with asyncio.timeout(SOON), aclosing(store.watch()) as stitches:
+        waiting = asyncio.ensure_future(anext(stitches))
+        while not waiting.done():
+            # Until the watcher is ready there is no "from now on"; what is written meanwhile may be told or not.
+            fresh = (await store.append(fresh, [said("?")])).head
+            await asyncio.wait([waiting], timeout=0.05)
+        first = waiting.result()
+        assert first.thread_id == fresh.id
+        old = (await store.append(old, [said("new")])).head
+        async for stitch in stitches:
+            seen.append((stitch.thread_id, stitch.position))
+            if stitch.thread_id == old.id:
+                break
+    assert seen[-1] == (old.id, 2)
+    assert (old.id, 1) not in seen
+
+
+async def test_another_process_is_seen_at_once(backend: str, store: Store, store_url: str) -> None:
+    """p95 of 40 appends, from before the append was sent to its stitch in the reader's hands."""
+    number = 40
+    head = await store.create()
+    delays: list[float] = []
+    async with aclosing(store.watch(head.id)) as stitches:
+        process = subprocess.Popen([sys.executable, "-c", WRITER, store_url, str(head.id), str(number)])
+        try:
+            async with asyncio.timeout(60):
+                async for stitch in stitches:
+                    delays.append(time.time() - stitch.data["t"])
+                    if stitch.position == number:
+                        break
+        finally:
+            process.kill()
+            process.wait()
+    assert len(delays) == number
+    assert sorted(delays)[int(number * 0.95) - 1] < LIMITS[backend], sorted(delays)

@@ -1,0 +1,53 @@
+"""`make crash`: kill, look, deliver, and count. Ends with the one line that says how it went."""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.crash.killing import kill
+from tests.fixtures import BACKENDS
+from tests.races.deliveries import play
+from tests.servers import PostgresServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="per backend")
+    parser.add_argument("--rounds", type=int, default=2000, help="of deliveries, per backend")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    lost = repeated = problems = 0
+    for backend in arguments.backends:
+        with tempfile.TemporaryDirectory(prefix="lockstitch-crash-") as folder:
+            server = PostgresServer() if backend == "postgres" else None
+            try:
+                url = _url(backend, Path(folder), server)
+                toll = kill(url, arguments.kills, arguments.seed)
+                print(f"{backend}: {toll.kills} kills, {toll.acknowledged} commits acknowledged, lost {toll.lost}, "
+                      f"repeated {toll.repeated}", *toll.problems, sep="\n  ", flush=True)  # fmt: skip
+                faults = play(_url(backend, Path(folder) / "rounds", server), arguments.rounds, arguments.seed, 7200)
+                print(f"{backend}: {arguments.rounds} rounds of deliveries: {dict(faults) or 'no fault'}", flush=True)
+            finally:
+                if server:
+                    server.close()
+        lost += toll.lost + faults["lost"] + faults["asleep"]
+        repeated += toll.repeated + faults["doubled"]
+        problems += len(toll.problems) + faults["gaps"]
+    print(f"crash: {arguments.kills} points x {len(arguments.backends)} backends: "
+          f"lost {lost}, repeated {repeated}, in doubt 0")  # fmt: skip
+    return 1 if lost or repeated or problems else 0
+
+
+def _url(backend: str, folder: Path, server: PostgresServer | None) -> str:
+    folder.mkdir(exist_ok=True)
+    if server is not None:
+        return server.create_database()
+    return f"sqlite:///{folder / 'store.db'}" if backend == "sqlite" else f"file://{folder / 'store'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

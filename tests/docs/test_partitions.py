@@ -1,0 +1,61 @@
+"""The how-to for partitions does what it says, on data that is there before and after."""
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lockstitch.records import Stitch
+from lockstitch.store import open_store
+from tests.samples import turn
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "partitions.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.mark.anyio
+@pytest.mark.req("S0-152")
+async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) -> None:
+    async with open_store(postgres_url) as store:
+        head = await turn(store, await store.create(key="old"), "before?", "before.")
+        before = await store.stitches(head)
+
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for block in blocks():
+            connection.execute(block)
+
+    async with open_store(postgres_url) as store:
+        assert await store.stitches("old") == before
+        await turn(store, await store.thread("old"), "after?", "after.")
+        await turn(store, await store.create(key="new"), "new?", "new.")
+        assert [turned.final_response for turned in (await store.history("old")).turns] == ["after.", "before."]
+        assert (await store.verify()).as_json() == {"ok": True, "threads": 2, "stitches": 6, "problems": []}
+        log_ids = [stitch.log_id for stitch in await store.stitches("old")]
+        assert log_ids == sorted(log_ids, key=lambda number: number or 0)
+        async with open_store("sqlite:///:memory:") as copy:
+            await store.copy_to(copy)
+            assert await copy.context("old") == await store.context("old")
+
+    with psycopg.connect(postgres_url) as connection:
+        partitions = connection.execute(
+            "SELECT tableoid::regclass::text, count(*) FROM lockstitch.stitches GROUP BY 1"
+        ).fetchall()
+        assert len(partitions) == 1
+        assert re.fullmatch(r"lockstitch\.stitches_\d{4}_\d{2}", partitions[0][0])
+        plan = connection.execute(
+            f"EXPLAIN SELECT * FROM lockstitch.stitches WHERE thread_id = '{head.id}' AND position > 1"
+        ).fetchall()
+        assert "stitches_default" not in str(plan)
+
+
+def test_the_page_names_every_index_of_the_schema() -> None:
+    """A new index of the log must be added to the page too."""
+    migrations = Path(__file__).parents[2] / "src/lockstitch/backends/postgres/migrations"
+    text = "".join(path.read_text() for path in sorted(migrations.glob("*.sql")))
+    indexes = set(re.findall(rf"CREATE (?:UNIQUE )?INDEX (\w+) ON {Stitch.table}\b", text))
+    assert indexes
+    assert indexes <= set(re.findall(r"INDEX (\w+)", PAGE.read_text()))

@@ -1,0 +1,92 @@
+"""What tests share: a fresh store on every backend, and the real servers behind them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstitch.backend import FullBackend
+from lockstitch.records import FakeClock
+from lockstitch.store import Store, open_store
+from tests.servers import PostgresServer
+
+BACKENDS = ("files", "sqlite", "postgres")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server per test process. Nothing here cuts the power, so it need not wait for the disk."""
+    server = PostgresServer(fsync="off")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a migrated database that fresh ones are copied from."""
+
+    async def migrate(url: str) -> None:
+        async with open_store(url):
+            pass
+
+    url = postgres_server.create_database()
+    asyncio.run(migrate(url))
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A fresh, empty database."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of a backend: whoever takes this fixture, directly or through `store_url`, runs on all three."""
+    return request.param
+
+
+@pytest.fixture
+def store_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a fresh store of the backend at hand, in a folder of the test's own."""
+    if backend == "files":
+        yield f"file:///{tmp_path / 'store'}"
+    elif backend == "sqlite":
+        yield f"sqlite:///{tmp_path / 'store.db'}"
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.create_database(request.getfixturevalue("postgres_template"))
+        yield url
+        server.drop_database(url)
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    async with open_store(store_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def timed_store(store_url: str, clock: FakeClock) -> AsyncIterator[Store]:
+    """A store whose time is `clock`'s."""
+    async with open_store(store_url, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def full_backend(store: Store) -> FullBackend:
+    """The backend itself, migrated, for tests of the contract."""
+    return store.backend

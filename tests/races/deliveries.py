@@ -1,0 +1,133 @@
+"""A receiver that works, drains its inbox and goes to sleep, while others deliver: the race that loses wake-ups.
+
+One process receives, two send. They play round after round, each on a fresh thread, a few at a time: twenty letters
+come within the few milliseconds in which the receiver goes to wait and is woken again and again.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import Conflict
+from lockstitch.records import Entry, Letter, Thread, waiting
+from lockstitch.store import Store, open_store
+from tests.races.processes import Gate, run
+
+LETTERS = 20
+SENDERS = 2
+AT_ONCE = 4
+PATIENCE = 60.0
+"""Seconds after which something that should have come will not come."""
+
+Faults = Counter[str]
+"""Letters lost and doubled, receivers left asleep; nothing in it is what we want."""
+
+
+def play(url: str, rounds: int, seed: int = 0, seconds: float = 900.0) -> Faults:
+    """Play so many rounds on a store and say what went wrong."""
+    threads = asyncio.run(_create(url, rounds))
+    calls = [["receive", url, threads, seed], *(["send", url, threads, seed + n + 1] for n in range(SENDERS))]
+    results = run("tests.races.deliveries:part", calls, seconds=seconds)
+    return Counter(results[0])
+
+
+async def _create(url: str, rounds: int) -> list[str]:
+    async with open_store(url) as store:
+        return [str((await store.create()).id) for _ in range(rounds)]
+
+
+async def receive(store: Store, thread_id: UUID) -> int:
+    """Work on the thread until all letters are there and it sleeps; how often it went to sleep."""
+    head, naps = await store.claim(thread_id), 0
+    while True:
+        appended = await store.append(head, [Entry(type="llm_call", data={"own": naps})])
+        head = await take(store, appended.head) if appended.letters else appended.head
+        rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
+        try:
+            await store.append(head, fields=rest)
+        except Conflict as exc:
+            if exc.reason != "delivered":
+                raise
+            head, naps = await take(store, head), naps + 1
+            continue
+        naps += 1
+        if not await woken(store, thread_id):
+            return naps
+        head = await store.claim(thread_id)
+
+
+async def take(store: Store, head: Thread) -> Thread:
+    seen, letters = await store.inbox(head)
+    return (await store.append(seen, taken=letters)).head if letters else seen
+
+
+async def woken(store: Store, thread_id: UUID) -> bool:
+    """Wait until somebody has woken the thread, or False when all letters have come and nobody will any more."""
+    deadline = time.monotonic() + PATIENCE
+    while (head := await store.thread(thread_id)).status == "waiting":
+        if head.delivered >= LETTERS:
+            return False
+        assert time.monotonic() < deadline, f"only {head.delivered} letters came"
+        await asyncio.sleep(0.002)
+    return True
+
+
+async def send(store: Store, thread_id: UUID, names: list[str], chance: random.Random) -> None:
+    """Deliver a letter under each name once the receiver is at work; some are sent twice, as after a crash."""
+    deadline = time.monotonic() + PATIENCE
+    while (await store.thread(thread_id)).position == 0:
+        assert time.monotonic() < deadline, "the receiver never began"
+        await asyncio.sleep(0.002)
+
+    async def post(name: str, delay: float, times: int) -> None:
+        await asyncio.sleep(delay)
+        for _ in range(times):
+            letter = Entry(type="input", data={"letter": name})
+            await store.deliver(thread_id, letter, kind="input", sender=name)
+
+    await asyncio.gather(*(post(name, chance.uniform(0, 0.03), 1 + (chance.random() < 0.1)) for name in names))
+
+
+async def judge(store: Store, thread_id: UUID, naps: int) -> Faults:
+    """What went wrong with one thread that is through."""
+    faults: Faults = Counter()
+    head = await store.thread(thread_id)
+    log = await store.stitches(head)
+    letters = Counter(stitch.data["letter"] for stitch in log if stitch.type == "input")
+    faults["lost"] += len(set(_names()) - letters.keys())
+    faults["doubled"] += sum(number - 1 for number in letters.values())
+    own = [stitch.data["own"] for stitch in log if stitch.type == "llm_call"]
+    faults["lost"] += naps - len(set(own))
+    faults["doubled"] += len(own) - len(set(own))
+    where = (Where("thread_id", "=", thread_id), Where("position", "is null"))
+    faults["asleep"] += bool(await store.backend.find(Find(Letter, where)))
+    faults["gaps"] += [stitch.position for stitch in log] != list(range(1, head.position + 1))
+    return +faults
+
+
+def _names(sender: int | None = None) -> list[str]:
+    return [f"letter {n}" for n in range(LETTERS) if sender is None or n % SENDERS == sender]
+
+
+# Jobs
+
+
+async def part(gate: Gate, role: str, url: str, threads: list[str], seed: int) -> Faults:
+    faults: Faults = Counter()
+    chance = random.Random(seed)
+    coming = iter(UUID(thread) for thread in threads)
+
+    async def rounds(store: Store) -> None:
+        for thread_id in coming:
+            if role == "send":
+                await send(store, thread_id, _names(seed % SENDERS), chance)
+            else:
+                faults.update(await judge(store, thread_id, await receive(store, thread_id)))
+
+    async with open_store(url) as store:
+        gate()
+        await asyncio.gather(*(rounds(store) for _ in range(AT_ONCE)))
+    return faults

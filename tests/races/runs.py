@@ -1,0 +1,38 @@
+"""Runs that wait for each other: each process claims the thread, says something, is answered, and lets go."""
+
+import asyncio
+import random
+import time
+
+from lockstitch.errors import ThreadBusy
+from lockstitch.records import Thread
+from lockstitch.store import Store, open_store
+from tests.races.processes import Gate
+from tests.samples import begin_turn, finish_turn
+
+
+async def claim_when_free(store: Store, thread_id: str, chance: random.Random) -> Thread:
+    """Wait for the thread, beating meanwhile: whoever claims on a lease that has run out loses what it got."""
+    beat = 0.0
+    while True:
+        if time.monotonic() > beat + 5:
+            await store.register()
+            beat = time.monotonic()
+        try:
+            return await store.claim(thread_id)
+        except ThreadBusy:
+            await asyncio.sleep(chance.uniform(0.05, 0.25))
+
+
+# Jobs
+
+
+async def start_and_finish(gate: Gate, url: str, thread_id: str, number: int) -> list[int]:
+    """The sequence and the turn that this process's run got."""
+    chance = random.Random(number)
+    async with open_store(url) as store:
+        gate()
+        head = await claim_when_free(store, thread_id, chance)
+        begun, run = await begin_turn(store, head, f"question {number}")
+        await finish_turn(store, begun.head, run, f"answer {number}")
+        return [run.sequence, run.turn]

@@ -1,0 +1,90 @@
+"""Many claim at once: each thread goes to one, and none stays with the dead."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from lockstitch.records import this_process
+from lockstitch.store import Store, open_store
+from tests.races.processes import Gate, run
+
+pytestmark = pytest.mark.anyio
+
+PROCESSES = 10
+THREADS = 100
+
+
+# Jobs
+
+
+async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
+    """Claim until nothing is left, by several tasks at once, without letting go of anything."""
+    store = await open_store(url).__aenter__()
+    await store.register()
+    gate()
+    got: list[str] = []
+
+    async def work() -> None:
+        while heads := await store.claim_next(limit=limit):
+            got.extend(str(head.id) for head in heads)
+
+    await asyncio.gather(*(work() for _ in range(5)))
+    await store.backend.close()  # as if it had been killed: what it holds it holds
+    return got
+
+
+@pytest.mark.req("S3-032", "S3-033")
+async def test_50_tasks_of_10_processes_claim_the_same_pending_threads(store: Store, store_url: str) -> None:
+    threads = [await store.create(kind="goal", goal="g", priority=number % 3) for number in range(THREADS)]
+    calls = [[store_url, 1 + number % 3] for number in range(PROCESSES)]
+    got = await asyncio.to_thread(run, "tests.races.test_claims:claim_all", calls)
+    assert Counter(thread for share in got for thread in share) == Counter(str(thread.id) for thread in threads)
+    heads = await store.threads(limit=None)
+    assert {(head.status, head.fence, head.crashes) for head in heads} == {("running", 1, 1)}
+    assert len({head.worker_id for head in heads}) > 1, "they did not race at all"
+    assert sorted(map(str, await store.reap())) == sorted(str(thread.id) for thread in threads)
+
+
+@pytest.mark.req("S3-032")
+async def test_50_tasks_claim_the_same_thread(store: Store, store_url: str) -> None:
+    """By its id, under many workers, in two stores; then everything once more with claims of whatever is ready."""
+    thread = await store.create(kind="goal", goal="g")
+    async with open_store(store_url) as other:
+        workers = [this_process(store.clock.now()) for _ in range(50)]
+        stores = [store.backend if number % 2 else other.backend for number in range(50)]
+        for backend, worker in zip(stores, workers, strict=True):
+            assert await backend.beat(worker)
+        for which in ({"thread_id": thread.id}, {}):
+            got = await asyncio.gather(
+                *(backend.claim(worker.id, **which) for backend, worker in zip(stores, workers, strict=True))
+            )
+            (head,) = [head for heads in got for head in heads]
+            assert (await store.thread(thread)).worker_id == head.worker_id
+            assert head.worker_id is not None
+            await store.backend.release(head.worker_id)
+            workers = [worker for worker in workers if worker.id != head.worker_id]
+            stores = stores[: len(workers)]
+
+
+@pytest.mark.req("S3-037")
+async def test_a_worker_that_dies_while_it_claims_keeps_nothing(store: Store, store_url: str) -> None:
+    """Its end and its claim meet at any moment: in the end somebody else can have the thread."""
+    chance = random.Random(7)
+    async with open_store(store_url) as other:
+
+        async def die(worker_id: object, delay: float) -> None:
+            await asyncio.sleep(delay)
+            await other.backend.release(worker_id)  # type: ignore[arg-type]
+
+        for number in range(60):
+            thread = await store.create(kind="goal", goal="g")
+            worker = this_process(store.clock.now())
+            assert await store.backend.beat(worker)
+            by_id = {"thread_id": thread.id} if number % 2 else {}
+            await asyncio.gather(store.backend.claim(worker.id, **by_id), die(worker.id, chance.uniform(0, 0.004)))
+            await other.reap()
+            head = await store.thread(thread)
+            assert (head.status, head.worker_id) == ("pending", None), f"round {number}"
+            await store.delete(head)

@@ -1,0 +1,47 @@
+"""SQLite's group commit beside another process: a group that must be redone is redone once."""
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from lockstitch.backend import Commit
+from lockstitch.errors import LockstitchError
+from lockstitch.records import new_id
+from lockstitch.store import open_store
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_path: Path) -> None:
+    """The second of three fails, so they are redone one by one; before the third another process takes the file."""
+    path = tmp_path / "store.db"
+    async with open_store(f"sqlite:///{path}") as store:
+        heads = [await store.create() for _ in range(3)]
+        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        begun: list[str] = []
+
+        def listen(sql: str) -> None:
+            if sql.startswith("BEGIN IMMEDIATE"):
+                begun.append(sql)
+                # The group, the first, the second; the file is free just before the third.
+                if len(begun) == 4:
+                    other.execute("BEGIN IMMEDIATE")
+                    threading.Timer(0.05, other.execute, ("ROLLBACK",)).start()
+
+        connection = store.backend._writer.connection  # type: ignore[attr-defined]
+        connection.set_trace_callback(listen)
+        entries = [said("1"), said("2", run_id=new_id()), said("3")]
+        outcomes = await asyncio.gather(
+            *(store.append(head, [entry]) for head, entry in zip(heads, entries, strict=True)),
+            return_exceptions=True,
+        )
+        connection.set_trace_callback(None)
+        other.close()
+        assert len(begun) >= 5, "it was not as the test wanted it"
+        assert [isinstance(outcome, LockstitchError) for outcome in outcomes] == [False, True, False]
+        assert [(await store.thread(head)).position for head in heads] == [1, 0, 1]
+        assert await store.backend.append(Commit()) == []

@@ -1,0 +1,56 @@
+"""Writers that need several threads at once take them in one order, so they never wait for each other in a circle."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from lockstitch.store import Store
+from tests.races.families import family
+from tests.races.processes import run
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 6
+ROLES = ("end", "end", "cancel", "edit", "deliver")
+
+
+async def race(store: Store, url: str, roles: tuple[str, ...]) -> list[str]:
+    """Families on which all roles play at once; the ids of their roots."""
+    roots = [str((await family(store)).id) for _ in range(ROUNDS)]
+    calls = [[url, role, roots, seed] for seed, role in enumerate(roles)]
+    await asyncio.to_thread(run, "tests.races.families:parts", calls, seconds=100)
+    return roots
+
+
+def deadlocks(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone()
+        return row[0] if row else 0
+
+
+@pytest.mark.req("S3-034", "S3-036")
+async def test_ends_against_cancels_edits_and_deliveries(store: Store, store_url: str, backend: str) -> None:
+    for root in await race(store, store_url, ROLES):
+        tree = await store.tree(root)
+        assert len(tree) == 13
+        for parent in tree:
+            ended = {child.id for child in tree if child.parent_id == parent.id and child.status == "completed"}
+            told = [stitch.child_id for stitch in await store.stitches(parent) if stitch.child_id]
+            told += [letter.opened().child_id for letter in (await store.inbox(parent))[1] if letter.kind == "children"]
+            # A parent that had ended before takes no more; what it took it took once.
+            assert len(told) == len(set(told))
+            assert set(told) == ended or (parent.ended and set(told) < ended)
+    assert (await store.verify()).problems == []
+    assert backend != "postgres" or deadlocks(store_url) == 0
+
+
+@pytest.mark.req("S3-036")
+async def test_deletion_against_all_of_them(store: Store, store_url: str, backend: str) -> None:
+    roots = await race(store, store_url, (*ROLES, "delete"))
+    left = {thread.id for thread in await store.threads(limit=None)}
+    assert not left & {thread.parent_id for thread in await store.threads(limit=None)} - left
+    assert not {str(thread) for thread in left} & set(roots)
+    assert left == set(), "descendants go with the root, whoever is writing to them"
+    assert (await store.verify()).problems == []
+    assert backend != "postgres" or deadlocks(store_url) == 0

@@ -1,0 +1,75 @@
+"""50 writers on one thread: one line of positions, one winner at a time, every loser a clean Conflict."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lockstitch.store import Store, open_store
+from tests.races.processes import ROOT, run
+from tests.races.writers import append_once, append_until_it_fits, one_won, verified
+
+pytestmark = pytest.mark.anyio
+
+UNSAFE = {"LOCKSTITCH_UNSAFE": "fence"}
+
+
+@pytest.mark.req("S3-026", "S3-031")
+async def test_of_50_tasks_that_saw_the_same_head_one_wins(store: Store) -> None:
+    head = await store.create()
+    one_won(await asyncio.gather(*(append_once(store, head, number) for number in range(50))))
+    assert 1 <= (await store.thread(head)).position <= 3
+    assert (await store.verify()).problems == []
+
+
+@pytest.mark.req("S3-026", "S3-031")
+async def test_of_50_tasks_of_10_processes_one_wins(store: Store, store_url: str) -> None:
+    head = await store.create()
+    calls = [[store_url, str(head.id), first, 5] for first in range(0, 50, 5)]
+    outcomes = await asyncio.to_thread(run, "tests.races.writers:race_once", calls)
+    one_won(outcome for process in outcomes for outcome in process)
+    assert (await store.verify()).problems == []
+
+
+async def test_50_tasks_that_try_again(store: Store) -> None:
+    head = await store.create()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(append_until_it_fits(store, str(head.id), number, 2) for number in range(50)))
+    await verified(store, str(head.id), 50, 2)
+
+
+async def test_10_processes_of_5_tasks_that_try_again(store: Store, store_url: str) -> None:
+    head = await store.create()
+    calls = [[store_url, str(head.id), first, 5, 2] for first in range(0, 50, 5)]
+    conflicts = await asyncio.to_thread(run, "tests.races.writers:race_until_it_fits", calls)
+    await verified(store, str(head.id), 50, 2)
+    assert sum(conflicts) > 0, "they did not race at all"
+
+
+async def test_without_the_fence_the_race_is_lost(store: Store, store_url: str) -> None:
+    """What the tests above look for is there once the compare-and-set is switched off."""
+    head = await store.create()
+    calls = [[store_url, str(head.id), 0, 10]]
+    (outcomes,) = await asyncio.to_thread(run, "tests.races.writers:race_once", calls, environment=UNSAFE)
+    with pytest.raises(AssertionError, match="'won': "):
+        one_won(outcomes)
+
+
+async def test_the_test_itself_fails_without_the_fence() -> None:
+    this = "tests/races/test_writers.py::test_of_50_tasks_that_saw_the_same_head_one_wins[sqlite]"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", this]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **UNSAFE}
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "'won': 50" in done.stdout
+
+
+async def test_two_store_objects_of_one_process(store: Store, store_url: str) -> None:
+    head = await store.create()
+    async with open_store(store_url) as other:
+        writers = [append_once(one, head, number) for number in range(10) for one in (store, other)]
+        one_won(await asyncio.gather(*writers))

@@ -1,0 +1,75 @@
+"""Writers that race on one thread: tasks of one process, or processes of several tasks each."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+from lockstitch.errors import Conflict, LockstitchError
+from lockstitch.records import Entry, Thread
+from lockstitch.store import Store, open_store
+from tests.races.processes import Gate
+
+
+async def append_once(store: Store, head: Thread, number: int) -> str:
+    """Append to the thread as it was seen: what became of it."""
+    entries = [Entry(type="llm_call", data={"writer": number}) for _ in range(1 + number % 3)]
+    try:
+        await store.append(head, entries)
+    except LockstitchError as exc:
+        return type(exc).__name__
+    return "won"
+
+
+async def append_until_it_fits(store: Store, thread_id: str, writer: int, times: int) -> int:
+    """Append so often, reading the thread again after every Conflict; how many of those there were."""
+    conflicts = 0
+    chance = random.Random(writer)
+    for number in range(times):
+        while True:
+            head = await store.thread(thread_id)
+            try:
+                await store.append(head, [Entry(type="llm_call", data={"writer": writer, "number": number})])
+                break
+            except Conflict:
+                conflicts += 1
+            await asyncio.sleep(chance.uniform(0, 0.01))
+    return conflicts
+
+
+def one_won(outcomes: Iterable[str]) -> None:
+    """Of all who saw the same head one may write, and the others are told so."""
+    counted = Counter(outcomes)
+    assert counted["won"] == 1, counted
+    assert counted.keys() <= {"won", "Conflict"}, counted
+
+
+async def verified(store: Store, thread_id: str, writers: int, times: int) -> None:
+    """Positions 1..N, one list, and every append there once."""
+    head = await store.thread(thread_id)
+    log = await store.stitches(head)
+    assert [stitch.position for stitch in log] == list(range(1, writers * times + 1))
+    assert [stitch.previous_id for stitch in log] == [None, *(stitch.id for stitch in log[:-1])]
+    assert (head.position, head.tip_id) == (len(log), log[-1].id)
+    written = Counter((stitch.data["writer"], stitch.data["number"]) for stitch in log)
+    assert written == Counter((writer, number) for writer in range(writers) for number in range(times))
+    assert (await store.verify()).problems == []
+
+
+# Jobs
+
+
+async def race_once(gate: Gate, url: str, thread_id: str, first: int, tasks: int) -> list[str]:
+    async with open_store(url) as store:
+        head = await store.thread(thread_id)
+        gate()
+        return await asyncio.gather(*(append_once(store, head, first + task) for task in range(tasks)))
+
+
+async def race_until_it_fits(gate: Gate, url: str, thread_id: str, first: int, tasks: int, times: int) -> int:
+    async with open_store(url) as store:
+        gate()
+        counts = await asyncio.gather(
+            *(append_until_it_fits(store, thread_id, first + task, times) for task in range(tasks))
+        )
+        return sum(counts)

@@ -1,0 +1,151 @@
+"""What a letter's arrival does to a thread: the whole table."""
+
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.records import TERMINAL, Entry, Letter, Thread, new_id, waiting
+from lockstitch.records.letter import receive, wakes
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
+KINDS = ("children", "frontend_tools", "approval", "doubt", "input", "timer", "retry")
+
+
+def head(**fields: Any) -> Thread:
+    return Thread(
+        **{"kind": "goal", "goal": "g", "created_at": NOW, "updated_at": NOW, "position": 4, "fence": 3, **fields}
+    )
+
+
+def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry | None = None) -> Letter:
+    entry = entry or Entry(type="input", message={"role": "user", "content": "hi"})
+    body = entry.as_json()
+    return Letter(thread_id=thread.id, sender="somebody", kind=kind, call_id=call_id, entry=body, at=NOW)
+
+
+def waits(*kinds: str, **more: Any) -> dict[str, Any]:
+    return {"status": "waiting", "waiting_for": [waiting(kind, NOW, **more) for kind in kinds]}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("status", "kind"), [*product(sorted(TERMINAL), KINDS)])
+def test_a_thread_that_has_ended_keeps_its_end(status: str, kind: str) -> None:
+    thread = head(status=status, pending_children=2)
+
+    assert receive(thread, letter(thread, kind), LATER) == (None, {}, None)
+
+
+@pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending", "waiting"], KINDS)])
+def test_a_held_thread_gets_it_into_its_inbox(status: str, kind: str) -> None:
+    thread = head(
+        status=status, worker_id=new_id(), waiting_for=[waiting("input", NOW)], delivered=5, pending_children=2
+    )
+    sent = letter(thread, kind)
+
+    arrival = receive(thread, sent, LATER)
+
+    expected = {"delivered": 6, "updated_at": LATER}
+    if kind == "children":
+        expected["pending_children"] = 1
+    assert arrival == (sent, expected, None)
+
+
+@pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending"], KINDS)])
+def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(status: str, kind: str) -> None:
+    thread = head(status=status, delivered=5, pending_children=2, tip_id=new_id())
+    sent = letter(thread, kind)
+
+    arrival = receive(thread, sent, LATER)
+
+    assert arrival.stitch is not None
+    assert (arrival.stitch.position, arrival.stitch.fence) == (5, 3)
+    assert arrival.letter == sent.changed(entry=None, position=5)
+    assert arrival.head["delivered"] == 6
+    assert arrival.head["position"] == 5
+    assert arrival.head.get("pending_children") == (1 if kind == "children" else None)
+    # It waits for nothing, so nothing wakes it; an input is no part of the list of calls.
+    assert not {"status", "waiting_for", "wake_at", "tip_id"} & arrival.head.keys()
+
+
+@pytest.mark.parametrize(("kind", "awaited"), [*product(KINDS, KINDS)])
+def test_a_waiting_thread_is_woken_by_what_it_waits_for_only(kind: str, awaited: str) -> None:
+    thread = head(**waits(awaited), pending_children=1)
+
+    arrival = receive(thread, letter(thread, kind), LATER)
+
+    woken = {"status": "pending", "waiting_for": [], "wake_at": LATER}
+    assert (arrival.head.items() >= woken.items()) == (kind == awaited)
+    if kind != awaited:
+        assert not woken.keys() & arrival.head.keys()
+    assert arrival.stitch is not None
+
+
+def test_one_of_several_reasons_is_enough() -> None:
+    thread = head(**waits("timer", "approval", "input"))
+
+    assert wakes(thread, letter(thread, "approval"))
+    assert not wakes(thread, letter(thread, "children"))
+
+
+@pytest.mark.parametrize(
+    ("awaited", "given", "woken"),
+    [("call-1", "call-1", True), ("call-1", "call-2", False), (None, "call-1", True), ("call-1", "", True)],
+)
+def test_a_call_that_is_named_is_answered_by_its_own_letter(awaited: str | None, given: str, woken: bool) -> None:
+    thread = head(**waits("approval", id=awaited))
+
+    assert wakes(thread, letter(thread, "approval", given)) is woken
+
+
+@pytest.mark.parametrize(
+    ("mode", "pending", "woken"), [("all", 3, False), ("all", 1, True), ("any", 3, True), ("any", 1, True)]
+)
+def test_children_are_awaited_all_or_any(mode: str, pending: int, woken: bool) -> None:
+    thread = head(**waits("children", mode=mode), pending_children=pending)
+
+    arrival = receive(thread, letter(thread, "children"), LATER)
+
+    assert (arrival.head.get("status") == "pending") is woken
+    assert arrival.head["pending_children"] == pending - 1
+
+
+def test_all_is_how_children_are_awaited_unless_said_otherwise() -> None:
+    two, one = (head(**waits("children"), pending_children=pending) for pending in (2, 1))
+
+    assert not wakes(two, letter(two, "children"))
+    assert wakes(one, letter(one, "children"))
+
+
+def test_children_count_down_to_none_and_no_further() -> None:
+    thread = head(pending_children=0)
+
+    assert receive(thread, letter(thread, "children"), LATER).head["pending_children"] == 0
+
+
+def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
+    tip = new_id()
+    thread = head(**waits("children"), pending_children=1, tip_id=tip)
+    entry = Entry(type="thread_result", child_id=new_id(), message={"role": "user", "content": "done"})
+
+    arrival = receive(thread, letter(thread, "children", entry=entry), LATER)
+
+    assert arrival.stitch is not None
+    assert arrival.stitch.previous_id == tip
+    assert arrival.head["tip_id"] == arrival.stitch.id == entry.id
+    assert arrival.stitch.message == entry.message
+
+
+def test_a_letter_carries_its_entry_unchanged() -> None:
+    entry = Entry(type="input", message={"z": 1, "role": "user", "content": [2**70]}, at=LATER, data={"b": 1, "a": 2})
+    sent = letter(head(), entry=entry)
+
+    assert sent.opened() == entry
+    assert list(sent.opened().message or {}) == ["z", "role", "content"]
+
+
+def test_a_letter_needs_a_sender() -> None:
+    with pytest.raises(Refused, match="sender"):
+        Letter(thread_id=new_id(), sender="", kind="input", at=NOW)

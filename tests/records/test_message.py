@@ -1,0 +1,75 @@
+"""Messages: what they say and what they ask for."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.records import answer_of, text_of, tool_result, tool_uses
+from lockstitch.records.message import blocks, user
+
+TEXT = {"type": "text", "text": "Let me look. "}
+MORE = {"type": "text", "text": "Found it."}
+CALL = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+SERVER_CALL = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "x"}
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "AA=="}}
+
+
+def said(*content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(content)}
+
+
+def test_the_text_of_a_message_is_all_its_text() -> None:
+    assert text_of({"role": "user", "content": "Hello"}) == "Hello"
+    assert text_of(said(THINKING, TEXT, CALL, MORE)) == "Let me look. Found it."
+    assert text_of(said(IMAGE)) == ""
+    assert text_of(None) == ""
+
+
+@pytest.mark.parametrize("content", [None, [], "", 5, [None, "text", 1]])
+def test_odd_content_says_nothing(content: Any) -> None:
+    message = {"role": "user", "content": content}
+
+    assert text_of(message) == answer_of(message) == ""
+    assert tool_uses(message) == []
+    assert text_of({"role": "user"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        (said(MORE), "Found it."),
+        (said(TEXT, MORE), "Let me look. Found it."),
+        (said(TEXT, CALL, MORE), "Found it."),
+        (said(TEXT, SERVER_CALL, SERVER_RESULT, MORE), "Found it."),
+        (said(SERVER_CALL, TEXT, SERVER_RESULT, THINKING, MORE), "Found it."),
+        (said(TEXT, CALL), ""),
+        ({"role": "assistant", "content": "plain"}, "plain"),
+        (None, ""),
+    ],
+)
+def test_an_answer_is_the_text_after_the_last_tool_block(message: Any, answer: str) -> None:
+    assert answer_of(message) == answer
+
+
+def test_tool_uses_are_the_calls_for_the_client_in_order() -> None:
+    other = {**CALL, "id": "c2"}
+
+    assert tool_uses(said(TEXT, other, SERVER_CALL, CALL)) == [other, CALL]
+    assert tool_uses(None) == []
+
+
+def test_a_tool_result_is_the_bare_block_that_answers_a_call() -> None:
+    assert tool_result("c1", "done") == {"type": "tool_result", "tool_use_id": "c1", "content": "done"}
+    assert tool_result("c1", [TEXT], is_error=True) == {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "content": [TEXT],
+        "is_error": True,
+    }
+
+
+def test_a_plain_text_is_one_block() -> None:
+    assert blocks(user("Hello")) == [{"type": "text", "text": "Hello"}]
+    assert blocks(user([TEXT, IMAGE])) == [TEXT, IMAGE]

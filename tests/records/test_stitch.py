@@ -1,0 +1,109 @@
+"""Entries and stitches: what belongs to which type, and how an entry gets its place."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.records import CHAIN, ERRORS, MESSAGES, TYPES, Entry, new_id, place, tool_result
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
+ASKS = {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in "ab"]}
+
+
+def call(**fields: Any) -> Entry:
+    given = {"type": "tool_call", "name": "look", "call_id": "a", "reply_to": 1, "message": tool_result("a", "x")}
+    return Entry(**{**given, **fields})
+
+
+def test_types_are_distinct_and_hold_the_special_ones() -> None:
+    assert len(set(TYPES)) == len(TYPES)
+    assert set(TYPES) >= CHAIN | ERRORS | MESSAGES
+    assert {*MESSAGES, "compaction", "fork"} == set(TYPES[:6])
+
+
+@pytest.mark.parametrize("type", [type for type in TYPES if type not in CHAIN])
+def test_other_types_are_free(type: str) -> None:
+    entry = Entry(type=type, name="n", call_id="c", child_id=new_id(), data={"any": "thing"})
+
+    assert entry.type == type
+    assert entry.calls is None
+
+
+def test_a_type_nobody_knows_is_kept() -> None:
+    assert Entry(type="clarification_request", data={"question": "?"}).type == "clarification_request"
+    with pytest.raises(Refused, match="type"):
+        Entry(type="")
+    with pytest.raises(Refused, match="type"):
+        Entry(type="t" * 101)
+
+
+@pytest.mark.req("S3-021")
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"type": "tool_call", "call_id": "a"}, "name of its tool"),
+        ({"type": "tool_call", "name": "look"}, "call_id"),
+        ({"type": "llm_call", "reply_to": 3}, "no reply_to"),
+        ({"type": "input", "reply_to": 3}, "no reply_to"),
+        ({"type": "thread_result", "reply_to": 3, "child_id": new_id()}, "no reply_to"),
+        ({"type": "thread_result"}, "child_id"),
+        ({"type": "llm_call", "child_id": new_id()}, "no child_id"),
+        ({"type": "tool_call", "name": "look", "call_id": "a", "child_id": new_id()}, "no child_id"),
+    ],
+)
+def test_fields_fit_their_type(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        Entry(**fields)
+    assert "nothing was written" in str(refused.value)
+
+
+def test_fitting_fields_are_accepted() -> None:
+    assert call().reply_to == 1
+    assert call(reply_to=None).reply_to is None
+    assert Entry(type="thread_result", child_id=new_id(), message={"role": "user", "content": "done"}).child_id
+
+
+def test_a_response_counts_its_calls() -> None:
+    assert Entry(type="llm_call", message=ASKS).calls == 2
+    assert Entry(type="llm_call", message={"role": "assistant", "content": "no"}).calls is None
+    assert Entry(type="llm_call", data={"purpose": "title"}).calls is None
+    # Only a response asks.
+    assert Entry(type="input", message=ASKS).calls is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"input_tokens": -1}, {"duration_ms": 2**63}, {"message": "text"}, {"data": []}, {"position": 4}, {"log_id": 1}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_no_entry_can_have_is_refused_by_name(fields: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match=next(iter(fields))):
+        Entry(type="input", **fields)
+
+
+def test_an_entry_gets_its_place_and_keeps_the_rest() -> None:
+    entry, thread_id, previous = call(at=LATER, data={"k": 1}), new_id(), new_id()
+
+    stitch = place(entry, thread_id, 5, previous, 2, NOW)
+
+    assert (stitch.thread_id, stitch.position, stitch.previous_id, stitch.fence) == (thread_id, 5, previous, 2)
+    assert stitch.at == LATER
+    assert stitch.log_id is None
+    assert {name: value for name, value in stitch.as_json().items() if name in Entry.model_fields} == entry.as_json()
+
+
+def test_only_the_list_of_calls_has_links() -> None:
+    previous = new_id()
+    placed = {type: place(_of(type), new_id(), 2, previous, 0, NOW) for type in TYPES}
+
+    assert {type for type, stitch in placed.items() if stitch.previous_id == previous} == CHAIN
+    assert all(stitch.at == NOW for stitch in placed.values())
+
+
+def _of(type: str) -> Entry:
+    if type == "tool_call":
+        return call()
+    return Entry(type=type, child_id=new_id() if type == "thread_result" else None)

@@ -1,0 +1,69 @@
+"""Small records and conversations that tests start from."""
+
+from typing import Any
+
+from lockstitch.records import Entry, Run, Thread, tool_result, waiting
+from lockstitch.store import Appended, Store
+
+
+def said(text: str, **more: Any) -> Entry:
+    return Entry(type="input", message={"role": "user", "content": text}, **more)
+
+
+def answered(text: str, **more: Any) -> Entry:
+    message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    return Entry(**{"type": "llm_call", "status": "end_turn", "message": message, "step_number": 1, **more})
+
+
+def asked(*call_ids: str, name: str = "look", **more: Any) -> Entry:
+    """A response that asks for tools."""
+    calls = [{"type": "tool_use", "id": call_id, "name": name, "input": {"of": call_id}} for call_id in call_ids]
+    message = {"role": "assistant", "content": calls}
+    return Entry(**{"type": "llm_call", "status": "tool_use", "message": message, "step_number": 1, **more})
+
+
+def result(call_id: str, index: int, reply_to: int, text: str = "done", name: str = "look", **more: Any) -> Entry:
+    return Entry(
+        type="tool_call",
+        name=name,
+        call_id=call_id,
+        call_index=index,
+        reply_to=reply_to,
+        status="ok",
+        message=tool_result(call_id, text),
+        **more,
+    )
+
+
+async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tuple[Appended, Run]:
+    """A run with its input: what the runtime commits before it calls the model."""
+    run = store.new_run(head, input_position=head.position + 1, **fields)
+    appended = await store.append(
+        head, [said(text, run_id=run.id, step_number=0)], fields={"status": "running"}, new_runs=[run]
+    )
+    return appended, run
+
+
+async def finish_turn(store: Store, head: Thread, run: Run, text: str, **fields: Any) -> Appended:
+    """The answer and the run's end in one commit; the chat waits for input again."""
+    now = store.clock.now()
+    ended = {
+        "status": "completed",
+        "stop_reason": "end_turn",
+        "output_position": head.position + 1,
+        "completed_at": now,
+        "steps": run.steps + 1,
+        **fields,
+    }
+    return await store.append(
+        head,
+        [answered(text, run_id=run.id)],
+        fields={"status": "waiting", "waiting_for": [waiting("input", now)]},
+        runs=[(run, ended)],
+    )
+
+
+async def turn(store: Store, head: Thread, question: str, answer: str, **fields: Any) -> Thread:
+    """One whole turn; the head it leaves."""
+    begun, run = await begin_turn(store, head, question)
+    return (await finish_turn(store, begun.head, run, answer, **fields)).head

@@ -1,0 +1,118 @@
+"""Appending: who may, what a conflict says, and all or nothing."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import Conflict, ThreadBusy
+from lockstitch.records import Entry, Letter, Run, Thread
+from lockstitch.store import Draft, Store
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+DONE: dict[str, Any] = {"status": "completed", "result": {"summary": "done"}}
+
+
+async def goal(store: Store, **fields: Any) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+
+
+async def assert_head(store: Store, head: Thread) -> None:
+    """The writer knows the head it left without reading it."""
+    assert await store.thread(head.id) == head
+
+
+# Conflicts
+
+
+async def test_only_the_holder_appends(store: Store, opened: Any) -> None:
+    head = await goal(store)
+    held = await store.claim(head)
+    other = await opened()
+
+    with pytest.raises(ThreadBusy) as busy:
+        await other.append(held, [said("mine")])
+    assert busy.value.reason == "holder"
+    with pytest.raises(ThreadBusy) as busy:
+        await other.append(head, [said("mine")])
+    assert (busy.value.reason, busy.value.thread_id) == ("holder", head.id)
+    await store.append(held, [said("ours")])
+    assert [stitch.message for stitch in await store.stitches(head)] == [said("ours").message]
+
+
+async def test_a_conflict_says_what_is_different(store: Store) -> None:
+    head = await goal(store)
+    moved = (await store.append(head, [said("first")])).head
+    with pytest.raises(Conflict, match="position 1, expected 0") as conflict:
+        await store.append(head, [said("second")])
+    assert (conflict.value.reason, conflict.value.thread_id) == ("position", head.id)
+
+    held = await store.claim(moved)
+    back = (await store.append(held, fields={"status": "pending"})).head
+    with pytest.raises(Conflict) as conflict:
+        await store.append(moved, [said("second")])
+    assert conflict.value.reason == "fence"
+    await assert_head(store, back)
+
+    await store.delete(head)
+    with pytest.raises(Conflict, match="does not exist") as conflict:
+        await store.append(back, [said("second")])
+    assert conflict.value.reason == "gone"
+
+
+# All or nothing
+
+
+async def test_several_threads_in_one_commit(store: Store) -> None:
+    heads = [await goal(store) for _ in range(3)]
+    drafts = [Draft(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
+    appended = await store.commit(list(reversed(drafts)))
+
+    assert [one.head.title for one in appended] == ["2", "1", "0"]
+    for one in appended:
+        await assert_head(store, one.head)
+
+
+@pytest.mark.parametrize("stale", [0, 1, 2])
+async def test_one_that_no_longer_fits_stops_them_all(store: Store, stale: int) -> None:
+    heads = [await goal(store) for _ in range(3)]
+    moved = (await store.append(heads[stale], [said("first")])).head
+    new = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
+    with pytest.raises(Conflict) as conflict:
+        await store.commit([Draft(head, [said("late")]) for head in heads], threads=[new])
+
+    assert conflict.value.thread_id == heads[stale].id
+    for head in [*heads[:stale], moved, *heads[stale + 1 :]]:
+        await assert_head(store, head)
+    assert await store.count() == 3
+
+
+async def test_letters_go_with_the_commit_or_not_at_all(store: Store) -> None:
+    parent = await goal(store)
+    child = await goal(store, parent_id=parent.id, depth=1)
+    report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
+    letter = store.letter(parent, report, "children", str(child.id))
+    stale = child
+    child = (await store.append(child, [said("go")])).head
+    with pytest.raises(Conflict):
+        await store.append(stale, fields=DONE, letters=[letter])
+    assert (await store.thread(parent)).delivered == 0
+    assert await store.backend.find(Find(Letter)) == []
+
+    await store.append(child, [answered("done")], fields=DONE, letters=[letter])
+    head = await store.thread(parent)
+    assert (head.delivered, head.position) == (1, 1)
+    last = await store.last_stitch(parent)
+    assert last is not None
+    assert last.id == report.id
+
+
+async def test_runs_of_a_commit_that_did_not_happen_are_not_there(store: Store) -> None:
+    head = await goal(store)
+    await store.append(head, [said("first")])
+    run = store.new_run(head)
+    with pytest.raises(Conflict):
+        await store.append(head, [said("late", run_id=run.id)], new_runs=[run])
+    assert await store.backend.find(Find(Run)) == []

@@ -1,0 +1,233 @@
+"""Archives: old turns stand compressed, and are read through the same calls as before."""
+
+import gzip
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import NotFound, StoreDamaged
+from lockstitch.records import Archive, Entry, FakeClock, Stitch, Thread, codec
+from lockstitch.store import Store, open_store
+from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
+from tests.store.test_media import base64, picture, shown
+
+pytestmark = pytest.mark.anyio
+
+DAY = 86_400.0
+
+
+async def seen(store: Store, thread: Thread) -> dict[str, Any]:
+    """Everything that can be read of a thread."""
+    runs = await store.runs(thread)
+    return {
+        "stitches": await store.stitches(thread),
+        "part": await store.stitches(thread, 2, 5),
+        "last": await store.last_stitch(thread),
+        "context": await store.context(thread),
+        "history": await store.history(thread),
+        "page": await store.history(thread, limit=1, before=2),
+        "runs": runs,
+        "logs": [await store.log(run.id) for run in runs],
+        "messages": [await store.messages(run.id) for run in runs],
+        "lanes": [await store.context(thread, lane=run.id) for run in runs],
+    }
+
+
+async def old_chat(store: Store, clock: FakeClock) -> Thread:
+    """Four turns, one with tools, a member and a picture; after the third a compaction that keeps some of the first."""
+    head = await turn(store, await store.create(), "one", "first")
+    begun, run = await begin_turn(store, head, "two")
+    member = store.new_run(begun.head, parent_run_id=run.id, status="completed", completed_at=clock.now())
+    lane = {"run_id": member.id, "lane": member.id}
+    entries = [
+        asked("a", run_id=run.id),
+        said("part", **lane),
+        answered("mine", **lane),
+        result("a", 0, 4, run_id=run.id),
+    ]
+    head = (await store.append(begun.head, [*entries, shown(picture(base64(40_000)))], new_runs=[member])).head
+    head = (await finish_turn(store, head, run, "second")).head
+    head = await turn(store, head, "three", "third")
+    replace = {"3": {"role": "user", "content": "summary"}}
+    compaction = Entry(type="compaction", data={"applied": True, "keep": [[1, 2]], "replace": replace})
+    head = (await store.append(head, [compaction])).head
+    clock.advance(DAY)
+    return await turn(store, head, "four", "fourth")
+
+
+async def old_goal(store: Store, clock: FakeClock) -> Thread:
+    """A thread that has ended, with two turns."""
+    head = await store.create(kind="goal", goal="g")
+    for number in range(2):
+        begun, run = await begin_turn(store, head, f"q{number}")
+        head = (await finish_turn(store, begun.head, run, f"a{number}")).head
+    head = (await store.append(head, fields={"status": "completed", "result": {"summary": "s"}})).head
+    clock.advance(DAY)
+    return head
+
+
+@pytest.mark.req("S0-153")
+async def test_archived_turns_are_read_as_before(timed_store: Store, clock: FakeClock, store_url: str) -> None:
+    for make, turns, first in ((old_chat, 2, 10), (old_goal, 2, 5)):
+        thread = await make(timed_store, clock)
+        before = await seen(timed_store, thread)
+        assert await timed_store.archive(clock.now() - timedelta(seconds=1)) == turns
+
+        moved = await timed_store.thread(thread)
+        assert moved == thread.changed(first_position=first, crashes=0)
+        left = await timed_store.backend.read(thread.id, [(1, None)])
+        assert [stitch.position for stitch in left] == list(range(first, thread.position + 1))
+        assert await seen(timed_store, thread) == before
+        assert (await timed_store.size(thread))["archives"] > 0
+    report = await timed_store.verify()
+    assert (report.ok, report.threads) == (True, 2)
+    async with open_store(store_url, clock=clock) as again:
+        assert await seen(again, thread) == before
+
+
+async def test_a_second_time_there_is_nothing_left_to_archive(timed_store: Store, clock: FakeClock) -> None:
+    threads = [await old_chat(timed_store, clock), await old_goal(timed_store, clock)]
+    assert await timed_store.archive(clock.now()) == 4
+    heads = [await timed_store.thread(thread) for thread in threads]
+
+    assert await timed_store.archive(clock.now()) == 0
+    assert [await timed_store.thread(thread) for thread in threads] == heads
+
+
+async def test_a_thread_goes_on_after_it_was_archived(timed_store: Store, clock: FakeClock) -> None:
+    thread = await old_chat(timed_store, clock)
+    await timed_store.archive(clock.now())
+    head = await turn(timed_store, await timed_store.thread(thread), "five", "fifth")
+    head = (await timed_store.append(head, [Entry(type="compaction", data={"applied": True, "keep": [[1, 1]]})])).head
+    head = await turn(timed_store, head, "six", "sixth")
+    before = await seen(timed_store, head)
+    clock.advance(DAY)
+
+    assert await timed_store.archive(clock.now()) == 2
+    assert await seen(timed_store, head) == before
+    assert [message["content"] for message in before["context"] if message["role"] == "user"] == ["one", "six"]
+    assert (await timed_store.verify()).ok
+
+
+async def test_only_what_is_old_ended_and_needed_by_no_context(timed_store: Store, clock: FakeClock) -> None:
+    long_ago = clock.now()
+    chat = await turn(timed_store, await timed_store.create(), "one", "first")
+    goal = await old_goal(timed_store, clock)
+    held = await timed_store.claim(await timed_store.create(kind="goal", goal="g"))
+    held = (await timed_store.append(held, [said("go")])).head
+    open_run = (await begin_turn(timed_store, await timed_store.create(), "two"))[0].head
+    clock.advance(DAY)
+
+    assert await timed_store.archive(long_ago) == 0
+    assert await timed_store.archive(clock.now()) == 2
+    for thread in (chat, held, open_run):
+        assert await timed_store.thread(thread) == thread
+    assert (await timed_store.thread(goal)).first_position == 5
+
+
+class Cut:
+    """A real backend that fails once, just before the step of our choice."""
+
+    def __init__(self, backend: Any, step: int) -> None:
+        self._backend = backend
+        self._left = step
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._backend, name)
+        if name not in ("put", "append", "delete"):
+            return verb
+
+        async def cut(*arguments: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                raise ZeroDivisionError
+            return await verb(*arguments, **named)
+
+        return cut
+
+
+@pytest.mark.parametrize("step", range(6))
+async def test_cut_short_anywhere_both_hold_the_same_and_the_next_call_goes_on(
+    timed_store: Store, clock: FakeClock, step: int
+) -> None:
+    thread = await old_chat(timed_store, clock)
+    before = await seen(timed_store, thread)
+    cut = Store(Cut(timed_store.backend, step), clock=clock, project="default")  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        await cut.archive(clock.now())
+
+    assert await seen(timed_store, thread) == before
+    assert (await timed_store.verify()).ok
+    assert await timed_store.archive(clock.now()) == (2 if step < 2 else 1 if step < 5 else 0)
+    assert await seen(timed_store, thread) == before
+    assert (await timed_store.thread(thread)).first_position == 10
+    left = await timed_store.backend.read(thread.id, [(1, None)])
+    assert left[0].position == 10
+
+
+async def test_one_that_moves_meanwhile_does_not_stop_the_others(
+    timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving, resting = await old_chat(timed_store, clock), await old_chat(timed_store, clock)
+    real = timed_store.backend.put
+
+    async def put(records: Any) -> None:
+        await real(records)
+        if records[0].thread_id == moving.id:
+            monkeypatch.undo()
+            await timed_store.append(await timed_store.thread(moving), [said("just now")])
+
+    monkeypatch.setattr(timed_store.backend, "put", put)
+    assert await timed_store.archive(clock.now()) == 2
+    assert (await timed_store.thread(moving)).first_position == 1
+    assert (await timed_store.thread(resting)).first_position == 10
+    assert await timed_store.archive(clock.now()) == 2
+    assert (await timed_store.verify()).ok
+
+
+@pytest.mark.parametrize("damage", [b"", b"not compressed"])
+async def test_a_damaged_archive_is_told(timed_store: Store, clock: FakeClock, damage: bytes) -> None:
+    thread = await old_goal(timed_store, clock)
+    await timed_store.archive(clock.now())
+    archive = (await timed_store.backend.find(Find(Archive, order=("first_position",))))[0]
+    await timed_store.backend.put([archive.changed(content=damage)])
+
+    with pytest.raises(StoreDamaged, match="positions 1 to 2"):
+        await timed_store.stitches(thread)
+    report = await timed_store.verify()
+    assert [problem["kind"] for problem in report.problems] == ["unreadable"]
+
+
+async def test_a_single_archived_stitch_is_read_through_its_run(timed_store: Store, clock: FakeClock) -> None:
+    thread = await old_goal(timed_store, clock)
+    old = (await timed_store.stitches(thread))[0]
+    await timed_store.archive(clock.now())
+
+    with pytest.raises(NotFound, match="through its run"):
+        await timed_store.stitch(old.id)
+    assert old in await timed_store.log(old.run_id or "")
+
+
+async def test_archives_go_with_their_thread(timed_store: Store, clock: FakeClock) -> None:
+    thread = await old_goal(timed_store, clock)
+    await timed_store.archive(clock.now())
+    await timed_store.delete(thread)
+
+    assert await timed_store.backend.find(Find(Archive)) == []
+    assert await timed_store.backend.find(Find(Stitch)) == []
+
+
+async def test_archives_of_a_file_store_are_for_zcat(clock: FakeClock, tmp_path: Path) -> None:
+    async with open_store(f"file://{tmp_path}", clock=clock) as store:
+        thread = await old_goal(store, clock)
+        run = (await store.runs(thread))[0]
+        before = await store.log(run.id)
+        await store.archive(clock.now())
+
+    files = sorted(path.name for path in (tmp_path / "agent_runs" / str(thread.id)).iterdir())
+    assert f"{run.id}.jsonl.gz" in files
+    lines = gzip.decompress((tmp_path / "agent_runs" / str(thread.id) / f"{run.id}.jsonl.gz").read_bytes()).splitlines()
+    assert [Stitch.from_json(codec.loads(line)).id for line in lines] == [stitch.id for stitch in before]

@@ -1,0 +1,263 @@
+"""Copying: everything of one store in another, for every ordered pair of backends."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import Conflict
+from lockstitch.records import (
+    SHELVES,
+    Delta,
+    Entry,
+    Feedback,
+    File,
+    Letter,
+    Memory,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+)
+from lockstitch.store import Copied, Store, copying, open_store
+from lockstitch.store.copying import canonical
+from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
+from tests.store.test_media import base64, picture, shown
+
+pytestmark = pytest.mark.anyio
+
+TABLES: tuple[type[Record], ...] = (Thread, Run, Letter, *(kind for kind in SHELVES if kind is not Delta))
+
+
+async def dump(store: Store) -> dict[str, list[Any]]:
+    """Everything that a store holds, as values that do not depend on what it is made of."""
+    tables = {
+        kind.table: [record.as_json() for record in await store.backend.find(Find(kind, order=kind.primary_key))]
+        for kind in TABLES
+    }
+    stitches = await store.backend.find(Find(Stitch, order=Stitch.primary_key))
+    archives = tables.pop("archives")
+    unpacked = [{**archive, "encoding": None, "content": None} for archive in archives]
+    return {**tables, "archives": unpacked, "stitches": [canonical(stitch) for stitch in stitches]}
+
+
+async def filled(store: Store) -> list[Thread]:
+    """A store with something of every kind: a chat that was archived in part, a tree, inboxes and side records."""
+    now = store.clock.now()
+    times = {"created_at": now, "updated_at": now}
+    await store.agents.register("default", "helper", {"model": "m", "n": 2**70})
+    chat = await store.create(key="k", user_id="ada", agent="helper", extras={"z": 1, "a": "\x00"})
+    for number in range(3):
+        chat = await turn(store, chat, f"q{number}", f"a{number}", input_tokens=number, total_cost=0.1)
+    chat = (
+        await store.append(chat, [shown(picture(base64(40_000))), Entry(type="compaction", data={"applied": True})])
+    ).head
+    chat = await turn(store, chat, "q", "a")
+    goal = await store.create(kind="goal", goal="all", tasks=[{"id": 1}])
+    begun, run = await begin_turn(store, goal, "go", tags=["t"], metadata={"m": 1})
+    child = store.new_thread(kind="task", goal="part", parent_id=goal.id, depth=1)
+    entries = [asked("c", run_id=run.id), result("c", 0, 2, run_id=run.id)]
+    goal = (await store.append(begun.head, entries, threads=[child])).head
+    child = (await store.append(child, [said("x")], fields={"status": "completed", "result": {"s": 1}})).head
+    await store.keep_text(goal, "You are größer.")
+    await store.deliver(goal, said("more"), kind="input", sender="ada")
+    await store.files.put(File(thread_id=goal.id, file_id="f", filename="f", created_at=now, last_updated_at=now))
+    await store.memories.put(Memory(user_id="ada", text="likes tea", **times))
+    await store.feedback.put(Feedback(thread_id=chat.id, name="n", score=0.1, **times), Feedback(name="m", **times))
+    far = await turn(store, await store.create(project="elsewhere", key="k"), "far", "away")
+    await store.archive(store.clock.now() + timedelta(seconds=5))
+    return [await store.thread(thread.id) for thread in (chat, goal, child, far)]
+
+
+async def test_everything_is_copied_and_the_same(store: Store, target: Store) -> None:
+    threads = await filled(store)
+    before = await dump(store)
+    steps: list[int] = []
+
+    copied = await store.copy_to(target, progress=lambda done: steps.append(done.total))
+
+    assert await dump(target) == before == await dump(store)
+    assert copied.threads == copied.verified == 4
+    assert copied.stitches == len(before["stitches"])
+    assert steps == sorted(steps)
+    assert steps[-1] == copied.total
+    for thread in threads:
+        assert await target.thread(thread.id) == thread
+        assert await target.stitches(thread.id) == _without_log_ids(
+            await store.stitches(thread.id), await target.stitches(thread.id)
+        )
+        assert await target.context(thread.id) == await store.context(thread.id)
+        assert await target.history(thread.id) == await store.history(thread.id)
+    assert (await target.verify()).as_json() == (await store.verify()).as_json()
+    assert (await target.thread("k")).id == threads[0].id
+    assert threads[0].first_position > 1
+
+
+async def test_a_second_copy_copies_nothing(store: Store, target: Store) -> None:
+    await filled(store)
+    await store.claim(await store.create())
+    await store.claim(await store.create(kind="goal", goal="g"))
+    await store.copy_to(target)
+
+    again = await store.copy_to(target)
+    assert (again.total, again.stitches, again.records) == (0, 0, 0)
+    assert again.threads == again.verified == 6
+
+
+async def test_what_is_new_is_added_to_an_earlier_copy(store: Store, target: Store) -> None:
+    chat, *_ = await filled(store)
+    await store.copy_to(target)
+    await turn(store, chat, "one more", "yes")
+    new = await turn(store, await store.create(), "and another", "thread")
+
+    copied = await store.copy_to(target)
+
+    assert copied.stitches == 4
+    assert await dump(target) == await dump(store)
+    # The copy is a store like any other: it goes on where the first one was.
+    head = await turn(target, await target.thread(new.id), "here", "too")
+    assert (head.last_turn, head.position) == (2, 4)
+
+
+async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
+    await filled(store)
+    whole = 0
+    for stop in range(1, 100):
+
+        def cut(done: Copied, stop: int = stop) -> None:
+            if done.total >= stop * 3:
+                raise ZeroDivisionError
+
+        try:
+            whole = (await store.copy_to(target, progress=cut)).total
+            break
+        except ZeroDivisionError:
+            # Nobody takes up what is only half there.
+            for thread in await target.threads(limit=None, all_projects=True):
+                original = await store.thread(thread.id)
+                assert thread == original or (thread.position, thread.status) == (0, "waiting")
+            await target.backend.claim((await target.register()).id, limit=0)
+    assert stop > 2
+    assert whole < stop * 3
+    assert await dump(target) == await dump(store)
+    assert (await target.verify()).ok
+
+
+async def test_one_tree_and_what_it_uses(store: Store, target: Store) -> None:
+    _, goal, child, _ = await filled(store)
+
+    copied = await store.copy_to(target, tree=goal)
+
+    assert copied.threads == 2
+    assert {thread.id for thread in await target.threads(all_projects=True)} == {goal.id, child.id}
+    assert await target.tree(goal.id) == [goal, child]
+    assert [blob["content"] for blob in (await dump(target))["blobs"]] == ["You are größer.".encode()]
+    assert [file.file_id for file in await target.files.list()] == ["f"]
+    assert (await store.copy_to(target, tree=str(goal.id))).total == 0
+    assert (await store.copy_to(target)).threads == 4
+    assert await dump(target) == await dump(store)
+
+
+async def test_a_thread_that_was_held_is_ready_for_others(store: Store, target: Store) -> None:
+    goal = await store.claim(await store.create(kind="goal", goal="g"))
+    goal = (await store.append(goal, [said("go"), answered("on it")])).head
+    await store.deliver(goal, said("wait"), kind="input", sender="ada")
+    chat = await store.claim(await store.create())
+
+    await store.copy_to(target)
+
+    copy = await target.thread(goal.id)
+    assert (copy.status, copy.worker_id, copy.position, copy.fence) == ("pending", None, 2, goal.fence)
+    assert (await store.thread(goal)).held
+    assert {thread.id for thread in await target.claim_next(limit=5)} == {goal.id, chat.id}
+    held = await target.thread(goal.id)
+    head, letters = await target.inbox(held)
+    assert len(letters) == 1
+    assert (await target.append(head, taken=letters)).head.position == 3
+
+
+async def test_a_target_that_has_gone_on_is_not_overwritten(store: Store, target: Store) -> None:
+    chat = await turn(store, await store.create(), "Hello", "Hi")
+    await store.copy_to(target)
+    ahead = await turn(target, chat, "only there", "yes")
+    with pytest.raises(Conflict, match="not overwritten"):
+        await store.copy_to(target)
+
+    assert await target.thread(chat.id) == ahead
+    # Nor when both have gone on, each in its own way.
+    for number in range(3):
+        chat = await turn(store, chat, f"only here {number}", "no")
+    with pytest.raises(Conflict, match="not overwritten"):
+        await store.copy_to(target)
+    assert await target.thread(chat.id) == ahead
+    assert len(await target.stitches(chat.id)) == 4
+
+
+@pytest.mark.parametrize("happened", ["claimed", "delivered"])
+async def test_nor_one_that_somebody_took_up_there(
+    store: Store, backend: str, fresh_url: Callable[[str], str], happened: str
+) -> None:
+    goal = await store.create(kind="goal", goal="g")
+    async with open_store(fresh_url(backend)) as target:
+        await store.copy_to(target)
+        if happened == "claimed":
+            await target.claim(goal.id)
+        else:
+            await target.claim(goal.id)
+            await target.deliver(goal.id, said("more"), kind="input", sender="ada")
+        there = await target.thread(goal.id)
+        with pytest.raises(Conflict, match="not overwritten"):
+            await store.copy_to(target)
+        assert await target.thread(goal.id) == there
+
+
+async def test_a_foreign_trace_is_copied_as_it_is_now(store: Store, twin: Store) -> None:
+    """A mirror's spans are replaced in place when more of them arrives, so a copy of them is replaced too."""
+    trace = (await store.append(await store.create(kind="trace"), [Entry(type="span", name="s", data={"n": 1})])).head
+    await store.copy_to(twin)
+    span = (await store.stitches(trace))[0]
+    await store.backend.put([span.changed(data={"n": 2, "output": "more"})])
+
+    assert (await store.copy_to(twin)).stitches == 1
+    assert [stitch.data for stitch in await twin.stitches(trace.id)] == [{"n": 2, "output": "more"}]
+
+
+async def test_text_on_its_way_is_not_copied(store: Store, twin: Store) -> None:
+    begun, run = await begin_turn(store, await store.create(), "Hello")
+    await store.backend.put([Delta(thread_id=begun.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})])
+    await store.copy_to(twin)
+
+    assert await twin.backend.find(Find(Delta)) == []
+    assert len(await store.backend.find(Find(Delta))) == 1
+
+
+async def test_long_logs_and_many_threads_are_copied_page_by_page(
+    store: Store, twin: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_PAGE", 5)
+    head = await store.create()
+    run = store.new_run(head)
+    notes = [Entry(type="span", run_id=run.id, data={"n": number}) for number in range(14)]
+    head = (await store.append(head, notes, new_runs=[run])).head
+    await store.commit([], threads=[store.new_thread() for _ in range(11)])
+    await finish_turn(store, head, run, "done")
+
+    copied = await store.copy_to(twin)
+    assert (copied.threads, copied.stitches) == (12, 15)
+    assert await dump(twin) == await dump(store)
+    assert (await store.copy_to(twin)).total == 0
+
+
+def _without_log_ids(here: list[Stitch], there: list[Stitch]) -> list[Stitch]:
+    """Every store counts its stitches itself."""
+    return [one.changed(log_id=other.log_id) for one, other in zip(here, there, strict=True)]
+
+
+async def test_copying_into_itself_changes_nothing(store: Store) -> None:
+    await filled(store)
+    before = await dump(store)
+
+    assert (await store.copy_to(store)).total == 0
+    assert await dump(store) == before

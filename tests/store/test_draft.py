@@ -1,0 +1,209 @@
+"""Drafts: what follows from an append by itself, and what the rules of a thread forbid."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Refused, ThreadEnded
+from lockstitch.records import Entry, FakeClock, Thread, new_id, waiting
+from lockstitch.store import Store
+from tests.samples import asked, begin_turn, finish_turn, result, said, turn
+
+pytestmark = pytest.mark.anyio
+
+DONE: dict[str, Any] = {"status": "completed", "result": {"summary": "done"}}
+
+
+async def goal(store: Store, **fields: Any) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+
+
+async def assert_head(store: Store, head: Thread) -> None:
+    """The writer knows the head it left without reading it."""
+    assert await store.thread(head.id) == head
+
+
+# What follows by itself
+
+
+async def test_the_head_that_comes_back_is_the_one_that_is_stored(timed_store: Store, clock: FakeClock) -> None:
+    head = await goal(timed_store)
+    clock.advance(1)
+    head = await timed_store.claim(head)
+    run = timed_store.new_run(head, model="m")
+    for entries in ([said("go", run_id=run.id)], [asked("a", "b")], [result("a", 0, 2), result("b", 1, 2)]):
+        clock.advance(1)
+        fresh = [] if head.last_sequence else [run]
+        appended = await timed_store.append(head, entries, new_runs=fresh)
+        head = appended.head
+        await assert_head(timed_store, head)
+        assert [stitch.position for stitch in appended.stitches] == list(
+            range(head.position - len(entries) + 1, head.position + 1)
+        )
+        assert head.updated_at == clock.now()
+    ended = {"status": "completed", "completed_at": clock.now()}
+    await assert_head(timed_store, (await timed_store.append(head, fields=DONE, runs=[(run, ended)])).head)
+
+
+async def test_a_context_begins_at_the_last_compaction_of_the_thread_itself(store: Store) -> None:
+    head = await turn(store, await store.create(), "Hello", "Hi")
+    assert head.context_from == 0
+    lane = new_id()
+    checked = Entry(type="compaction", data={"applied": False})
+    beside = Entry(type="compaction", lane=lane, data={"applied": True})
+    head = (await store.append(head, [checked, beside])).head
+    assert head.context_from == 0
+
+    applied = Entry(type="compaction", data={"applied": True, "keep": [[1, 1]]})
+    head = (await store.append(head, [said("more"), applied, said("even more")])).head
+    assert head.context_from == 6
+    head = (await store.append(head, [Entry(type="fork", data={"messages": []})])).head
+    assert head.context_from == 8
+    await assert_head(store, head)
+
+
+async def test_runs_are_counted_in_order_and_turns_apart(timed_store: Store, clock: FakeClock) -> None:
+    begun, leader = await begin_turn(timed_store, await timed_store.create(), "Hello")
+    started = clock.now()
+    clock.advance(1)
+    members = [timed_store.new_run(begun.head, parent_run_id=leader.id)]
+    members.append(timed_store.new_run(begun.head, parent_run_id=leader.id, sequence=3))
+    entries = [said("part", run_id=run.id, lane=run.id) for run in members]
+    head = (await timed_store.append(begun.head, entries, new_runs=members)).head
+
+    assert (head.last_sequence, head.last_turn, head.total_runs) == (3, 1, 0)
+    assert [(run.sequence, run.turn) for run in await timed_store.runs(head)] == [(1, 1), (2, 1), (3, 1)]
+    assert head.last_run_at == clock.now() > started
+    second = timed_store.new_run(head)
+    assert (second.sequence, second.turn, second.first_position) == (4, 2, head.position + 1)
+
+
+async def test_a_finished_run_counts_once(store: Store) -> None:
+    begun, run = await begin_turn(store, await store.create(), "Hello")
+    member = store.new_run(begun.head, parent_run_id=run.id)
+    head = (await store.append(begun.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])).head
+    pause = {"status": "waiting", "waiting_for": [waiting("frontend_tools", store.clock.now(), "c1")]}
+    head = (
+        await store.append(head, [asked("c1", run_id=run.id)], fields=pause, runs=[(run, {"status": "waiting"})])
+    ).head
+    assert head.total_runs == 0
+    run = await store.run(run.id)
+    head = (await store.append(head, fields={"status": "running"}, runs=[(run, {"status": "running"})])).head
+    head = (await store.append(head, runs=[(member, {"status": "completed"})])).head
+    assert head.total_runs == 0
+
+    done = (await finish_turn(store, head, await store.run(run.id), "Hi")).head
+    assert done.total_runs == 1
+    head = (
+        await store.append(done, runs=[(await store.run(run.id), {"status": "completed", "extras": {"a": 1}})])
+    ).head
+    assert head.total_runs == 1
+    await assert_head(store, head)
+    failed = await begin_turn(store, head, "Again")
+    head = (await finish_turn(store, failed[0].head, failed[1], "no", status="failed", error="e")).head
+    assert head.total_runs == 2
+
+
+@pytest.mark.parametrize("rest", ["waiting", "pending", "completed", "failed", "cancelled"])
+async def test_going_to_rest_gives_the_thread_back(timed_store: Store, clock: FakeClock, rest: str) -> None:
+    head = await timed_store.claim(await goal(timed_store))
+    clock.advance(3)
+    fields: dict[str, Any] = {"status": rest}
+    if rest in ("completed", "failed"):
+        fields["result"] = {"summary": "s"}
+    head = (await timed_store.append(head, [said("go")], fields=fields)).head
+
+    assert (head.status, head.worker_id, head.fence) == (rest, None, 1)
+    await assert_head(timed_store, head)
+    if rest == "pending":
+        assert head.wake_at == clock.now()
+
+
+async def test_an_append_that_says_nothing_of_the_status_keeps_the_thread(store: Store) -> None:
+    held = await store.claim(await goal(store))
+    head = (await store.append(held, [said("go")], fields={"state": {"step": 1}})).head
+
+    assert (head.worker_id, head.status, head.state) == (held.worker_id, "running", {"step": 1})
+    assert (held.crashes, head.crashes) == (1, 0)
+    await assert_head(store, head)
+
+
+# What is refused
+
+
+@pytest.mark.req("S3-006", "S3-012")
+async def test_a_result_is_there_exactly_when_the_thread_has_ended(store: Store) -> None:
+    head = await goal(store)
+    assert head.result is None
+    for status in ("completed", "failed"):
+        with pytest.raises(Refused):
+            await store.append(head, fields={"status": status})
+    for status in ("pending", "waiting"):
+        with pytest.raises(Refused):
+            await store.append(head, fields={"status": status, "result": {"early": True}})
+    await assert_head(store, head)
+
+    completed = (await store.append(head, fields=DONE)).head
+    failed = (await store.append(await goal(store), fields={"status": "failed", "result": {"error": "e"}})).head
+    assert (completed.result, failed.result) == (DONE["result"], {"error": "e"})
+    # One that was cancelled may have something to show or not.
+    for result_of in (None, {"cancelled": True}):
+        fields = {"status": "cancelled", "result": result_of}
+        assert (await store.append(await goal(store), fields=fields)).head.result == result_of
+
+
+async def test_a_chat_is_never_completed(store: Store) -> None:
+    chat = await store.create()
+    with pytest.raises(Refused, match="never completed"):
+        await store.append(chat, [said("Hello")], fields={"status": "completed"})
+    await assert_head(store, chat)
+
+
+async def test_a_thread_that_has_ended_takes_no_more(store: Store) -> None:
+    ended = (await store.append(await goal(store), fields=DONE)).head
+
+    for fields in ({}, {"status": "running"}, {"status": "pending", "result": None}):
+        with pytest.raises(ThreadEnded):
+            await store.append(ended, [said("more")], fields=fields)
+    with pytest.raises(ThreadEnded):
+        await store.claim(ended)
+    with pytest.raises(ThreadEnded):
+        await store.deliver(ended, said("more"), kind="input", sender="ada")
+    await assert_head(store, ended)
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+async def test_retry_alone_reopens_a_failed_or_cancelled_one(store: Store, status: str) -> None:
+    fields = {"status": status, "result": {"error": "e"}}
+    head = (await store.append(await goal(store), [said("go")], fields=fields)).head
+    with pytest.raises(ThreadEnded):
+        await store.append(head, [said("more")])
+
+    again = (await store.append(head, fields={"status": "pending", "result": None})).head
+    assert (again.status, again.result) == ("pending", None)
+    assert (await store.claim(again)).id == again.id
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"position": 9},
+        {"fence": 9},
+        {"id": new_id()},
+        {"key": "k"},
+        {"project": "p"},
+        {"pending_children": 3},
+        {"created_at": None},
+        {"colour": "red"},
+        {"title": "t" * 256},
+        {"state": [1]},
+        {"extras": {"a": float("nan")}},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+async def test_fields_that_are_not_the_callers_are_refused(store: Store, fields: dict[str, Any]) -> None:
+    head = await goal(store)
+    with pytest.raises(Refused):
+        await store.append(head, [said("go")], fields=fields)
+    await assert_head(store, head)
+    assert await store.stitches(head) == []

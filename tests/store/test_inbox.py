@@ -1,0 +1,146 @@
+"""Letters: what somebody has for a thread that somebody else may hold."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import Conflict, NotFound, ThreadEnded
+from lockstitch.records import Entry, FakeClock, Letter, Thread, new_id, waiting
+from lockstitch.store import Store
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+
+async def goal(store: Store, **fields: Any) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+
+
+def report(child: Thread, text: str = "done") -> Entry:
+    return Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": text})
+
+
+async def test_nobody_holds_it_so_it_is_appended_at_once(timed_store: Store, clock: FakeClock) -> None:
+    chat = await timed_store.create()
+    clock.advance(2)
+    receipt = await timed_store.deliver(chat, said("Hello"), kind="input", sender="ada")
+
+    assert (receipt.position, receipt.new, receipt.woken, receipt.delivered) == (1, True, True, 1)
+    head = await timed_store.thread(chat)
+    assert (head.status, head.waiting_for, head.wake_at, head.position) == ("pending", [], clock.now(), 1)
+    assert await timed_store.context(chat) == [said("Hello").message]
+    assert (await timed_store.stitches(chat))[0].at == clock.now()
+
+
+@pytest.mark.req("S3-007")
+async def test_a_held_thread_finds_it_in_its_inbox_and_takes_it(store: Store) -> None:
+    parent = await goal(store)
+    children = [await goal(store, parent_id=parent.id, depth=1) for _ in range(3)]
+    held = await store.claim(parent)
+    for child in children:
+        receipt = await store.deliver(parent, report(child, child.goal or ""), kind="children", sender=str(child.id))
+        assert (receipt.position, receipt.new) == (None, True)
+    assert await store.stitches(parent) == []
+
+    appended = await store.append(held, [said("meanwhile")])
+    assert appended.letters
+    head, letters = await store.inbox(appended.head)
+    assert [letter.opened().child_id for letter in letters] == [child.id for child in children]
+    taken = await store.append(head, [answered("I see")], taken=letters)
+
+    assert not taken.letters
+    log = await store.stitches(parent)
+    assert [stitch.type for stitch in log] == ["input", *["thread_result"] * 3, "llm_call"]
+    assert [stitch.child_id for stitch in log[1:4]] == [child.id for child in children]
+    assert [stitch.previous_id for stitch in log[1:]] == [None, *(stitch.id for stitch in log[1:4])]
+    assert (await store.inbox(taken.head))[1] == []
+    kept = await store.backend.find(Find(Letter, order=("id",)))
+    assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
+    assert (await store.verify()).ok
+
+
+async def test_nobody_rests_with_unseen_letters(store: Store) -> None:
+    held = await store.claim(await goal(store))
+    await store.deliver(held, said("wait"), kind="input", sender="ada")
+    rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
+    with pytest.raises(Conflict, match="take them first") as conflict:
+        await store.append(held, [answered("bye")], fields=rest)
+    assert conflict.value.reason == "delivered"
+
+    head, letters = await store.inbox(held)
+    # To have seen them is enough; whether they are taken now is the holder's to decide.
+    head = (await store.append(head, [answered("bye")], fields=rest, taken=letters)).head
+    assert (head.status, head.position) == ("waiting", 2)
+
+
+async def test_a_wish_to_cancel_is_told_with_the_next_append(store: Store) -> None:
+    held = await store.claim(await goal(store))
+    assert not (await store.append(held, [said("go")])).cancel
+    await store.edit(held, cancel_requested=True)
+
+    appended = await store.append((await store.thread(held)).changed(cancel_requested=False), [said("on")])
+    assert appended.cancel
+    assert (await store.inbox(appended.head))[0].cancel_requested
+
+
+@pytest.mark.parametrize("holding", [True, False])
+async def test_the_same_letter_arrives_once(store: Store, holding: bool) -> None:
+    head = await goal(store)
+    if holding:
+        head = await store.claim(head)
+    first = await store.deliver(head, said("one"), kind="input", sender="ada", call_id="c1")
+    again = await store.deliver(head, said("one, again"), kind="input", sender="ada", call_id="c1")
+    others = [
+        await store.deliver(head, said("two"), kind="input", sender="ada", call_id="c2"),
+        await store.deliver(head, said("three"), kind="input", sender="bob", call_id="c1"),
+    ]
+
+    assert (first.new, again.new, again.position) == (True, False, first.position)
+    assert [receipt.new for receipt in others] == [True, True]
+    assert (await store.thread(head)).delivered == 3
+    assert len(await store.backend.find(Find(Letter))) == 3
+
+
+async def test_children_count_down_and_the_last_one_wakes(store: Store) -> None:
+    parent = await goal(store)
+    children = [store.new_thread(kind="task", goal=str(number), parent_id=parent.id, depth=1) for number in range(3)]
+    awaited = [waiting("children", store.clock.now(), mode="all")]
+    fields = {"status": "waiting", "waiting_for": awaited, "wake_at": None}
+    head = (await store.append(parent, [said("go")], fields=fields, threads=children)).head
+    assert head.pending_children == 3
+
+    woken = []
+    for child in children:
+        done = {"status": "completed", "result": {"summary": child.goal}}
+        letter = store.letter(parent, report(child), "children", str(child.id))
+        await store.append(await store.thread(child.id), fields=done, letters=[letter])
+        now = await store.thread(parent)
+        woken.append((now.pending_children, now.status))
+    assert woken == [(2, "waiting"), (1, "waiting"), (0, "pending")]
+    assert (await store.claim(parent)).position == 4
+
+
+async def test_a_thread_that_has_ended_takes_no_letter_and_stops_no_commit(store: Store) -> None:
+    parent = await goal(store)
+    child = await goal(store, parent_id=parent.id, depth=1)
+    done = {"status": "completed", "result": {"summary": "early"}}
+    parent = (await store.append(parent, fields=done)).head
+    with pytest.raises(ThreadEnded, match="completed"):
+        await store.deliver(parent, said("late"), kind="input", sender="ada")
+
+    letter = store.letter(parent, report(child), "children", str(child.id))
+    child = (await store.append(child, fields=done, letters=[letter])).head
+    assert (child.status, child.result) == ("completed", done["result"])
+    assert await store.thread(parent) == parent
+    assert await store.backend.find(Find(Letter)) == []
+
+
+async def test_a_letter_to_nobody_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound):
+        await store.deliver(new_id(), said("Hello"), kind="input", sender="ada")
+    child = await goal(store)
+    nobody = child.changed(id=new_id())
+    with pytest.raises(NotFound):
+        await store.append(child, [said("go")], letters=[store.letter(nobody, said("x"), "input", "me")])
+    assert (await store.thread(child)).position == 0

@@ -1,0 +1,204 @@
+"""Media: large base64 stands once in a blob, and comes back as the same bytes."""
+
+from base64 import b64encode
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import Refused, StoreDamaged
+from lockstitch.records import Blob, BlobUse, Entry, Stitch, Thread, codec, tool_result
+from lockstitch.store import Store
+from tests.samples import asked, begin_turn, result, said
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 32 * 1024
+
+
+def base64(size: int, seed: int = 0) -> str:
+    """So many characters of base64."""
+    return b64encode(Random(seed).randbytes(size)).decode()[:size]
+
+
+def picture(data: str, **more: Any) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data, **more}}
+
+
+def shown(*content: Any, **fields: Any) -> Entry:
+    return Entry(type="input", message={"role": "user", "content": list(content)}, **fields)
+
+
+async def blobs(store: Store) -> dict[str, Blob]:
+    return {blob.sha256: blob for blob in await store.backend.find(Find(Blob))}
+
+
+async def raw(store: Store, thread: Thread) -> list[Stitch]:
+    """The stitches as they stand in the store."""
+    return await store.backend.read(thread.id, [(1, None)])
+
+
+async def test_large_base64_is_lifted_and_restored(store: Store) -> None:
+    data = base64(LARGE)
+    head = (await store.append(await store.create(), [shown(picture(data), {"type": "text", "text": "this"})])).head
+
+    kept = await blobs(store)
+    digest = sha256(data.encode()).hexdigest()
+    assert list(kept) == [digest]
+    assert (kept[digest].content, kept[digest].size, kept[digest].media_type) == (data.encode(), LARGE, "image/png")
+    assert data not in codec.dumps((await raw(store, head))[0].as_json()).decode()
+    wanted = [{"role": "user", "content": [picture(data), {"type": "text", "text": "this"}]}]
+    assert await store.context(head) == wanted
+    assert (await store.stitches(head))[0].message == wanted[0]
+    assert (await store.size(head))["blobs"] == LARGE
+
+
+async def test_what_is_small_or_no_base64_stays_in_the_row(store: Store) -> None:
+    text = {"type": "text", "text": base64(LARGE)}
+    odd = {"type": "base64", "data": "ß" * LARGE}
+    numbers = {"type": "base64", "data": list(range(10))}
+    entry = shown(picture(base64(LARGE - 1)), text, odd, numbers)
+    head = (await store.append(await store.create(), [entry])).head
+
+    assert await blobs(store) == {}
+    assert (await raw(store, head))[0].message == entry.message
+
+
+@pytest.mark.parametrize("order", [("type", "media_type", "data"), ("data", "type", "media_type"), ("data", "type")])
+async def test_it_comes_back_with_its_keys_in_order(store: Store, order: tuple[str, ...]) -> None:
+    values = {"type": "base64", "media_type": "application/pdf", "data": base64(LARGE + 2)}
+    source = {"bag": {"type": "lockstitch:blob"}, **{name: values[name] for name in order}, "after": [None]}
+    entry = shown({"type": "document", "source": source, "title": "t"})
+    before = codec.dumps(entry.message)
+    head = (await store.append(await store.create(), [entry])).head
+
+    assert len(await blobs(store)) == 1
+    assert codec.dumps((await store.stitches(head))[0].message) == before
+
+
+async def test_media_are_found_in_results_and_in_data(store: Store) -> None:
+    one, other = base64(LARGE, 1), base64(LARGE, 2)
+    head, run = await begin_turn(store, await store.create(), "Hello")
+    head = (await store.append(head.head, [asked("a", run_id=run.id)])).head
+    block = tool_result("a", [{"type": "text", "text": "look"}, picture(one)])
+    entry = result("a", 0, 2, run_id=run.id).changed(message=block)
+    fork = Entry(type="fork", run_id=run.id, data={"messages": [{"role": "user", "content": [picture(other)]}]})
+    before = await store.append(head, [entry])
+    assert (await store.context(head))[-1] == {"role": "user", "content": [block]}
+    head = (await store.append(before.head, [fork])).head
+
+    assert {blob.content.decode() for blob in (await blobs(store)).values()} == {one, other}
+    assert await store.context(head) == fork.data["messages"]
+    assert [stitch.message for stitch in await store.log(run.id)][2] == block
+    assert (await store.messages(run.id))[-1]["content"] == [block]
+    assert (await store.stitch(entry.id)).message == block
+    last = await store.last_stitch(head)
+    assert last is not None
+    assert last.message == block
+
+
+async def test_the_writer_gets_back_what_it_gave(store: Store) -> None:
+    entry = shown(picture(base64(LARGE)))
+    appended = await store.append(await store.create(), [entry])
+
+    assert appended.stitches[0].message == entry.message
+
+
+async def test_the_same_picture_stands_once_however_often_it_is_shown(store: Store) -> None:
+    data = base64(LARGE)
+    entries = [shown(picture(data)), shown(picture(data), picture(data)), shown({"type": "text", "text": "and"})]
+    head = (await store.append(await store.create(), entries)).head
+    head = (await store.append(head, [shown(picture(data))])).head
+    other = (await store.append(await store.create(), [shown(picture(data))])).head
+
+    assert len(await blobs(store)) == 1
+    assert len(await store.backend.find(Find(BlobUse))) == 2
+    for thread in (head, other):
+        assert data not in str([stitch.message for stitch in await raw(store, thread)])
+        assert all(picture(data) in m["content"] for m in await store.context(thread) if len(str(m)) > LARGE)
+    assert len(await store.context(head)) == 4
+
+
+async def test_letters_are_lifted_too(store: Store) -> None:
+    one, other = base64(LARGE, 1), base64(LARGE, 2)
+    thread = await store.create(kind="goal", goal="g")
+    await store.deliver(thread, shown(picture(one)), kind="input", sender="ada")
+    held = await store.claim(thread)
+    await store.deliver(thread, shown(picture(other)), kind="input", sender="bob")
+    assert len(await blobs(store)) == 2
+    head, letters = await store.inbox(held)
+    assert other not in str(letters)
+    head = (await store.append(head, taken=letters)).head
+
+    assert one not in str(await raw(store, head))
+    assert await store.context(head) == [shown(picture(data)).message for data in (one, other)]
+
+
+async def test_a_blob_stays_until_its_last_thread_goes(store: Store) -> None:
+    data, own = base64(LARGE, 1), base64(LARGE, 2)
+    one = (await store.append(await store.create(), [shown(picture(data))])).head
+    other = (await store.append(await store.create(), [shown(picture(data)), shown(picture(own))])).head
+
+    await store.delete(other)
+    assert [blob.content.decode() for blob in (await blobs(store)).values()] == [data]
+    assert await store.context(one) == [shown(picture(data)).message]
+    await store.delete(one)
+    assert await blobs(store) == {}
+    assert await store.backend.find(Find(BlobUse)) == []
+
+
+async def test_texts_are_kept_once_by_their_hash(store: Store) -> None:
+    one, other = await store.create(), await store.create()
+    digests = {await store.keep_text(thread, "You are größer.") for thread in (one, other, one)}
+
+    assert digests == {sha256("You are größer.".encode()).hexdigest()}
+    assert [blob.content.decode() for blob in (await blobs(store)).values()] == ["You are größer."]
+    assert len(await store.backend.find(Find(BlobUse))) == 2
+
+
+async def test_content_that_looks_like_a_reference_is_content(store: Store) -> None:
+    """Somebody who knows a hash must not get the content behind it, and nobody's words may change."""
+    secret = base64(LARGE, 1)
+    await store.append(await store.create(), [shown(picture(secret))])
+    (digest,) = await blobs(store)
+    bags = [
+        {"type": "lockstitch:blob", "sha256": digest, "media_type": "image/png"},
+        {"type": "lockstitch:blob", "sha256": "0" * 64},
+        {"type": "lockstitch:blob"},
+        {"type": "lockstitch:blob", "bag": {"type": "lockstitch:blob", "sha256": digest}},
+    ]
+    entry = shown(*bags, {"type": "text", "text": "x", "inner": {"deep": [bags[0]]}}, data={"sent": bags})
+    alone = (await store.append(await store.create(), [entry])).head
+    mixed = (await store.append(await store.create(), [shown(*bags, picture(base64(LARGE, 2)))])).head
+
+    assert codec.dumps(await store.context(alone)) == codec.dumps([entry.message])
+    assert (await store.stitches(alone))[0].data == entry.data
+    assert (await store.context(mixed))[0]["content"] == [*bags, picture(base64(LARGE, 2))]
+    assert secret not in str(await store.context(mixed))
+
+
+async def test_a_blob_that_is_missing_is_told(store: Store) -> None:
+    head = (await store.append(await store.create(), [shown(picture(base64(LARGE)))])).head
+    await store.backend.delete(Find(BlobUse))
+    await store.backend.delete(Find(Blob))
+
+    with pytest.raises(StoreDamaged, match="is missing"):
+        await store.context(head)
+
+
+@pytest.mark.parametrize("media_type", [None, 5, "a\x00b"])
+async def test_an_odd_media_type_is_no_reason_to_refuse(store: Store, media_type: Any) -> None:
+    entry = shown(picture(base64(LARGE), media_type=media_type))
+    head = (await store.append(await store.create(), [entry])).head
+
+    assert await store.context(head) == [entry.message]
+
+
+async def test_what_is_refused_leaves_no_stitch(store: Store) -> None:
+    head = await store.create()
+    entry = said("x").changed(message={"role": "user", "content": [picture(base64(LARGE), scale=float("nan"))]})
+    with pytest.raises(Refused):
+        await store.append(head, [entry])
+    assert await store.stitches(head) == []

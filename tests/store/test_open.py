@@ -1,0 +1,185 @@
+"""Opening a store: URLs, what is refused, and how it is let go."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lockstitch.errors import LockstitchError, NotFound, Refused, StoreUnreachable
+from lockstitch.store import Store, open_store
+from tests.samples import turn
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Awaitable[Store]]
+
+
+async def test_what_was_written_is_there_when_the_store_is_opened_again(store_url: str) -> None:
+    async with open_store(store_url) as store:
+        thread = await turn(store, await store.create(key="k", extras={"z": 2**70, "a": 1}), "Hello", "Hi")
+        before = await store.context(thread)
+
+    async with open_store(store_url) as store:
+        assert await store.thread("k") == thread
+        assert await store.context("k") == before
+
+
+async def test_two_stores_at_one_place_see_the_same(store: Store, opened: Open) -> None:
+    again = await opened()
+    thread = await store.create(key="k")
+
+    assert await again.thread("k") == thread
+    moved = await turn(again, thread, "Hello", "Hi")
+    assert await store.thread("k") == moved
+
+
+async def test_without_migrating_a_store_that_is_there_can_be_used(store: Store, opened: Open) -> None:
+    thread = await store.create()
+
+    assert await (await opened(migrate=False)).thread(thread.id) == thread
+
+
+async def test_migrating_again_changes_nothing(store: Store) -> None:
+    thread = await store.create(key="k")
+    version = await store.migrate()
+
+    assert await store.migrate() == version >= 1
+    assert await store.thread("k") == thread
+
+
+@pytest.mark.req("S0-005")
+async def test_leaving_the_context_gives_back_what_was_held_and_closes(store_url: str) -> None:
+    async with open_store(store_url) as store:
+        thread = await store.create(kind="goal", goal="g")
+        held = await store.claim(thread)
+        assert held.held
+
+    with pytest.raises(LockstitchError):
+        await store.thread(thread.id)
+    async with open_store(store_url) as store:
+        given_back = await store.thread(thread.id)
+        assert (given_back.status, given_back.worker_id) == ("pending", None)
+        assert given_back.fence > held.fence
+
+
+async def test_a_failure_inside_closes_as_well(store_url: str) -> None:
+    with suppress(ZeroDivisionError):
+        async with open_store(store_url) as store:
+            thread = await store.create(kind="goal", goal="g")
+            await store.claim(thread)
+            raise ZeroDivisionError
+
+    async with open_store(store_url) as store:
+        assert not (await store.thread(thread.id)).held
+
+
+def test_everything_that_touches_the_store_is_awaited() -> None:
+    # What makes records in memory, and the one stream of them.
+    plain = {"new_thread", "new_run", "letter", "watch"}
+    methods = {name for name, member in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
+
+    assert {name for name in methods if not inspect.iscoroutinefunction(getattr(Store, name))} == plain
+
+
+async def test_a_project_finds_only_its_own_keys(store: Store, opened: Open) -> None:
+    elsewhere = await opened(project="elsewhere")
+    here, there = await store.create(key="k"), await elsewhere.create(key="k")
+
+    assert here.id != there.id
+    assert (await store.thread("k"), await elsewhere.thread("k")) == (here, there)
+    assert await elsewhere.threads() == [there]
+
+
+async def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
+    for url in (f"sqlite:///{tmp_path}/none.db", f"file://{tmp_path}/none"):
+        with pytest.raises(StoreUnreachable):
+            async with open_store(url, create=False):
+                pass
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_store_in_memory_ends_with_itself() -> None:
+    async with open_store("sqlite:///:memory:") as one, open_store("sqlite:///:memory:") as other:
+        thread = await turn(one, await one.create(key="k"), "Hello", "Hi")
+        assert len(await one.context("k")) == 2
+        assert (await one.verify()).ok
+        assert (await one.sql("SELECT count(*) FROM stitches")).rows == [(2,)]
+        with pytest.raises(NotFound):
+            await other.thread(thread.id)
+
+    async with open_store("sqlite:///:memory:") as later:
+        assert await later.count() == 0
+
+
+async def test_three_slashes_are_relative_to_here_and_four_begin_at_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_store("sqlite:///here.db") as store:
+        await store.create(key="k")
+    async with open_store(f"sqlite:////{str(tmp_path)[1:]}/here.db", create=False) as store:
+        assert await store.thread("k")
+    async with open_store() as store:
+        await store.create()
+    async with open_store("file:folder") as store:
+        await store.create(key="k")
+    async with open_store(f"file://{tmp_path}/folder", create=False) as store:
+        assert await store.thread("k")
+
+    assert {path.name for path in tmp_path.iterdir()} >= {"here.db", "lockstitch.db", "folder"}
+
+
+@pytest.mark.parametrize("name", ["with space.db", "größe.db", "a#b.db", "100%25.db", "a%20b.db"])
+async def test_a_path_is_taken_as_it_is_written(name: str, tmp_path: Path) -> None:
+    async with open_store(f"sqlite:///{tmp_path}/{name}") as store:
+        await store.create()
+
+    made = {path.name for path in tmp_path.iterdir() if path.suffix == ".db"}
+    assert made == {name.replace("%25", "%").replace("%20", " ")}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "agents.db",
+        "mysql://root@localhost/agents",
+        "sqlite://agents.db",
+        "sqlite:///",
+        "file://",
+        "file:///",
+        "file://host/folder",
+        "http://[broken",
+        "sqlite:///a.db?synchronous=off",
+    ],
+)
+def test_what_is_no_store_is_refused_and_the_forms_are_told(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refused, match=r"sqlite:///path\.db|full, normal and extra"):
+        open_store(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_does_not_tell_a_password() -> None:
+    with pytest.raises(Refused) as refused:
+        open_store("mysql://root:secret@localhost/agents?password=secret")
+    assert "secret" not in str(refused.value)
+
+
+async def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for url in (f"sqlite:///{tmp_path}/file/store.db", f"file://{tmp_path}/file/store"):
+        with pytest.raises(LockstitchError) as said:
+            async with open_store(url):
+                pass
+        assert str(tmp_path) in str(said.value)
+
+
+async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnreachable):
+        async with open_store(f"postgresql:///postgres?host={tmp_path}&connect_timeout=2"):
+            pass

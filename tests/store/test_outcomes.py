@@ -1,0 +1,192 @@
+"""A connection that breaks in mid-commit: what became of it is found out, and it happens exactly once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Commit, Find, FullBackend, Receipt
+from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
+from lockstitch.records import Entry, Letter, Thread
+from lockstitch.store import Draft, Store, appending
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+class Shaky:
+    """A real backend behind a connection that breaks once, at a moment of our choice."""
+
+    def __init__(self, backend: FullBackend, moment: str) -> None:
+        self._backend = backend
+        self._moment = moment
+        self._away = 0
+        self._landing: Commit | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        moment, self._moment = self._moment, ""
+        if self._landing is not None:
+            # The first one was still on its way, and arrives just before the second.
+            landing, self._landing = self._landing, None
+            await self._backend.append(landing)
+        if moment == "late":
+            self._landing = commit
+        if moment in ("after", "away"):
+            await self._backend.append(commit)
+        if moment == "twice":
+            self._moment = "before"
+        if moment == "away":
+            self._away = 2
+        if moment:
+            raise OutcomeUnknown
+        return await self._backend.append(commit)
+
+    async def get(self, kind: Any, key: Any) -> Any:
+        if self._away:
+            self._away -= 1
+            raise StoreUnreachable
+        return await self._backend.get(kind, key)
+
+
+@pytest.fixture(params=["before", "after", "late", "twice", "away"])
+def shaky(request: pytest.FixtureRequest, store: Store) -> Callable[[], Store]:
+    """Makes a second store over the same backend, whose connection breaks at its next commit."""
+    return lambda: Store(Shaky(store.backend, request.param), clock=store.clock, project="default")  # type: ignore[arg-type]
+
+
+async def goal(store: Store, **fields: Any) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+
+
+async def test_an_append_happens_once(store: Store, shaky: Callable[[], Store]) -> None:
+    head = (await store.append(await goal(store), [said("before")])).head
+
+    appended = await shaky().append(head, [said("one"), said("two")], fields={"title": "t"})
+
+    assert await store.thread(head) == appended.head
+    assert [stitch.id for stitch in (await store.stitches(head))[1:]] == [s.id for s in appended.stitches]
+    assert (await store.append(appended.head, [said("after")])).head.position == 4
+    assert (await store.verify()).ok
+
+
+async def test_changed_fields_are_written_once(store: Store, shaky: Callable[[], Store]) -> None:
+    head = await goal(store)
+    appended = await shaky().append(head, fields={"tasks": [{"id": 1}]})
+
+    assert await store.thread(head) == appended.head
+
+
+async def test_a_thread_is_made_once(store: Store, shaky: Callable[[], Store]) -> None:
+    made = await shaky().create(key="k", title="t")
+
+    assert await store.thread("k") == made
+    assert await store.count() == 1
+
+
+async def test_ensuring_a_thread_makes_it_once(store: Store, shaky: Callable[[], Store]) -> None:
+    made = await shaky().ensure("k")
+
+    assert await store.thread("k") == made
+    assert await store.count() == 1
+
+
+@pytest.mark.parametrize("holding", [True, False])
+async def test_a_letter_arrives_once(store: Store, shaky: Callable[[], Store], holding: bool) -> None:
+    head = await goal(store)
+    if holding:
+        await store.claim(head)
+
+    receipt = await shaky().deliver(head, said("Hello"), kind="input", sender="ada")
+
+    assert receipt.position == (None if holding else 1)
+    assert (await store.thread(head)).delivered == 1
+    assert len(await store.backend.find(Find(Letter))) == 1
+
+
+async def test_an_end_and_its_report_happen_once(store: Store, shaky: Callable[[], Store]) -> None:
+    parent = await goal(store)
+    child = await goal(store, parent_id=parent.id, depth=1)
+    report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
+    letter = store.letter(parent, report, "children", str(child.id))
+
+    done = {"status": "completed", "result": {"summary": "done"}}
+    ended = (await shaky().append(child, [said("go")], fields=done, letters=[letter])).head
+
+    assert await store.thread(child) == ended
+    assert (await store.thread(parent)).delivered == 1
+    assert [stitch.id for stitch in await store.stitches(parent)] == [report.id]
+
+
+async def test_a_report_to_a_parent_that_has_ended_is_no_reason_to_doubt(
+    store: Store, shaky: Callable[[], Store]
+) -> None:
+    done = {"status": "completed", "result": {"summary": "done"}}
+    parent = await goal(store)
+    child = await goal(store, parent_id=parent.id, depth=1)
+    await store.append(parent, fields=done)
+    report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
+    letter = store.letter(parent, report, "children", str(child.id))
+
+    ended = (await shaky().append(child, [said("go")], fields=done, letters=[letter])).head
+
+    assert await store.thread(child) == ended
+    assert await store.stitches(parent) == []
+
+
+async def test_a_report_that_was_delivered_before_is_no_reason_to_doubt(
+    store: Store, shaky: Callable[[], Store]
+) -> None:
+    parent = await goal(store)
+    child = await goal(store, parent_id=parent.id, depth=1)
+    await store.deliver(parent, said("known already"), kind="children", sender=str(child.id))
+    letter = store.letter(parent, said("known already"), "children", str(child.id))
+
+    moved = (await shaky().append(child, [said("go")], letters=[letter])).head
+
+    assert await store.thread(child) == moved
+    assert (await store.thread(parent)).delivered == 1
+
+
+async def test_several_threads_move_once_and_together(store: Store, shaky: Callable[[], Store]) -> None:
+    heads = [await goal(store) for _ in range(3)]
+    child = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
+
+    moved = await shaky().commit([Draft(head, [said("on")]) for head in heads], threads=[child])
+
+    assert [await store.thread(head) for head in heads] == [one.head for one in moved]
+    assert await store.thread(child.id) == child
+
+
+async def test_an_edit_is_made(store: Store, shaky: Callable[[], Store]) -> None:
+    head = await goal(store)
+    await shaky().edit(head, title="t", extras={"a": 1})
+
+    edited = await store.thread(head)
+    assert (edited.title, edited.extras) == ("t", {"a": 1})
+
+
+async def test_somebody_else_was_first_is_still_a_conflict(store: Store, shaky: Callable[[], Store]) -> None:
+    head = await goal(store)
+    first = await store.append(head, [said("first")])
+    with pytest.raises(Conflict):
+        await shaky().append(head, [said("second")])
+
+    assert [stitch.id for stitch in await store.stitches(head)] == [stitch.id for stitch in first.stitches]
+
+
+@pytest.mark.parametrize("verb", ["append", "get"])
+async def test_a_store_that_stays_away_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(appending, "FIND_OUT", 0.0)
+    head = await goal(store)
+    shaky = Shaky(store.backend, "before")
+
+    async def away(*arguments: Any) -> Any:
+        raise OutcomeUnknown if verb == "append" else StoreUnreachable
+
+    monkeypatch.setattr(shaky, verb, away)
+    with pytest.raises(OutcomeUnknown):
+        await Store(shaky, clock=store.clock, project="default").append(head, [said("lost?")])  # type: ignore[arg-type]
+    assert await store.thread(head) == head

@@ -1,0 +1,197 @@
+"""Retention: what is purged goes whole, what must stay stays, and no figure is lost."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import NotFound, ThreadBusy
+from lockstitch.records import FakeClock, Feedback, Letter, Memory, Metric, Run, Stitch, Thread, waiting
+from lockstitch.store import Store, retention
+from tests.samples import begin_turn, finish_turn, said, turn
+
+pytestmark = pytest.mark.anyio
+
+DAY = 86_400.0
+
+
+async def ended(store: Store, **fields: Any) -> Thread:
+    head = await store.create(**{"kind": "goal", "goal": "g", **fields})
+    return (await store.append(head, [said("go")], fields={"status": "completed", "result": {"summary": "s"}})).head
+
+
+async def left(store: Store) -> set[Any]:
+    return {thread.id for thread in await store.threads(limit=None, all_projects=True)}
+
+
+async def test_old_threads_at_rest_are_purged(timed_store: Store, clock: FakeClock) -> None:
+    chat = await turn(timed_store, await timed_store.create(), "Hello", "Hi")
+    goal = await ended(timed_store)
+    clock.advance(DAY)
+    before = clock.now()
+    clock.advance(DAY)
+    fresh = await ended(timed_store)
+    used = await turn(timed_store, await timed_store.create(), "Hello", "Hi")
+
+    assert await timed_store.purge(before=before - timedelta(days=2)) == 0
+    assert await timed_store.purge(before=before) == 2
+    assert await left(timed_store) == {fresh.id, used.id}
+    for thread in (chat, goal):
+        with pytest.raises(NotFound):
+            await timed_store.thread(thread)
+    assert {stitch.thread_id for stitch in await timed_store.backend.find(Find(Stitch))} == {fresh.id, used.id}
+    assert await timed_store.purge(before=before) == 0
+
+
+async def test_what_is_not_at_rest_stays_however_old(timed_store: Store, clock: FakeClock) -> None:
+    now = clock.now()
+    held = await timed_store.claim(await timed_store.create(kind="goal", goal="g"))
+    pending = await timed_store.create(kind="goal", goal="g")
+    approval = {"status": "waiting", "waiting_for": [waiting("approval", now)]}
+    waits = (await timed_store.append(await timed_store.create(), [said("go")], fields=approval)).head
+    goal_waits = (await timed_store.append(await timed_store.create(kind="goal", goal="g"), fields=approval)).head
+    running = (await begin_turn(timed_store, await timed_store.create(), "Hello"))[0].head
+    resting = await timed_store.create()
+    clock.advance(30 * DAY)
+
+    assert await timed_store.purge(before=clock.now()) == 1
+    kept = {thread.id for thread in (held, pending, waits, goal_waits, running)}
+    assert await left(timed_store) == kept
+    assert resting.id not in kept
+
+
+async def test_a_tree_goes_whole_or_not_at_all(timed_store: Store, clock: FakeClock) -> None:
+    done, busy, lively = [await ended(timed_store) for _ in range(3)]
+    for root in (done, busy, lively):
+        await ended(timed_store, parent_id=root.id, depth=1)
+    open_child = await timed_store.create(kind="task", goal="part", parent_id=busy.id, depth=1)
+    clock.advance(2 * DAY)
+    before = clock.now()
+    clock.advance(DAY)
+    late = await ended(timed_store, parent_id=lively.id, depth=1)
+
+    assert await timed_store.purge(before=before) == 2
+    found = await left(timed_store)
+    assert done.id not in found
+    assert {busy.id, lively.id, open_child.id, late.id} <= found
+    assert len(found) == 6
+
+
+async def test_threads_expire(timed_store: Store, clock: FakeClock) -> None:
+    soon = await turn(timed_store, await timed_store.create(expires_at=clock.now() + timedelta(days=1)), "a", "b")
+    child = await ended(timed_store, parent_id=soon.id, depth=1)
+    later = await timed_store.create(expires_at=clock.now() + timedelta(days=9))
+    never = await timed_store.create()
+    at_work = await timed_store.create(kind="goal", goal="g", expires_at=clock.now())
+    assert await timed_store.purge() == 0
+
+    clock.advance(DAY)
+    assert await timed_store.purge() == 2
+    assert await left(timed_store) == {later.id, never.id, at_work.id}
+    assert child.id not in await left(timed_store)
+    clock.advance(9 * DAY)
+    # Asked for old ones, it takes those that have expired along, however lively they were.
+    moved = await turn(timed_store, await timed_store.thread(later), "still", "here")
+    assert await timed_store.purge(before=clock.now() - timedelta(days=9)) == 2
+    assert moved.id not in await left(timed_store)
+
+
+async def test_other_projects_are_not_touched(timed_store: Store, clock: FakeClock) -> None:
+    far = await timed_store.create(project="elsewhere", user_id="ada", expires_at=clock.now())
+    clock.advance(DAY)
+
+    assert await timed_store.purge() == await timed_store.purge(before=clock.now()) == 0
+    assert await timed_store.purge(user_id="ada") == 0
+    assert await left(timed_store) == {far.id}
+
+
+async def test_a_person_is_deleted_with_all_that_is_theirs(timed_store: Store, clock: FakeClock) -> None:
+    times = {"created_at": clock.now(), "updated_at": clock.now()}
+    theirs = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi")
+    child = await ended(timed_store, parent_id=theirs.id, depth=1, user_id="ada")
+    helper = await ended(timed_store, parent_id=child.id, depth=2)
+    waits = await timed_store.create(user_id="ada", kind="goal", goal="g")
+    await timed_store.deliver(waits, said("more"), kind="input", sender="ada")
+    others = await turn(timed_store, await timed_store.create(user_id="bob"), "Hello", "Hi")
+    for user, project in (("ada", "default"), ("bob", "default"), ("ada", "elsewhere"), (None, "default")):
+        await timed_store.memories.put(Memory(user_id=user, project=project, text="likes tea", **times))
+    await timed_store.feedback.put(
+        Feedback(user_id="ada", thread_id=others.id, name="stars", **times),
+        Feedback(user_id="bob", thread_id=theirs.id, name="stars", **times),
+        Feedback(user_id="bob", thread_id=others.id, name="stars", **times),
+    )
+
+    assert await timed_store.purge(user_id="ada") == 4
+
+    assert await left(timed_store) == {others.id}
+    assert helper.id not in await left(timed_store)
+    memories = await timed_store.memories.list()
+    assert {(memory.user_id, memory.project) for memory in memories} == {
+        *(("bob", "default"), ("ada", "elsewhere"), (None, "default"))
+    }
+    assert [(one.user_id, one.thread_id) for one in await timed_store.feedback.list()] == [("bob", others.id)]
+    assert await timed_store.backend.find(Find(Letter)) == []
+    assert {run.thread_id for run in await timed_store.backend.find(Find(Run))} == {others.id}
+    assert await timed_store.purge(user_id="ada") == 0
+
+
+async def test_what_is_held_is_purged_by_force_only(timed_store: Store, clock: FakeClock) -> None:
+    times = {"created_at": clock.now(), "updated_at": clock.now()}
+    resting = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi", input_tokens=5)
+    idle = await turn(timed_store, await timed_store.create(user_id="bob"), "Hello", "Hi")
+    held = await timed_store.claim(await timed_store.create(user_id="bob", kind="goal", goal="g"))
+    run = timed_store.new_run(held, input_tokens=7)
+    held = (await timed_store.append(held, [said("go", run_id=run.id)], new_runs=[run])).head
+    await timed_store.memories.put(Memory(user_id="bob", text="likes tea", **times))
+
+    with pytest.raises(ThreadBusy):
+        await timed_store.purge(user_id="bob")
+    assert await left(timed_store) == {resting.id, idle.id, held.id}
+    # What stayed is in no total of what has gone.
+    assert await timed_store.backend.find(Find(Metric)) == []
+    assert await timed_store.purge(user_id="bob", force=True) == 2
+    assert await left(timed_store) == {resting.id}
+    assert [metric.input_tokens for metric in await timed_store.backend.find(Find(Metric))] == [7]
+    assert await timed_store.memories.list() == []
+
+
+async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock) -> None:
+    async def run_of(agent: str | None, model: str | None, **fields: Any) -> None:
+        head = await timed_store.create(agent=agent)
+        begun, run = await begin_turn(timed_store, head, "q", model=model)
+        await finish_turn(timed_store, begun.head, run, "a", **fields)
+
+    await run_of("helper", "m", input_tokens=10, output_tokens=1, cache_read_tokens=4, total_cost=0.25)
+    await run_of("helper", "m", input_tokens=20, output_tokens=2, cache_write_tokens=5, status="failed")
+    await run_of("helper", "n", input_tokens=3, total_cost=0.5)
+    await run_of(None, None, input_tokens=4)
+    clock.advance(DAY)
+    await run_of("helper", "m", input_tokens=100, total_cost=1.0)
+    clock.advance(DAY)
+    assert await timed_store.purge(before=clock.now()) == 5
+
+    metrics = {(m.day, m.agent, m.model): m for m in await timed_store.backend.find(Find(Metric))}
+    assert len(metrics) == 4
+    both = metrics["2026-01-01", "helper", "m"]
+    assert (both.runs, both.failed_runs, both.input_tokens, both.output_tokens) == (2, 1, 30, 3)
+    assert (both.cache_read_tokens, both.cache_write_tokens, both.total_cost) == (4, 5, 0.25)
+    assert metrics["2026-01-01", "helper", "n"].total_cost == 0.5
+    assert metrics["2026-01-01", "", ""].input_tokens == 4
+    assert metrics["2026-01-02", "helper", "m"].input_tokens == 100
+
+    await run_of("helper", "m", input_tokens=1)
+    clock.advance(DAY)
+    await timed_store.purge(before=clock.now())
+    assert len(await timed_store.backend.find(Find(Metric))) == 5
+
+
+async def test_more_threads_than_a_page_are_purged(
+    timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_PAGE", 4)
+    await timed_store.commit([], threads=[timed_store.new_thread() for _ in range(12)])
+    clock.advance(DAY)
+
+    assert await timed_store.purge(before=clock.now()) == 12
+    assert await timed_store.count() == 0

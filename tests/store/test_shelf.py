@@ -1,0 +1,91 @@
+"""Shelves: side records, kept by their keys."""
+
+import pytest
+
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import FakeClock, Feedback, File, Memory, new_id
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+def memory(store: Store, text: str, **fields: object) -> Memory:
+    now = store.clock.now()
+    return Memory(**{"text": text, "created_at": now, "updated_at": now, **fields})
+
+
+async def test_memories_are_kept_listed_replaced_and_deleted(timed_store: Store, clock: FakeClock) -> None:
+    tea = memory(timed_store, "likes tea", user_id="ada", tags=["taste", "ß"], metadata={"z": 2**70, "a": None})
+    rain = memory(timed_store, "rain", user_id="ada", kind="learning", agent="helper", thread_id=new_id())
+    other = memory(timed_store, "likes coffee", user_id="bob")
+    nobody = memory(timed_store, "it is Monday")
+    await timed_store.memories.put(tea, rain, other, nobody)
+
+    assert await timed_store.memories.get(tea.id) == tea
+    assert await timed_store.memories.list(user_id="ada") == [tea, rain]
+    assert await timed_store.memories.list(user_id="ada", kind="learning") == [rain]
+    assert await timed_store.memories.list(user_id=None) == [nobody]
+    assert await timed_store.memories.list(limit=2) == [tea, rain]
+
+    clock.advance(1)
+    changed = tea.changed(text="likes coffee now", updated_at=clock.now())
+    await timed_store.memories.put(changed)
+    assert await timed_store.memories.get(tea.id) == changed
+    assert await timed_store.memories.delete(user_id="ada") == 2
+    assert await timed_store.memories.delete(user_id="ada") == 0
+    assert await timed_store.memories.list() == [other, nobody]
+    with pytest.raises(NotFound, match=str(tea.id)):
+        await timed_store.memories.get(tea.id)
+
+
+async def test_a_file_is_one_record_per_thread_and_file(timed_store: Store, clock: FakeClock) -> None:
+    one, other = await timed_store.create(), await timed_store.create()
+    first, second = new_id(), new_id()
+    file = File(
+        thread_id=one.id,
+        file_id="file_1",
+        filename="größe.csv",
+        created_in_run=first,
+        last_updated_run=first,
+        created_at=clock.now(),
+        last_updated_at=clock.now(),
+    )
+    await timed_store.files.put(file, file.changed(thread_id=other.id))
+    clock.advance(1)
+    again = file.changed(last_updated_run=second, last_updated_at=clock.now(), size=7, metadata={"a": 1})
+    await timed_store.files.put(again)
+
+    assert await timed_store.files.list(thread_id=one.id) == [again]
+    assert await timed_store.files.get(other.id, "file_1") == file.changed(thread_id=other.id)
+    await timed_store.delete(one)
+    assert [found.thread_id for found in await timed_store.files.list()] == [other.id]
+
+
+async def test_feedback_is_about_a_thread_a_run_or_a_stitch(store: Store) -> None:
+    thread, now = await store.create(), store.clock.now()
+    times = {"created_at": now, "updated_at": now}
+    about = Feedback(thread_id=thread.id, run_id=new_id(), user_id="ada", name="stars", score=0.1, **times)
+    general = Feedback(name="note", value={"z": 1, "a": [2]}, comment="größer", source="check", **times)
+    await store.feedback.put(about, general)
+
+    assert await store.feedback.get(about.id) == about
+    assert await store.feedback.list(thread_id=None) == [general]
+    assert await store.feedback.list(name="stars", user_id="ada") == [about]
+    # What was said about a thread goes with it; what was said about none stays.
+    await store.delete(thread)
+    assert await store.feedback.list() == [general]
+
+
+async def test_records_that_refer_to_no_thread_of_the_store_are_refused_together(store: Store) -> None:
+    thread, now = await store.create(), store.clock.now()
+    times = {"created_at": now, "last_updated_at": now}
+    good = File(thread_id=thread.id, file_id="a", filename="a", **times)
+    bad = File(thread_id=new_id(), file_id="b", filename="b", **times)
+    with pytest.raises(Refused):
+        await store.files.put(good, bad)
+    assert await store.files.list() == []
+
+
+async def test_putting_nothing_is_nothing(store: Store) -> None:
+    await store.memories.put()
+    assert await store.memories.list() == []

@@ -1,0 +1,231 @@
+"""Threads: made, found, listed page by page, edited and deleted."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from lockstitch.errors import KeyTaken, LockstitchError, NotFound, Refused
+from lockstitch.records import FakeClock, Thread, new_id
+from lockstitch.store import Store
+from tests.samples import begin_turn, turn
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.req("S0-144", "S3-001", "S3-008")
+async def test_a_thread_is_found_by_its_id_and_by_its_key(timed_store: Store, clock: FakeClock) -> None:
+    thread = await timed_store.create(key="customer-42", user_id="ada", title="Shoes", settings={"max_steps": 5})
+
+    assert thread.id.version == 7
+    for ref in (thread, thread.id, str(thread.id), str(thread.id).upper(), "customer-42"):
+        assert await timed_store.thread(ref) == thread
+    assert thread.created_at == thread.updated_at == clock.now()
+
+    clock.advance(5)
+    await timed_store.edit(thread, title="Boots")
+    edited = await timed_store.thread(thread)
+    assert edited == thread.changed(title="Boots", updated_at=clock.now())
+
+
+async def test_a_thread_nobody_made_is_not_found(store: Store) -> None:
+    for ref in (uuid4(), str(uuid4()), "nobody", Thread(created_at=store.clock.now(), updated_at=store.clock.now())):
+        with pytest.raises(NotFound) as missing:
+            await store.thread(ref)
+        assert str(getattr(ref, "id", ref)) in str(missing.value)
+
+
+async def test_every_field_comes_back_as_it_was_given(store: Store) -> None:
+    now = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+    given: dict[str, Any] = {
+        "kind": "task",
+        "goal": "größer\nwerden",
+        "agent": "helper",
+        "version": 3,
+        "tasks": [{"id": 1, "status": "odd", "z": [2**70], "a": None}],
+        "state": {"z": 1, "a": {"\x00": "\u2028"}},
+        "extras": {"user_id": "u"},
+        "priority": -7,
+        "expires_at": now,
+        "wake_at": now,
+    }
+    thread = await store.create(**given)
+
+    found = await store.thread(thread.id)
+    assert found == thread
+    assert {name: getattr(found, name) for name in given} == given
+    assert list(found.state) == ["z", "a"]
+
+
+async def test_a_key_names_one_thread_of_a_project(store: Store) -> None:
+    first = await store.create(key="k")
+    with pytest.raises(KeyTaken):
+        await store.create(key="k")
+    other = await store.create(key="k", project="elsewhere")
+
+    assert await store.thread("k") == first
+    assert other.id != first.id
+    assert await store.count(all_projects=True) == 2
+
+
+async def test_an_id_names_one_thread(store: Store) -> None:
+    first = await store.create()
+    with pytest.raises(LockstitchError):
+        await store.create(id=first.id, title="another")
+    assert await store.thread(first.id) == first
+
+
+async def test_ensure_makes_a_thread_once(store: Store) -> None:
+    made = await store.ensure("customer-42", title="first")
+    again = await store.ensure("customer-42", title="second")
+    by_id = await store.ensure(str(id := new_id()))
+
+    assert made == again
+    assert made.title == "first"
+    assert (by_id.id, by_id.key) == (id, None)
+    assert await store.ensure(str(id)) == by_id
+    assert await store.count() == 2
+
+
+async def test_a_thread_belongs_to_the_user_who_opened_it(store: Store) -> None:
+    thread = await store.ensure("k", user_id="ada")
+
+    assert await store.ensure("k", user_id="ada") == thread
+    assert await store.ensure("k") == thread
+    with pytest.raises(Refused, match="belongs to another user"):
+        await store.ensure("k", user_id="bob")
+    with pytest.raises(Refused, match="belongs to another user"):
+        await store.ensure(str(thread.id), user_id="bob")
+    assert (await store.thread("k")).user_id == "ada"
+
+
+@pytest.mark.req("S3-003", "S3-004", "S3-005")
+async def test_what_a_thread_must_have(store: Store) -> None:
+    thread = await store.create(kind="goal", goal="g")
+
+    assert (thread.status, thread.tasks) == ("pending", [])
+    tasks = [{"id": 1, "description": "d", "status": "done", "colour": {"any": "thing"}}]
+    assert (await store.thread(await store.create(kind="goal", goal="g", tasks=tasks))).tasks == tasks
+    for wrong in ({"goal": ""}, {"goal": None}, {"goal": "g", "status": "aborted"}, {"goal": "g", "title": "\x00"}):
+        with pytest.raises(Refused):
+            await store.create(**{"kind": "goal", **wrong})
+    assert await store.count() == 2
+
+
+async def test_a_chat_needs_no_goal_and_waits_for_input(timed_store: Store, clock: FakeClock) -> None:
+    chat = await timed_store.create()
+
+    assert (chat.kind, chat.status, chat.goal) == ("chat", "waiting", None)
+    assert [entry["kind"] for entry in chat.waiting_for] == ["input"]
+    # Nobody picks up a thread that waits for a person.
+    assert chat.wake_at is None
+    assert await timed_store.claim_next() == []
+
+
+@pytest.mark.req("S0-007")
+async def test_threads_are_listed_by_last_activity(timed_store: Store, clock: FakeClock) -> None:
+    made = []
+    for number in range(4):
+        clock.advance(1)
+        made.append(await timed_store.create(title=f"t{number}"))
+    clock.advance(1)
+    oldest = await turn(timed_store, made[0], "Hello", "Hi")
+
+    listed = await timed_store.threads()
+    assert [thread.title for thread in listed] == ["t0", "t3", "t2", "t1"]
+    assert [thread.title for thread in await timed_store.threads(limit=2, offset=1)] == ["t3", "t2"]
+    assert [thread.title for thread in await timed_store.threads(limit=None, offset=3)] == ["t1"]
+    assert await timed_store.count() == 4
+    first = listed[0]
+    assert first == oldest
+    assert (first.total_runs, first.created_at < first.updated_at) == (1, True)
+    assert await timed_store.delete(first) == 1
+    assert await timed_store.count() == 3
+
+
+async def test_pages_by_cursor_show_each_thread_once_whatever_the_ties(timed_store: Store, clock: FakeClock) -> None:
+    heads = []
+    for number in range(250):
+        if number % 50 == 0:
+            clock.advance(1)
+        heads.append(timed_store.new_thread(user_id=f"u{number % 2}"))
+    await timed_store.commit([], threads=heads)
+
+    seen: list[Thread] = []
+    page = await timed_store.threads(limit=30)
+    while page:
+        seen += page
+        page = await timed_store.threads(limit=30, after=page[-1])
+
+    wanted = sorted(heads, key=lambda thread: (thread.recent_at, thread.id), reverse=True)
+    assert [thread.id for thread in seen] == [thread.id for thread in wanted]
+    by_offset = [t for start in range(0, 250, 60) for t in await timed_store.threads(limit=60, offset=start)]
+    assert by_offset == seen
+    assert await timed_store.threads(limit=None) == seen
+    assert len(await timed_store.threads(user_id="u1", limit=200)) == await timed_store.count(user_id="u1") == 125
+
+
+async def test_lists_are_narrowed_by_what_threads_equal(timed_store: Store, clock: FakeClock) -> None:
+    old = await timed_store.create(agent="a", user_id="ada")
+    clock.advance(10)
+    since = clock.now()
+    goal = await timed_store.create(kind="goal", goal="g", agent="a")
+    chat = await timed_store.create(agent="b", user_id="ada")
+    far = await timed_store.create(project="elsewhere", agent="b")
+
+    async def ids(**narrow: Any) -> set[UUID]:
+        found = {thread.id for thread in await timed_store.threads(**narrow)}
+        assert len(found) == await timed_store.count(**narrow)
+        return found
+
+    assert await ids() == {old.id, goal.id, chat.id}
+    assert await ids(agent="a") == {old.id, goal.id}
+    assert await ids(kind="chat", user_id="ada") == {old.id, chat.id}
+    assert await ids(status=["pending", "running"]) == {goal.id}
+    assert await ids(status=("pending", "waiting"), agent="a") == {old.id, goal.id}
+    assert await ids(since=since) == {goal.id, chat.id}
+    assert await ids(since=since + timedelta(seconds=1)) == set()
+    assert await ids(agent=None) == {old.id, goal.id, chat.id}
+    assert await ids(all_projects=True, agent="b") == {chat.id, far.id}
+    assert await ids(project="elsewhere", all_projects=True) == {far.id}
+
+
+async def test_anybody_edits_what_no_decision_rests_on(store: Store) -> None:
+    thread = await store.create(kind="goal", goal="g")
+    held = await store.claim(thread)
+    later = store.clock.now().replace(microsecond=5) + timedelta(days=1)
+    fields = {"title": "t", "extras": {"z": 1, "a": 2}, "priority": 9, "expires_at": later, "cancel_requested": True}
+
+    await store.edit(thread.id, **fields)
+
+    edited = await store.thread(thread)
+    assert edited == held.changed(**fields, updated_at=edited.updated_at)
+    await store.edit(thread, title=None, expires_at=None)
+    assert (await store.thread(thread)).title is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"status": "completed"}, {"goal": "new"}, {"position": 7}, {"colour": 1}, {"title": "t" * 256}, {"title": 5}],
+)
+async def test_nothing_else_is_edited(store: Store, fields: dict[str, Any]) -> None:
+    thread = await store.create(kind="goal", goal="g")
+    with pytest.raises(Refused, match=next(iter(fields))):
+        await store.edit(thread, **{"priority": 5, **fields})
+    assert await store.thread(thread) == thread
+
+
+async def test_a_thread_nobody_made_is_neither_edited_nor_deleted(store: Store) -> None:
+    with pytest.raises(NotFound):
+        await store.edit(uuid4(), title="t")
+    with pytest.raises(NotFound):
+        await store.delete("nobody")
+
+
+async def test_a_run_that_is_open_moves_its_thread_up(timed_store: Store, clock: FakeClock) -> None:
+    one, other = await timed_store.create(), await timed_store.create()
+    clock.advance(1)
+    await begin_turn(timed_store, one, "Hello")
+
+    assert [thread.id for thread in await timed_store.threads()] == [one.id, other.id]

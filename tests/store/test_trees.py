@@ -1,0 +1,171 @@
+"""Trees of threads: who descends from whom, and what goes with a thread that is deleted."""
+
+from pathlib import Path
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import LockstitchError, NotFound, ThreadBusy
+from lockstitch.records import SHELVES, Agent, Blob, Entry, File, Letter, Run, Stitch, Thread, new_id
+from lockstitch.store import Store
+from tests.samples import asked, begin_turn, finish_turn, result, said, turn
+
+pytestmark = pytest.mark.anyio
+
+
+async def child_of(store: Store, parent: Thread, **fields: object) -> Thread:
+    given = {"kind": "task", "goal": "part", "parent_id": parent.id, "depth": parent.depth + 1, **fields}
+    return await store.create(**given)
+
+
+async def family(store: Store) -> list[Thread]:
+    """A root with two children, one of which has a child."""
+    root = await store.create(kind="goal", goal="all")
+    one, other = await child_of(store, root), await child_of(store, root)
+    return [root, one, other, await child_of(store, one)]
+
+
+@pytest.mark.req("S3-002", "S3-011")
+async def test_a_child_knows_the_stitch_it_branched_from(store: Store) -> None:
+    root = await store.create(kind="goal", goal="all")
+    run = store.new_run(root)
+    ask = asked("c1", name="create_thread", run_id=run.id)
+    head = (await store.append(root, [said("go", run_id=run.id), ask], new_runs=[run])).head
+    child = store.new_thread(
+        kind="task", goal="part", parent_id=root.id, depth=1, branching_stitch_id=ask.id, project=root.project
+    )
+    spawn = result("c1", 0, 2, name="create_thread", run_id=run.id)
+    head = (await store.append(head, [spawn], threads=[child])).head
+
+    found = await store.thread(child.id)
+    assert (found.parent_id, found.branching_stitch_id, found.depth) == (root.id, ask.id, 1)
+    branching = await store.stitch(ask.id)
+    assert branching.thread_id == found.parent_id
+    assert (root.parent_id, root.branching_stitch_id) == (None, None)
+    assert head.pending_children == (await store.thread(root)).pending_children == 1
+    assert await store.children(root) == [found]
+
+
+@pytest.mark.req("S3-011")
+async def test_children_ancestors_and_the_whole_tree(store: Store) -> None:
+    root, one, other, grandchild = await family(store)
+    await store.create(kind="goal", goal="something else")
+
+    assert await store.children(root) == [one, other]
+    assert await store.children(grandchild) == []
+    assert await store.ancestors(grandchild) == [one, root]
+    assert await store.ancestors(root) == []
+    assert await store.tree(root) == [root, one, other, grandchild]
+    assert await store.tree(one) == [one, grandchild]
+
+
+@pytest.mark.req("S3-013")
+async def test_a_thread_cannot_be_its_own_ancestor(store: Store) -> None:
+    id = new_id()
+    with pytest.raises(LockstitchError):
+        await store.create(id=id, parent_id=id, kind="task", goal="g")
+    with pytest.raises(LockstitchError):
+        await store.create(parent_id=new_id(), depth=1, kind="task", goal="g")
+    root, one, *_ = await family(store)
+    # A parent is given once, to a thread that did not exist before, so no circle can be closed later.
+    for fields in ({"parent_id": one.id}, {"depth": 0}):
+        with pytest.raises(LockstitchError):
+            await store.append(root, fields=fields)
+    assert (await store.thread(root)).parent_id is None
+    assert await store.count() == 4
+
+
+async def test_a_child_is_made_with_its_cause_or_not_at_all(store: Store) -> None:
+    root = await store.create(kind="goal", goal="all")
+    moved = (await store.append(root, [said("go")])).head
+    child = store.new_thread(kind="task", goal="part", parent_id=root.id, depth=1)
+    with pytest.raises(LockstitchError):
+        await store.append(root, [said("late")], threads=[child])
+
+    with pytest.raises(NotFound):
+        await store.thread(child.id)
+    assert await store.thread(root) == moved
+
+
+@pytest.mark.req("S0-006")
+async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, backend: str, tmp_path: Path) -> None:
+    now = store.clock.now()
+    kept = await turn(store, await store.create(title="stays"), "Hello", "Hi")
+    root = await turn(store, await store.create(), "One", "Two")
+    child = await child_of(store, root)
+    begun, run = await begin_turn(store, child, "part")
+    await store.append(begun.head, [asked("c1", run_id=run.id)])
+    await store.deliver(child, said("more"), kind="input", sender="ada")
+    file = {"file_id": "f", "filename": "f.txt", "created_at": now, "last_updated_at": now}
+    await store.files.put(File(thread_id=root.id, **file), File(thread_id=kept.id, **file))
+    for thread in (root, child):
+        await store.keep_text(thread, "their system text")
+    await store.keep_text(child, "shared")
+    await store.keep_text(kept, "shared")
+    forked = await store.create(extras={"forked_from": str(root.id)})
+    messages = await store.context(root)
+    forked = (await store.append(forked, [Entry(type="fork", data={"messages": messages})])).head
+
+    assert await store.delete(root) == 2
+
+    for gone in (root, child):
+        with pytest.raises(NotFound):
+            await store.thread(gone.id)
+    left = {kind: await store.backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Letter, *SHELVES)}
+    assert {thread.id for thread in left.pop(Thread)} == {kept.id, forked.id}
+    for kind, records in left.items():
+        owners = {getattr(record, "thread_id", None) for record in records}
+        assert owners <= {kept.id, forked.id, None}, kind
+    assert [blob.content for blob in left[Blob]] == [b"shared"]
+    # A fork is a root of its own: it holds what it took along.
+    assert await store.context(forked) == messages
+    assert (await store.verify()).ok
+    if backend == "files":
+        named = [path for path in (tmp_path / "store").rglob("*") if str(root.id) in path.name]
+        assert named == []
+
+
+async def test_deleting_a_child_leaves_the_parents_record_of_it(store: Store) -> None:
+    root = await store.create(kind="goal", goal="all")
+    child = await child_of(store, root)
+    report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "summary"})
+    await store.deliver(root, report, kind="children", sender=str(child.id))
+
+    assert await store.delete(child) == 1
+
+    last = await store.last_stitch(root)
+    assert last is not None
+    assert (last.child_id, last.message) == (child.id, report.message)
+    assert (await store.verify()).ok
+
+
+async def test_a_thread_that_is_held_is_deleted_by_force_only(store: Store) -> None:
+    root, one, _, grandchild = await family(store)
+    await store.claim(grandchild)
+
+    for ref in (root, one, grandchild):
+        with pytest.raises(ThreadBusy):
+            await store.delete(ref)
+    assert await store.count() == 4
+    assert await store.delete(root, force=True) == 4
+    assert await store.count() == 0
+
+
+async def test_a_deleted_key_is_free_again(store: Store) -> None:
+    first = await store.create(key="k")
+    await turn(store, first, "Hello", "Hi")
+    await store.delete("k")
+
+    second = await store.create(key="k")
+    assert second.id != first.id
+    assert (await store.context("k"), (await store.history("k")).turns) == ([], [])
+
+
+async def test_what_belongs_to_nobody_stays(store: Store) -> None:
+    agent = await store.agents.register("default", "helper", {"model": "m"})
+    thread = await store.create(agent="helper", version=agent.version)
+    begun, run = await begin_turn(store, thread, "Hello")
+    await finish_turn(store, begun.head, run, "Hi")
+    await store.delete(thread)
+
+    assert await store.agents.get("default", "helper") == (await store.backend.find(Find(Agent)))[0]

@@ -1,0 +1,206 @@
+"""Watching: stitches as they come, from this process or another, each once, in order and without gaps."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import READY
+from lockstitch.records import Entry, FakeClock, Stitch, Thread, new_id
+from lockstitch.store import Store
+from tests.samples import said, turn
+from tests.store.test_archives import old_goal
+from tests.store.test_media import base64, picture, shown
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 30.0
+"""Seconds after which a stitch that does not come has got lost; none of them is waited for in vain."""
+
+
+class Watcher:
+    """Reads a stream of stitches in the background."""
+
+    def __init__(self) -> None:
+        self.seen: list[Stitch] = []
+        self._moved = asyncio.Event()
+
+    async def run(self, stream: Any) -> None:
+        async with aclosing(stream) as stitches:
+            async for stitch in stitches:
+                self.seen.append(stitch)
+                self._moved.set()
+
+    async def until(self, number: int) -> list[Stitch]:
+        """What was seen, once there are so many."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.seen) < number:
+                self._moved.clear()
+                await self._moved.wait()
+        return self.seen
+
+
+@asynccontextmanager
+async def watching(store: Store, thread: Thread | None = None, **options: Any) -> AsyncIterator[Watcher]:
+    """A watcher that has begun: whatever is written from here on, it must see."""
+    began = asyncio.Event()
+    real = store.backend.watch
+
+    async def watch() -> Any:
+        async with aclosing(real()) as sightings:
+            async for sighting in sightings:
+                yield sighting
+                if sighting == READY:
+                    # The reader has come back for more, so it has read what was there before.
+                    began.set()
+
+    watcher = Watcher()
+    store.backend.watch = watch  # type: ignore[method-assign]
+    try:
+        task = asyncio.create_task(watcher.run(store.watch(thread.id if thread else None, **options)))
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
+    finally:
+        store.backend.watch = real  # type: ignore[method-assign]
+    try:
+        yield watcher
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def numbers(stitches: list[Stitch]) -> list[Any]:
+    return [stitch.data.get("n") for stitch in stitches]
+
+
+def note(number: int) -> Entry:
+    return Entry(type="span", data={"n": number})
+
+
+async def test_a_watcher_sees_what_its_own_process_appends(store: Store) -> None:
+    head = await store.create()
+    async with watching(store, head) as watcher:
+        for number in range(5):
+            head = (await store.append(head, [note(2 * number), note(2 * number + 1)])).head
+        seen = await watcher.until(10)
+
+    assert numbers(seen) == list(range(10))
+    assert seen == await store.stitches(head)
+
+
+async def test_what_is_there_already_comes_first(store: Store) -> None:
+    head = (await store.append(await store.create(), [note(0), note(1), note(2)])).head
+    async with watching(store, head) as all_of_it, watching(store, head, after=2) as rest:
+        assert numbers(await all_of_it.until(3)) == [0, 1, 2]
+        await store.append(head, [note(3)])
+        assert numbers(await all_of_it.until(4)) == [0, 1, 2, 3]
+        assert numbers(await rest.until(2)) == [2, 3]
+
+
+async def test_one_thread_is_watched_and_no_other(store: Store) -> None:
+    mine, other = await store.create(), await store.create()
+    async with watching(store, mine) as watcher:
+        for number in range(5):
+            other = (await store.append(other, [note(-1)])).head
+            mine = (await store.append(mine, [note(number)])).head
+        assert numbers(await watcher.until(5)) == list(range(5))
+
+
+async def test_all_threads_of_the_project_from_now_on(store: Store) -> None:
+    old = (await store.append(await store.create(), [note(-1)])).head
+    far = await store.create(project="elsewhere")
+    async with watching(store) as watcher:
+        far = (await store.append(far, [note(-2)])).head
+        new = await store.create()
+        for number in range(4):
+            old = (await store.append(old, [note(number)])).head
+            new = (await store.append(new, [note(number)])).head
+        seen = await watcher.until(8)
+
+    for thread in (old, new):
+        assert numbers([stitch for stitch in seen if stitch.thread_id == thread.id]) == [0, 1, 2, 3]
+
+
+async def test_the_most_recent_ones_first_if_asked_for(store: Store) -> None:
+    head = await store.create()
+    for number in range(6):
+        head = (await store.append(head, [note(number)])).head
+    async with watching(store, recent=3) as watcher:
+        await store.append(head, [note(6)])
+        assert numbers(await watcher.until(4)) == [3, 4, 5, 6]
+
+
+async def test_letters_and_children_are_seen_as_well(store: Store) -> None:
+    head = await store.create()
+    async with watching(store, head) as watcher:
+        await store.deliver(head, said("Hello"), kind="input", sender="ada")
+        await turn(store, await store.thread(head), "And?", "Yes.")
+        assert [stitch.type for stitch in await watcher.until(3)] == ["input", "input", "llm_call"]
+
+
+async def test_a_thread_may_be_watched_before_it_is_there(store: Store) -> None:
+    thread = store.new_thread(id=new_id())
+    async with watching(store, thread) as watcher:
+        await store.commit([], threads=[thread])
+        await store.append(thread, [note(0)])
+        assert numbers(await watcher.until(1)) == [0]
+
+
+async def test_media_and_archived_turns_are_seen_as_they_were(timed_store: Store, clock: FakeClock) -> None:
+    goal = await old_goal(timed_store, clock)
+    before = await timed_store.stitches(goal)
+    await timed_store.archive(clock.now())
+    head = await timed_store.create()
+    entry = shown(picture(base64(40_000)))
+    async with watching(timed_store, goal) as archived, watching(timed_store, head) as live:
+        await timed_store.append(head, [entry])
+        assert await archived.until(4) == before
+        assert (await live.until(1))[0].message == entry.message
+
+
+async def test_many_watchers_see_the_same(store: Store) -> None:
+    head = await store.create()
+    async with watching(store, head) as one, watching(store) as two, watching(store, head) as three:
+        for number in range(20):
+            head = (await store.append(head, [note(number)])).head
+        for watcher in (one, two, three):
+            assert numbers(await watcher.until(20)) == list(range(20))
+
+
+_WRITER = """
+import asyncio, sys
+from lockstitch.records import Entry
+from lockstitch.store import open_store
+
+async def main(url, *threads):
+    async with open_store(url) as store:
+        heads = [await store.thread(thread) for thread in threads]
+        for number in range(40):
+            for place, head in enumerate(heads):
+                heads[place] = (await store.append(head, [Entry(type="span", data={"n": number})])).head
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_watcher_sees_what_another_process_appends(store: Store, store_url: str, tmp_path: Path) -> None:
+    mine, other = await store.create(), await store.create()
+    async with watching(store, mine) as watcher, watching(store) as everything:
+        writer = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _WRITER, store_url, str(mine.id), str(other.id)), stderr=subprocess.PIPE
+        )
+        _, problem = await writer.communicate()
+        assert writer.returncode == 0, problem.decode()
+        assert numbers(await watcher.until(40)) == list(range(40))
+        seen = await everything.until(80)
+
+    assert len(seen) == 80
+    for thread in (mine, other):
+        log = [stitch for stitch in seen if stitch.thread_id == thread.id]
+        assert numbers(log) == list(range(40))
+        assert [stitch.position for stitch in log] == list(range(1, 41))

@@ -1,0 +1,326 @@
+"""The blocking face: the same methods, from any thread, never hanging."""
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch import sync
+from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
+from lockstitch.records import Entry, FakeClock, Feedback, File, Memory, new_id, waiting
+from lockstitch.store import Store, open_store
+from lockstitch.store.agents import Agents
+from lockstitch.store.shelf import Shelf
+from tests.cli.calling import environment
+
+ASYNC_ONLY = {"backend"}
+"""What the blocking face does not have: the backend, whose methods are to be awaited."""
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[sync.SyncStore]:
+    with sync.open_store(store_url) as opened:
+        yield opened
+
+
+def methods(kind: type) -> dict[str, Callable[..., Any]]:
+    return {name: member for name, member in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(Store, sync.SyncStore), (Shelf, sync.SyncShelf), (Agents, sync.SyncAgents)]
+)
+def test_both_faces_have_the_same_methods_with_the_same_parameters(one: type, other: type) -> None:
+    assert methods(one).keys() == methods(other).keys()
+    for name, method in methods(one).items():
+        assert parameters(method) == parameters(methods(other)[name]), name
+
+
+def test_both_are_opened_in_the_same_way() -> None:
+    assert parameters(open_store) == parameters(sync.open_store)
+
+
+def test_both_have_the_same_attributes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with sync.open_store(url, project="p") as blocking:
+        attributes = {name for name in vars(blocking._store) if not name.startswith("_")}
+        assert all(hasattr(blocking, name) for name in attributes - ASYNC_ONLY)
+        assert blocking.project == "p"
+
+
+def test_a_conversation_from_beginning_to_end(store: sync.SyncStore) -> None:
+    head = store.create(key="k", user_id="ada")
+    run = store.new_run(head, input_position=1)
+    said = Entry(type="input", run_id=run.id, message={"role": "user", "content": "Where is it?"})
+    head = store.append(head, [said], fields={"status": "running"}, new_runs=[run]).head
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "In Graz."}]}
+    now = store.clock.now()
+    head = store.append(
+        head,
+        [Entry(type="llm_call", run_id=run.id, step_number=1, message=answer)],
+        fields={"status": "waiting", "waiting_for": [waiting("input", now)]},
+        runs=[(run, {"status": "completed", "output_position": 2, "completed_at": now, "input_tokens": 5})],
+    ).head
+    assert store.thread("k") == store.ensure("k", user_id="ada") == store.threads()[0]
+    assert store.count() == 1
+    assert store.overview([head])[0].usage["input_tokens"] == 5
+    assert [message["role"] for message in store.context("k")] == ["user", "assistant"]
+    assert store.history("k").turns[0].final_response == "In Graz."
+    assert store.messages(run.id) == store.context("k")
+    assert [stitch.position for stitch in store.log(run.id)] == [1, 2]
+    assert [stitch.position for stitch in store.latest()] == [2, 1]
+    assert store.run(run.id).status == store.runs("k")[0].status == "completed"
+    last = store.last_stitch("k")
+    assert last is not None
+    assert store.stitch(last.id) == last == store.stitches("k", 2, 2)[0]
+    assert [hit.position for hit in store.search("Graz")] == [2]
+    assert store.average_tokens(now - timedelta(days=1))[0].average_tokens == 5
+    assert store.sql("SELECT count(*) FROM stitches").rows == [(2,)]
+    assert store.size("k")["stitches"] > 0
+    store.edit("k", title="T")
+    assert store.tree("k") == [store.thread("k")]
+    assert (store.children("k"), store.ancestors("k"), store.errors()) == ([], [], [])
+    assert store.verify().ok
+    assert store.glance().stitches == 2
+    assert store.archive(datetime.now(UTC)) == 0
+    assert store.delete("k") == 1
+    with pytest.raises(NotFound):
+        store.thread("k")
+
+
+def test_leases_and_letters(store: sync.SyncStore) -> None:
+    head = store.create(key="k")
+    assert store.register().id == store.claim("k").worker_id
+    said = Entry(type="input", message={"role": "user", "content": "hi"})
+    assert store.deliver("k", said, kind="input", sender="ada").position is None
+    seen, letters = store.inbox(store.thread("k"))
+    held = store.append(seen, taken=letters, fields={"status": "pending"}).head
+    assert held.position == 1
+    assert [thread.id for thread in store.claim_next()] == [head.id]
+    assert store.reap() == []
+
+
+def test_shelves_and_agents(store: sync.SyncStore) -> None:
+    now = datetime.now(UTC)
+    memory = Memory(user_id="ada", text="likes tea", created_at=now, updated_at=now)
+    store.memories.put(memory)
+    assert store.memories.get(memory.id) == memory
+    assert list(store.memories.list(user_id="ada")) == [memory]
+    assert store.memories.delete(user_id="ada") == 1
+    head = store.create()
+    store.files.put(File(thread_id=head.id, file_id="f", filename="a.txt", created_at=now, last_updated_at=now))
+    assert store.files.list(thread_id=head.id)[0].filename == "a.txt"
+    store.feedback.put(Feedback(thread_id=head.id, name="good", created_at=now, updated_at=now))
+    assert store.feedback.list()[0].name == "good"
+    first = store.agents.register("default", "helper", {"tools": []})
+    assert store.agents.register("default", "helper", {"tools": []}) == first
+    assert store.agents.register("default", "helper", {"tools": ["look"]}).version == 2
+    assert [version.version for version in store.agents.versions("default", "helper")] == [1, 2]
+    assert store.agents.get("default", "helper").version == 2
+
+
+def test_copying_between_two_stores_each_on_its_own_loop(store: sync.SyncStore, tmp_path: Path) -> None:
+    store.adopt([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], key="k")
+    seen: list[int] = []
+    with sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        assert store.copy_to(other, progress=lambda copied: seen.append(copied.stitches)).stitches == 2
+        assert store.copy_to(other, tree="k").total == 0
+        assert other.context("k") == store.context("k")
+        assert other.copy_to(store).total == 0
+    assert seen[-1] == 2
+
+
+def test_watching_from_a_thread_while_another_appends(store: sync.SyncStore) -> None:
+    head = store.create()
+    watching = store.watch(head.id)
+    seen: list[int] = []
+
+    def follow() -> None:
+        for stitch in watching:
+            seen.append(stitch.position)
+            if stitch.position == 20:
+                return
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    for _ in range(20):
+        head = store.append(head, [Entry(type="error")]).head
+    reader.join(60)
+    assert seen == list(range(1, 21))
+    watching.close()
+    assert list(watching) == []
+    assert [stitch.position for stitch in _first(store.watch(recent=2), 2)] == [19, 20]
+
+
+def _first(source: Iterator[Any], number: int) -> list[Any]:
+    return [next(source) for _ in range(number)]
+
+
+def test_many_threads_append_at_once(store: sync.SyncStore) -> None:
+    """One thread each, and then all to the same one: every loser is told so."""
+
+    def grow(key: str) -> int:
+        head = store.create(key=key)
+        for _ in range(5):
+            head = store.append(head, [Entry(type="error")]).head
+        return head.position
+
+    shared = store.create(key="shared")
+
+    def race(_: int) -> bool:
+        try:
+            store.append(shared, [Entry(type="error")])
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(grow, [f"k{number}" for number in range(16)])) == [5] * 16
+        assert sum(pool.map(race, range(16))) == 1
+    assert store.thread("shared").position == 1
+
+
+def test_time_is_the_clocks(store_url: str) -> None:
+    clock = FakeClock()
+    with sync.open_store(store_url, clock=clock) as store:
+        assert store.clock is clock
+        assert store.create().created_at == clock.now()
+
+
+def test_a_closed_store_says_so(store_url: str) -> None:
+    store = sync.open_store(store_url)
+    assert store.migrate() >= 1
+    head = store.create()
+    watching = store.watch(head.id)
+    store.close()
+    store.close()
+    for call in (lambda: store.thread(head.id), lambda: next(watching), lambda: store.memories.list()):
+        with pytest.raises(StoreUnreachable, match="closed"):
+            call()
+
+
+def test_closing_ends_its_thread(store_url: str) -> None:
+    before = set(threading.enumerate())
+    with sync.open_store(store_url) as store:
+        store.create()
+        assert any(thread.name == "lockstitch" for thread in set(threading.enumerate()) - before)
+    assert not any(thread.name == "lockstitch" for thread in set(threading.enumerate()) - before)
+
+
+def test_a_store_that_cannot_be_opened_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = threading.active_count()
+    for url in ("nonsense", f"sqlite:///{tmp_path}", "postgresql://127.0.0.1:1/nothing"):
+        with pytest.raises((Refused, StoreUnreachable)), sync.open_store(url):
+            pass
+    with pytest.raises(StoreUnreachable, match="There is no store"):
+        sync.open_store(f"sqlite:///{tmp_path / 'none.db'}", create=False)
+    assert threading.active_count() == before
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_callback_cannot_call_its_own_store(store: sync.SyncStore, tmp_path: Path) -> None:
+    store.create()
+    with (
+        sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other,
+        pytest.raises(Refused, match="callback"),
+    ):
+        store.copy_to(other, progress=lambda copied: print(store.count()))
+
+
+# Newer Pythons warn of just this: that a process with threads is forked.
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_to_open_its_own(store: sync.SyncStore, store_url: str) -> None:
+    head = store.create()
+    watching = store.watch(head.id)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Only this and no more: what pytest would do here belongs to the parent.
+        try:
+            said: list[str] = []
+            for call in (lambda: store.thread(head.id), lambda: next(watching)):
+                try:
+                    call()
+                except StoreUnreachable as exc:
+                    said.append(str(exc))
+            store.close()
+            os.write(writing, "|".join(said).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        messages = pipe.read().split("|")
+    os.waitpid(child, 0)
+    assert len(messages) == 2
+    assert all("open it again here" in message for message in messages)
+    assert store.thread(head.id) == head, "the parent goes on"
+
+
+INTERRUPTED = """
+import sys
+from lockstitch import sync
+with sync.open_store(sys.argv[1]) as store:
+    head = store.create()
+    print("ready", flush=True)
+    try:
+        for stitch in store.watch(head.id):
+            pass
+    except KeyboardInterrupt:
+        print(store.append(head, [sync.Entry(type="error")]).head.position, flush=True)
+        raise
+"""
+
+
+def test_an_interrupt_ends_the_waiting_and_not_the_store(store_url: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, store_url],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert out == b"1\n", err
+        assert err.splitlines()[-1] == b"KeyboardInterrupt"
+        assert process.returncode == -signal.SIGINT
+
+
+FORGOTTEN = """
+import sys
+from lockstitch import sync
+store = sync.open_store(sys.argv[1])
+store.migrate()
+watching = store.watch()
+store.create(key="kept")
+"""
+
+
+def test_a_program_that_forgets_to_close_ends_all_the_same(store_url: str) -> None:
+    command = [sys.executable, "-c", FORGOTTEN, store_url]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    with sync.open_store(store_url) as store:
+        assert store.thread("kept")
+
+
+def test_an_unknown_id_is_not_found(store: sync.SyncStore) -> None:
+    for call in (store.thread, store.run, store.stitch, store.log, store.messages, store.request):
+        with pytest.raises(NotFound):
+            call(new_id())

@@ -1,0 +1,176 @@
+"""Counts the requirement lines that are proven.
+
+Joins the lists in docs/requirements, what the last full test run proved (build/requirements.json,
+written by tests/plugin_requirements.py) and what the benchmarks met (build/bench.json).
+"""
+
+import json
+import re
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+BACKENDS = frozenset({"files", "sqlite", "postgres"})
+NO_BACKEND = "-"
+
+_LINE = re.compile(r"- (?P<id>S\d-\d{3}) \[(?P<kind>[EIO])\] .*\{(?P<owner>[^{}]*)\}\s*$")
+_LOOKS_LIKE_A_LINE = re.compile(r"- S\d")
+_BY_BENCH = "[P] proved by `make bench`"
+
+
+class Proof(TypedDict):
+    """What stands behind one id in build/requirements.json."""
+
+    tests: list[str]
+    backends: list[str]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One testable line: `kind` is E, I or O, `owner` the piece of work in braces, as written."""
+
+    id: str
+    kind: str
+    owner: str
+    by_bench: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """[O] lines are wanted later and stand beside the count."""
+        return self.kind != "O"
+
+
+@dataclass(frozen=True)
+class RequirementList:
+    """One file of docs/requirements."""
+
+    name: str
+    lines: list[Requirement]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the last full test run and the last benchmarks have shown."""
+
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    bench: list[dict[str, Any]] = field(default_factory=list)
+
+    def lack(self, line: Requirement) -> str | None:
+        """What is missing to call the line proven: nothing is None, and "" is no evidence at all.
+
+        A line touched by any test that runs per backend needs all of them: a promise kept on two
+        backends of three is not kept.
+        """
+        if line.by_bench:
+            rows = [row for row in self.bench if line.id in _ids_of(row)]
+            return None if rows and all(row.get("met") is True for row in rows) else "bench"
+        proof = self.proofs.get(line.id)
+        if proof is None:
+            return ""
+        run_on = BACKENDS.intersection(proof["backends"])
+        if not run_on or run_on == BACKENDS:
+            return None
+        return ", ".join(f"not {name}" for name in sorted(BACKENDS - run_on))
+
+
+def read_list(path: Path) -> RequirementList:
+    """Read one list; a decision (→) below a line may send it to the benchmarks.
+
+    Raises ValueError for a line that looks like a requirement and cannot be read, since a line
+    dropped in silence would make the count look better than it is.
+    """
+    lines: list[Requirement] = []
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if match := _LINE.match(text):
+            lines.append(Requirement(match["id"], match["kind"], match["owner"]))
+        elif _LOOKS_LIKE_A_LINE.match(text):
+            raise ValueError(f"{path.name}:{number}: neither '- S0-001 [E] … {{1}}' nor prose: {text}")
+        elif lines and text.startswith("  →") and _BY_BENCH in text:
+            last = lines.pop()
+            lines.append(Requirement(last.id, last.kind, last.owner, by_bench=True))
+    return RequirementList(path.stem, lines)
+
+
+def read_lists(folder: Path) -> list[RequirementList]:
+    """Read all lists of a folder: the files whose names begin with a digit."""
+    lists = [read_list(path) for path in sorted(folder.glob("[0-9]*.md"))]
+    seen: set[str] = set()
+    for line in (line for one in lists for line in one.lines):
+        if line.id in seen:
+            raise ValueError(f"{line.id} stands twice in {folder.name}")
+        seen.add(line.id)
+    return lists
+
+
+def read_evidence(build: Path) -> Evidence:
+    """Read what the last runs left in the build folder; what was not run is no evidence."""
+    return Evidence(
+        proofs=_read_json(build / "requirements.json", {}),
+        bench=_read_json(build / "bench.json", []),
+    )
+
+
+def report(lists: Sequence[RequirementList], evidence: Evidence) -> str:
+    """The tables as text; the last line is `proven N/M` over the [E] and [I] lines."""
+    every = [line for one in lists for line in one.lines]
+    rows = [
+        f"{'list':<20}{'proven':>10}{'extra [O]':>12}",
+        *(_row(one.name, one.lines, evidence) for one in lists),
+        _row("all", every, evidence),
+    ]
+    for one in lists:
+        rows += _open_lines(f"{one.name}, not proven:", (x for x in one.lines if x.counts), evidence)
+    rows += _open_lines("extra [O], not proven and not counted:", (x for x in every if not x.counts), evidence)
+    rows += ["", f"proven {_share((x for x in every if x.counts), evidence)}"]
+    return "\n".join(rows)
+
+
+def _row(name: str, lines: list[Requirement], evidence: Evidence) -> str:
+    counted = _share((line for line in lines if line.counts), evidence)
+    extra = _share((line for line in lines if not line.counts), evidence)
+    return f"{name:<20}{counted:>10}{extra:>12}"
+
+
+def _share(lines: Iterable[Requirement], evidence: Evidence) -> str:
+    lacks = [evidence.lack(line) for line in lines]
+    return f"{lacks.count(None)}/{len(lacks)}"
+
+
+def _open_lines(title: str, lines: Iterable[Requirement], evidence: Evidence) -> list[str]:
+    by_owner: defaultdict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        lack = evidence.lack(line)
+        if lack is not None:
+            by_owner[line.owner].append(f"{line.id} ({lack})" if lack else line.id)
+    if not by_owner:
+        return []
+    rows = ["", title]
+    for owner, ids in sorted(by_owner.items()):
+        rows.append(f"  {{{owner}}} {len(ids)}:")
+        rows += textwrap.wrap(", ".join(ids), 110, initial_indent="    ", subsequent_indent="    ")
+    return rows
+
+
+def _ids_of(row: dict[str, Any]) -> list[str]:
+    named = row.get("req") or []
+    return [named] if isinstance(named, str) else named
+
+
+def _read_json(path: Path, otherwise: Any) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else otherwise
+
+
+def main(root: Path) -> int:
+    """Print the report of a checkout. Unproven lines are no failure: tests fail, counts inform."""
+    if not (root / "build" / "requirements.json").exists():
+        print("There is no build/requirements.json: `make test` writes it.\n")
+    print(report(read_lists(root / "docs" / "requirements"), read_evidence(root / "build")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parents[1]))
