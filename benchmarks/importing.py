@@ -13,23 +13,29 @@ BACKENDS = ("none",)
 
 AIM = 60
 
-_TIMED = "import time; started = time.perf_counter(); import {}; print(time.perf_counter() - started)"
+_TIMED = "import time; started = time.perf_counter(); {}; print(time.perf_counter() - started)"
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    async def pydantic() -> float:
-        return _milliseconds("pydantic")
+    """Names are loaded when they are used, so what is used first stands beside it, for contrast."""
+    rounds = await take_turns(
+        scale.imports,
+        lambda: _milliseconds("import pydantic"),
+        lambda: _milliseconds("import lockstitch"),
+        lambda: _milliseconds("from lockstitch import open_store"),
+    )
+    pydantic, bare, used = (median(figures) for figures in zip(*rounds, strict=True))
+    added, more = (max(figure - pydantic, 0.0) for figure in (bare, used))
+    return Measured(
+        [
+            Row("import lockstitch, added to pydantic's", backend, added, "ms", pydantic, within(AIM)),
+            Row("import open_store, added to pydantic's", backend, more, "ms", pydantic),
+        ],
+        [f"import pydantic {pydantic:.0f} ms, lockstitch {bare:.0f} ms, open_store from it {used:.0f} ms"],
+    )
 
-    async def lockstitch() -> float:
-        return _milliseconds("lockstitch")
 
-    rounds = await take_turns(scale.imports, pydantic, lockstitch)
-    floor, ours = (median(figures) for figures in zip(*rounds, strict=True))
-    row = Row("import, added to pydantic's", backend, max(ours - floor, 0.0), "ms", floor, within(AIM))
-    return Measured([row], [f"import pydantic {floor:.0f} ms, import lockstitch {ours:.0f} ms"])
-
-
-def _milliseconds(module: str) -> float:
+async def _milliseconds(statement: str) -> float:
     """The time of an import in a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-c", _TIMED.format(module)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _TIMED.format(statement)], capture_output=True, text=True, check=True)
     return float(done.stdout) * 1000

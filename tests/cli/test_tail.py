@@ -76,7 +76,7 @@ def test_following_all_threads_misses_nothing(story: Story) -> None:
         head = story.chat
         for number in range(20):
             head = store.append(head, [Entry(type="input", message={"role": "user", "content": f"n {number}"})]).head
-        elsewhere = store.thread(story.elsewhere.id)
+        elsewhere = store.thread(story.elsewhere)
         store.append(elsewhere, [Entry(type="error", data={"error": "not to be seen"})])
         new = store.append(store.create(), [Entry(type="error", data={"error": "the last"})]).stitches[0]
         seen = [tail.next() for _ in range(21)]

@@ -68,7 +68,7 @@ async def filled(store: Store) -> list[Thread]:
     await store.feedback.put(Feedback(thread_id=chat.id, name="n", score=0.1, **times), Feedback(name="m", **times))
     far = await turn(store, await store.create(project="elsewhere", key="k"), "far", "away")
     await store.archive(store.clock.now() + timedelta(seconds=5))
-    return [await store.thread(thread.id) for thread in (chat, goal, child, far)]
+    return [await store.thread(thread) for thread in (chat, goal, child, far)]
 
 
 async def test_everything_is_copied_and_the_same(store: Store, target: Store) -> None:
@@ -84,12 +84,12 @@ async def test_everything_is_copied_and_the_same(store: Store, target: Store) ->
     assert steps == sorted(steps)
     assert steps[-1] == copied.total
     for thread in threads:
-        assert await target.thread(thread.id) == thread
-        assert await target.stitches(thread.id) == _without_log_ids(
-            await store.stitches(thread.id), await target.stitches(thread.id)
+        assert await target.thread(thread) == thread
+        assert await target.stitches(thread) == _without_log_ids(
+            await store.stitches(thread), await target.stitches(thread)
         )
-        assert await target.context(thread.id) == await store.context(thread.id)
-        assert await target.history(thread.id) == await store.history(thread.id)
+        assert await target.context(thread) == await store.context(thread)
+        assert await target.history(thread) == await store.history(thread)
     assert (await target.verify()).as_json() == (await store.verify()).as_json()
     assert (await target.thread("k")).id == threads[0].id
     assert threads[0].first_position > 1
@@ -136,7 +136,7 @@ async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
         except ZeroDivisionError:
             # Nobody takes up what is only half there.
             for thread in await target.threads(limit=None, all_projects=True):
-                original = await store.thread(thread.id)
+                original = await store.thread(thread)
                 assert thread == original or (thread.position, thread.status) == (0, "waiting")
             await target.backend.claim((await target.register()).id, limit=0)
     assert stop > 2

@@ -120,11 +120,12 @@ class Core:
         return Thread(**given)
 
     async def thread(self, ref: ThreadRef) -> Thread:
-        """The thread as it is now, by id or key. NotFound when there is none."""
+        """The thread as it is now, by id or key. NotFound when this project has none."""
         wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
         if wanted is not None:
             found = await self.backend.get(Thread, (wanted,))
-            if found is not None:
+            # Who holds a Thread has been let in already; an id alone does not cross projects.
+            if found is not None and (isinstance(ref, Thread) or found.project == self.project):
                 return found
         if isinstance(ref, str):
             codec.check_text(ref, "The key")
@@ -132,7 +133,7 @@ class Core:
             by_key = await self.backend.find(Find(Thread, where, limit=1))
             if by_key:
                 return by_key[0]
-        raise NotFound(f"There is no thread {wanted or ref} in this store.")
+        raise NotFound(f"There is no thread {wanted or ref} in project {self.project} of this store.")
 
     async def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
         """The thread with this key or id, made if it is unknown. A thread belongs to the user who opened it."""
@@ -337,6 +338,7 @@ class Core:
         found = await self.backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
         if not found:
             raise NotFound(f"There is no stitch {stitch_id} in this store; an archived one is read through its run.")
+        await self.thread(found[0].thread_id)
         return (await self._media.restore(found))[0]
 
     async def run(self, run_id: UUID | str) -> Run:
@@ -345,6 +347,7 @@ class Core:
         found = await self.backend.get(Run, (wanted,)) if wanted else None
         if found is None:
             raise NotFound(f"There is no run {run_id} in this store.")
+        await self.thread(found.thread_id)
         return found
 
     async def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:

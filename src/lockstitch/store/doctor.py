@@ -84,9 +84,9 @@ class _Examination:
             for first in range(1, max(self._head.position, 1) + 1, _PAGE):
                 last = first + _PAGE - 1
                 end = last if last < self._head.position else None
-                for stitch in await self._store.stitches(self._head.id, first, end):
+                for stitch in await self._store.stitches(self._head, first, end):
                     self._look(stitch)
-            context(await self._store.stitches(self._head.id, max(self._head.context_from, 1)))
+            context(await self._store.stitches(self._head, max(self._head.context_from, 1)))
         except LockstitchError as exc:
             self._problem("unreadable", str(exc))
             return

@@ -64,7 +64,7 @@ def _from_lines(folder: Folder, path: str) -> Extent | None:
         except UNREADABLE as exc:
             if not folder.tolerant:
                 raise Torn(path) from exc
-    folder.damaged(path, "more than its last line cannot be read")
+    return folder.damaged(path, "more than its last line cannot be read")
 
 
 def _extent(first: bytes, last: bytes, size: int) -> Extent:

@@ -64,6 +64,8 @@ class Connection(AsyncConnection[TupleRow]):
     """Whether something that commits has been sent and its answer has not come."""
     lent_until = 0.0
     """When it must pass through the pool again, by the monotonic clock."""
+    sound_until = 0.0
+    """Until when it need not be looked at, by the monotonic clock."""
 
     @classmethod
     async def open(cls, conninfo: str, *, prepare: bool = True) -> "Connection":
@@ -111,7 +113,6 @@ class Connection(AsyncConnection[TupleRow]):
 
         After an error nothing of it remains, except where `commits` says that this is not known.
         """
-        self.commits = False
         try:
             async with self.pipeline() as pipeline:
                 await self._send(_BEGIN)
@@ -129,7 +130,6 @@ class Connection(AsyncConnection[TupleRow]):
     @asynccontextmanager
     async def steps(self) -> AsyncGenerator[None]:
         """A transaction around statements that are executed one by one."""
-        self.commits = False
         try:
             await self._send(_BEGIN)
             await self._send(_SETUP)

@@ -31,7 +31,11 @@ RECONNECT = 1.5
 LOAN = 300.0
 """Seconds after which a connection passes through the pool again, which closes those that are old or too many."""
 
+SOUND = 0.1
+"""Seconds for which a connection that has just answered is taken to stand without a look."""
+
 ATTEMPTS = 5
+"""How often something is tried that leaves nothing behind when it fails."""
 
 # What goes wrong comes to the caller as an error; it need not stand on the terminal as well.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
@@ -95,7 +99,8 @@ class Pool:
         try:
             while True:
                 connection = self._idle.pop() if self._idle else await self._lent(pool)
-                if connection.is_sound():
+                if time.monotonic() < connection.sound_until or connection.is_sound():
+                    connection.commits = False
                     return connection
                 await connection.close()
                 await pool.putconn(connection)
@@ -116,8 +121,10 @@ class Pool:
         pool = self._pool
         assert pool is not None
         try:
+            now = time.monotonic()
             idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-            if idle and not self._closed and time.monotonic() < connection.lent_until:
+            if idle and not self._closed and now < connection.lent_until:
+                connection.sound_until = now + SOUND
                 self._idle.append(connection)
             else:
                 await pool.putconn(connection)

@@ -153,9 +153,9 @@ class SqliteBackend:
             with self._writer.lock:
                 self._writer.connection.backup(copy)
             with closing(copy):
-                return await asyncio.to_thread(query, copy, sql, limit, seconds)
+                return await _asked(copy, sql, limit, seconds)
         with closing(connect(self._path, synchronous="FULL", read_only=True)) as connection:
-            return await asyncio.to_thread(query, connection, sql, limit, seconds)
+            return await _asked(connection, sql, limit, seconds)
 
     def _migrate(self) -> int:
         # The lock is taken in this thread: the loop's own would wait for itself if two tasks migrate at once.
@@ -191,3 +191,14 @@ class SqliteBackend:
     def _disk(self) -> Script[int]:
         rows = yield self._dialect.statement("disk", {})
         return int(rows[0][0])
+
+
+async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float) -> Answer:
+    """Ask in a thread; whoever stops waiting stops the query too, before its connection is closed under it."""
+    asking = asyncio.ensure_future(asyncio.to_thread(query, connection, sql, limit, seconds))
+    try:
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        connection.interrupt()
+        await asyncio.wait([asking])
+        raise

@@ -22,11 +22,6 @@ def connect(path: str, *, synchronous: str, read_only: bool = False) -> sqlite3.
     uri = "file::memory:" if path == ":memory:" else f"file:{quote(path)}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=0)
     try:
-        if not read_only:
-            # Both take effect on an empty file only; 8 KB pages keep 1 KB messages with little waste.
-            connection.execute("PRAGMA page_size = 8192")
-            # Processes that make one file at once, or find it left by a crash, get in each other's way here.
-            patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA busy_timeout = 0" if not read_only else "PRAGMA busy_timeout = 5000")
