@@ -3,8 +3,6 @@
 import asyncio
 import json
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -14,21 +12,16 @@ from lockstitch.backend import FullBackend
 from lockstitch.errors import SchemaMismatch
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import created, everything, grown
+from tests.races.processes import Gate, run
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
 
-OPEN = """
-import asyncio, sys
-from lockstitch.store import open_store
 
-async def main():
-    sys.stdin.readline()
-    async with open_store(sys.argv[1]) as store:
-        print(await store.migrate(), (await store.create()).id)
-
-asyncio.run(main())
-"""
+async def open_and_create(gate: Gate, url: str) -> str:
+    gate()
+    async with open_store(url) as store:
+        return str((await store.create()).id)
 
 
 @pytest.mark.req("S3-028")
@@ -63,23 +56,12 @@ async def test_while_others_write(store: Store) -> None:
 
 
 async def test_two_processes_start_at_once(empty_url: str) -> None:
-    """Five, to be sure: all wait for the same word, then open the empty place."""
-    command = [sys.executable, "-c", OPEN, empty_url]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(5)]
-    try:
-        outcomes = await asyncio.gather(
-            *(asyncio.to_thread(process.communicate, "go\n", timeout=60) for process in processes)
-        )
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0] * 5, outcomes
-    ids = {output.split()[1] for output, _ in outcomes}
+    """Five, to be sure: all wait for the same moment, then open the empty place."""
+    calls = [[empty_url]] * 5
+    ids = await asyncio.to_thread(run, "tests.conformance.test_migrate:open_and_create", calls)
     async with open_store(empty_url) as store:
-        assert {str(thread.id) for thread in await store.threads()} == ids
-        assert len(ids) == 5
+        assert sorted(str(thread.id) for thread in await store.threads()) == sorted(ids)
+        assert len(set(ids)) == 5
 
 
 def make_newer(backend: str, url: str) -> None:

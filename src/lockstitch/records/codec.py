@@ -1,7 +1,8 @@
 """Exact JSON: what is written comes back as it was, or is refused before anything is written.
 
 orjson does the work, behind guards for what it would change silently: it writes NaN as null and reads
-integers outside 64 bits as floats. Text that this module wrote, read and written again is the same bytes.
+integers outside 64 bits as floats. Text that this module wrote, read and written again is the same bytes. What JSON has
+another word for becomes that: tuples are lists, UUIDs and enumerations their text.
 """
 
 import json

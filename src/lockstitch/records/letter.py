@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from lockstitch.records.ids import new_id
-from lockstitch.records.record import Json, Record, Text
+from lockstitch.records.record import Json, Record, Text, Time
 from lockstitch.records.stitch import CHAIN, Entry, Stitch, place
 from lockstitch.records.thread import Thread
 
@@ -29,7 +29,7 @@ class Letter(Record):
     kind: Annotated[Text, Field(max_length=50)]
     entry: Json | None = None
     position: int | None = None
-    at: datetime
+    at: Time
 
     def opened(self) -> Entry:
         """The entry that an inbox row carries."""

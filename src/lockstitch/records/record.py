@@ -1,7 +1,7 @@
 """What every record is: frozen, named fields, one table, one key."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from types import UnionType
@@ -22,6 +22,12 @@ def _text(value: str) -> str:
     return codec.check_text(value, "A text field")
 
 
+def _aware(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("a time needs a zone, or nobody knows when it was")
+    return value.astimezone(UTC)
+
+
 Text = Annotated[str, Field(strict=True), AfterValidator(_text)]
 """Text that every store can keep in a plain column."""
 
@@ -29,6 +35,9 @@ Text = Annotated[str, Field(strict=True), AfterValidator(_text)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """A whole number that every store can keep in a plain column."""
 
+
+Time = Annotated[datetime, AfterValidator(_aware)]
+"""A moment, kept in UTC."""
 
 Number = Annotated[float, Field(allow_inf_nan=False), AfterValidator(lambda value: value + 0.0)]
 """A number that every store can keep in a plain column: finite, and zero without a sign."""

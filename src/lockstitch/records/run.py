@@ -1,13 +1,12 @@
 """A run: one processing cycle caused by one input."""
 
-from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import Field
 
 from lockstitch.records.ids import new_id
-from lockstitch.records.record import Count, Json, Number, Record, Text
+from lockstitch.records.record import Count, Json, Number, Record, Text, Time
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 Role = Literal["agent", "team", "workflow", "trace"]
@@ -51,8 +50,8 @@ class Run(Record):
     metadata: Json = {}
     extras: Json = {}
     source: Text = "native"
-    started_at: datetime
-    completed_at: datetime | None = None
+    started_at: Time
+    completed_at: Time | None = None
 
     @property
     def usage(self) -> dict[str, int]:

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from lockstitch.records.ids import new_id
-from lockstitch.records.record import Count, Json, Number, Record, Text
+from lockstitch.records.record import Count, Json, Number, Record, Text, Time
 
 Name = Annotated[Text, Field(min_length=1, max_length=255)]
 
@@ -23,8 +23,8 @@ class Agent(Record):
     role: Literal["agent", "team", "workflow"] = "agent"
     version: Count = 1
     metadata: Json = {}
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
 
 
 class AgentVersion(Record):
@@ -38,7 +38,7 @@ class AgentVersion(Record):
     version: Count
     digest: Text
     definition: Json
-    created_at: datetime
+    created_at: Time
 
 
 class AgentLink(Record):
@@ -65,7 +65,7 @@ class Blob(Record):
     size: Count
     media_type: Text | None = None
     content: bytes
-    created_at: datetime
+    created_at: Time
 
 
 class BlobUse(Record):
@@ -93,8 +93,8 @@ class File(Record):
     step: Count | None = None
     created_in_run: UUID | None = None
     last_updated_run: UUID | None = None
-    created_at: datetime
-    last_updated_at: datetime
+    created_at: Time
+    last_updated_at: Time
     metadata: Json = {}
 
 
@@ -112,8 +112,8 @@ class Memory(Record):
     text: Text
     tags: list[str] = []
     metadata: Json = {}
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
 
 
 class Knowledge(Record):
@@ -129,8 +129,8 @@ class Knowledge(Record):
     size: Count | None = None
     status: Text | None = None
     metadata: Json = {}
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
 
 
 class Eval(Record):
@@ -146,8 +146,8 @@ class Eval(Record):
     run_id: UUID | None = None
     input: Json = {}
     result: Json = {}
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
 
 
 class Feedback(Record):
@@ -166,8 +166,8 @@ class Feedback(Record):
     value: Json | None = None
     comment: Text | None = None
     source: Text = "native"
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
 
 
 class RawBody(Record):
@@ -182,7 +182,7 @@ class RawBody(Record):
     body: bytes
     parsed: bool = False
     problem: Text | None = None
-    at: datetime
+    at: Time
 
 
 class Delta(Record):
@@ -208,9 +208,9 @@ class Token(Record):
     project: Name = "default"
     name: Name
     scopes: list[str] = []
-    created_at: datetime
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
+    created_at: Time
+    expires_at: Time | None = None
+    revoked_at: Time | None = None
 
 
 class Audit(Record):
@@ -224,7 +224,7 @@ class Audit(Record):
     act: Text
     subject: Text
     data: Json = {}
-    at: datetime
+    at: Time
 
 
 class Metric(Record):
@@ -259,7 +259,7 @@ class Archive(Record):
     encoding: Literal["zstd", "gzip"]
     sha256: Text
     content: bytes
-    created_at: datetime
+    created_at: Time
 
 
 def day_of(moment: datetime | date) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field
 from lockstitch.errors import Refused
 from lockstitch.records.ids import new_id
 from lockstitch.records.message import tool_uses
-from lockstitch.records.record import Count, Json, Record, Text
+from lockstitch.records.record import Count, Json, Record, Text, Time
 
 CHAIN: Final = frozenset({"llm_call", "tool_call", "thread_result"})
 """The types that previous_id links into one list per thread."""
@@ -62,7 +62,7 @@ class Entry(Record):
     duration_ms: Count | None = None
     messages_count: Count | None = None
     estimated_tokens: Count | None = None
-    at: datetime | None = None
+    at: Time | None = None
 
     def __init__(self, **values: Any) -> None:
         if values.get("type") == "llm_call" and values.get("calls") is None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from lockstitch.records.clock import format_time
 from lockstitch.records.ids import new_id
-from lockstitch.records.record import Count, Json, Record, Text
+from lockstitch.records.record import Count, Json, Record, Text, Time
 
 Kind = Literal["chat", "goal", "task", "trace"]
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
@@ -53,13 +53,13 @@ class Thread(Record):
     delivered: Count = 0
     pending_children: Count = 0
     cancel_requested: bool = False
-    wake_at: datetime | None = None
+    wake_at: Time | None = None
     priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
     crashes: Count = 0
-    created_at: datetime
-    updated_at: datetime
-    last_run_at: datetime | None = None
-    expires_at: datetime | None = None
+    created_at: Time
+    updated_at: Time
+    last_run_at: Time | None = None
+    expires_at: Time | None = None
 
     @property
     def recent_at(self) -> datetime:

@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import Field
 
 from lockstitch.records.ids import new_id
-from lockstitch.records.record import Json, Number, Record, Text
+from lockstitch.records.record import Json, Number, Record, Text, Time
 
 
 class Worker(Record):
@@ -25,8 +25,8 @@ class Worker(Record):
     pid: int = 0
     process_started: Text = ""
     lease_seconds: Number = 30.0
-    started_at: datetime
-    beat_at: datetime
+    started_at: Time
+    beat_at: Time
     dead: bool = False
     doing: Json = {}
 

@@ -64,8 +64,7 @@ class Connection(AsyncConnection[TupleRow]):
     """Whether something that commits has been sent and its answer has not come."""
     lent_until = 0.0
     """When it must pass through the pool again, by the monotonic clock."""
-    sound_until = 0.0
-    """Until when it need not be looked at, by the monotonic clock."""
+    _poll: "select.poll | None" = None
 
     @classmethod
     async def open(cls, conninfo: str, *, prepare: bool = True) -> "Connection":
@@ -157,9 +156,10 @@ class Connection(AsyncConnection[TupleRow]):
         """
         if self.closed:
             return False
-        poll = select.poll()
-        poll.register(self.pgconn.socket, select.POLLIN)
-        if not poll.poll(0):
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self.pgconn.socket, select.POLLIN)
+        if not self._poll.poll(0):
             return True
         try:
             # Twice: the first may read the server's last words, the second finds the end behind them.

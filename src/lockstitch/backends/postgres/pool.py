@@ -31,9 +31,6 @@ RECONNECT = 1.5
 LOAN = 300.0
 """Seconds after which a connection passes through the pool again, which closes those that are old or too many."""
 
-SOUND = 0.1
-"""Seconds for which a connection that has just answered is taken to stand without a look."""
-
 ATTEMPTS = 5
 """How often something is tried that leaves nothing behind when it fails."""
 
@@ -99,7 +96,7 @@ class Pool:
         try:
             while True:
                 connection = self._idle.pop() if self._idle else await self._lent(pool)
-                if time.monotonic() < connection.sound_until or connection.is_sound():
+                if connection.is_sound():
                     connection.commits = False
                     return connection
                 await connection.close()
@@ -121,10 +118,8 @@ class Pool:
         pool = self._pool
         assert pool is not None
         try:
-            now = time.monotonic()
             idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-            if idle and not self._closed and now < connection.lent_until:
-                connection.sound_until = now + SOUND
+            if idle and not self._closed and time.monotonic() < connection.lent_until:
                 self._idle.append(connection)
             else:
                 await pool.putconn(connection)

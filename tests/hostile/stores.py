@@ -1,0 +1,59 @@
+"""Two stores side by side, a small story in one, and the error with which opening one fails."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockstitch.errors import LockstitchError
+from lockstitch.records import Thread
+from lockstitch.store import Store, open_store
+from tests.samples import turn
+from tests.servers import PostgresServer
+
+
+@contextmanager
+def fresh_url(kind: str, name: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a fresh store of any backend, beside others of the same test."""
+    if kind == "files":
+        yield f"file:///{folder / name}"
+    elif kind == "sqlite":
+        yield f"sqlite:///{folder / name}.db"
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.create_database(request.getfixturevalue("postgres_template"))
+        yield url
+        server.drop_database(url)
+
+
+async def told(store: Store, turns: int = 3, text: str = "Hi") -> Thread:
+    """A thread with some turns of two stitches each."""
+    head = await store.create(key="story", title="A story")
+    for number in range(turns):
+        head = await turn(store, head, f"{text} {number}", f"Ho {number}")
+    return head
+
+
+async def read_through(url: str) -> tuple[int, int]:
+    """Open a store, read all there is, write to it; the threads and stitches found."""
+    async with open_store(url) as store:
+        report = await store.verify()
+        assert report.ok, report.problems
+        for thread in await store.threads(limit=None):
+            await store.context(thread)
+            await store.history(thread)
+        head = await store.thread("story")
+        await turn(store, head, "Still there?", "Yes.")
+        return report.threads, report.stitches
+
+
+async def refusal(url: str, error: type[LockstitchError] = LockstitchError) -> LockstitchError:
+    """The one error with which a store that cannot be used is refused; it helps, and it has its exit code."""
+    with pytest.raises(error) as raised:
+        await read_through(url)
+    exc = raised.value
+    assert isinstance(exc, LockstitchError)
+    assert len(str(exc)) > 30
+    assert "Traceback" not in str(exc)
+    return exc

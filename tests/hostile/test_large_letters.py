@@ -1,0 +1,48 @@
+"""Large content in commits of several steps: letters, ends with reports, several threads at once."""
+
+import asyncio
+
+import pytest
+
+from lockstitch.records import Entry
+from lockstitch.store import Draft, Store
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+TEXT = "It was a dark and stormy night.\n" * 330_000
+
+SECONDS = 30.0
+"""What takes longer has not become slow, it hangs."""
+
+
+def large() -> Entry:
+    return Entry(type="input", data={"text": TEXT})
+
+
+async def test_a_letter_of_10_mb(store: Store) -> None:
+    free, busy = await store.create(), await store.claim(await store.create())
+    async with asyncio.timeout(SECONDS):
+        await store.deliver(free, large(), kind="input", sender="ada")
+        await store.deliver(busy, large(), kind="input", sender="ada")
+        seen, letters = await store.inbox(busy)
+        await store.append(seen, taken=letters)
+    for thread in (free, busy):
+        (stitch,) = await store.stitches(thread)
+        assert stitch.data == {"text": TEXT}
+
+
+async def test_a_commit_over_two_threads_with_10_mb_each(store: Store) -> None:
+    one, other = await store.create(), await store.create()
+    async with asyncio.timeout(SECONDS):
+        await store.commit([Draft(one, [large()]), Draft(other, [said("x"), large()])])
+    assert [len(stitch.data["text"]) for stitch in await store.stitches(one)] == [len(TEXT)]
+    assert [stitch.position for stitch in await store.stitches(other)] == [1, 2]
+
+
+async def test_a_new_thread_with_10_mb_beside_its_cause(store: Store) -> None:
+    parent = await store.create()
+    child = store.new_thread(parent_id=parent.id, depth=1, state={"text": TEXT})
+    async with asyncio.timeout(SECONDS):
+        await store.append(parent, [large()], threads=[child])
+    assert (await store.thread(child)).state == {"text": TEXT}

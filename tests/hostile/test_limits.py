@@ -1,0 +1,55 @@
+"""Content at a limit: refused, or it comes back as the JSON it was written as."""
+
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.errors import LockstitchError
+from lockstitch.records import codec
+from lockstitch.store import Store
+from tests.hostile.contents import entry, nested
+
+pytestmark = pytest.mark.anyio
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+EITHER: dict[str, Any] = {
+    **{f"{depth} deep": nested(depth) for depth in range(240, 258, 3)},
+    "300 deep beside a large integer": [2**70, nested(300)],
+    "an integer of 4,300 digits": 10**4299,
+    "an integer of 4,301 digits": 10**4300,
+    "a tuple": (1, 2),
+    "a tuple beside a large integer": (2**70, (1,)),
+    "a UUID": UUID(int=7),
+    "an enumeration": Colour.RED,
+}
+
+
+async def test_refused_or_the_same_json(store: Store) -> None:
+    for name, value in EITHER.items():
+        head = await store.create()
+        try:
+            await store.append(head, [entry(value)], fields={"state": {"value": value}})
+            await store.deliver(head, entry(value), kind="input", sender="ada")
+        except LockstitchError:
+            continue
+        wanted = codec.dumps(value)
+        stitches = await store.stitches(head)
+        kept = [(await store.thread(head)).state, *(stitch.data for stitch in stitches)]
+        assert [codec.dumps(bag["value"]) for bag in kept] == [wanted] * 3, name
+    assert (await store.verify()).problems == []
+
+
+async def test_a_long_text_of_rare_letters(store: Store) -> None:
+    """Each word is one of its own and of four-byte letters: the most that an index of words can be asked to take."""
+    words = [chr(0x20000 + number % 40_000) + chr(0x20000 + number * 7 % 39_989) for number in range(90_000)]
+    text = " ".join(words)
+    head = await store.create()
+    head = (await store.append(head, [entry("x"), entry(text).changed(message={"role": "user", "content": text})])).head
+    assert (await store.stitches(head, 2))[0].message == {"role": "user", "content": text}
+    await store.search("anything")

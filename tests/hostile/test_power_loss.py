@@ -1,0 +1,58 @@
+"""Power loss on SQLite: the write-ahead log ends anywhere, and what is left is whole commits from the first one on."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lockstitch.records import Entry
+from lockstitch.store import Draft, open_store
+
+pytestmark = pytest.mark.anyio
+
+HEADER, FRAME = 32, 24 + 8192
+COMMITS = 12
+
+
+async def written(folder: Path) -> Path:
+    """A store with commits over two threads, as it stands on the disk before anybody tidies it up."""
+    path = folder / "store.db"
+    async with open_store(f"sqlite:///{path}") as store:
+        one, other = await store.create(key="one"), await store.create(key="other")
+        for number in range(COMMITS):
+            entry = {"type": "llm_call", "data": {"commit": number, "text": "x" * (number * 1500)}}
+            drafts = [Draft(one, [Entry(**entry), Entry(**entry)]), Draft(other, [Entry(**entry)])]
+            one, other = (appended.head for appended in await store.commit(drafts))
+        copy = folder / "copy.db"
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}-wal", f"{copy}-wal")
+    return copy
+
+
+async def left(source: Path, place: Path, size: int) -> int:
+    """How many commits a store shows whose log was cut off there; each must be whole."""
+    shutil.copy(source, place)
+    Path(f"{place}-shm").unlink(missing_ok=True)
+    Path(f"{place}-wal").write_bytes(Path(f"{source}-wal").read_bytes()[:size])
+    async with open_store(f"sqlite:///{place}") as store:
+        assert (await store.verify()).problems == []
+        threads = {thread.key for thread in await store.threads()}
+        logs = {key: await store.stitches(key) for key in threads}
+    ours = [stitch.data["commit"] for stitch in logs.get("one", [])]
+    theirs = [stitch.data["commit"] for stitch in logs.get("other", [])]
+    assert theirs == list(range(len(theirs)))
+    assert ours == [number for number in theirs for _ in range(2)], "both threads or neither"
+    return len(theirs)
+
+
+async def test_the_log_cut_off_at_frames_and_inside_them(tmp_path: Path) -> None:
+    source = await written(tmp_path)
+    whole = Path(f"{source}-wal").stat().st_size
+    frames = range(HEADER, whole + 1, FRAME)
+    chance = random.Random(3)
+    sizes = {0, HEADER, whole, *chance.sample(frames, 20), *(chance.randrange(whole) for _ in range(10))}
+    shown = [await left(source, tmp_path / f"{size}.db", size) for size in sorted(sizes)]
+    assert shown == sorted(shown), "a longer log never shows less"
+    assert (shown[0], shown[-1]) == (0, COMMITS)
+    assert len(set(shown)) > 4
