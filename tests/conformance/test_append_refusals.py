@@ -118,6 +118,7 @@ async def test_the_list_of_a_thread_cannot_fork(full_backend: FullBackend) -> No
         assert await everything(full_backend) == before
 
 
+@pytest.mark.req("S0-076")
 async def test_what_is_unique_stays_unique(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)

@@ -10,7 +10,7 @@ from tests.races.processes import run
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.req("S0-073", "S0-077")
+@pytest.mark.req("S0-077")
 async def test_50_processes_each_start_and_finish_a_run(store: Store, store_url: str) -> None:
     thread = await store.create()
     other = await store.create()

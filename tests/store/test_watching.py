@@ -28,6 +28,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.seen: list[Stitch] = []
+        self.task: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
 
     async def run(self, stream: Any) -> None:
@@ -62,7 +63,7 @@ async def watching(store: Store, thread: Thread | None = None, **options: Any) -
     watcher = Watcher()
     store.backend.watch = watch  # type: ignore[method-assign]
     try:
-        task = asyncio.create_task(watcher.run(store.watch(thread.id if thread else None, **options)))
+        watcher.task = asyncio.create_task(watcher.run(store.watch(thread.id if thread else None, **options)))
         async with asyncio.timeout(PATIENCE):
             await began.wait()
     finally:
@@ -70,8 +71,10 @@ async def watching(store: Store, thread: Thread | None = None, **options: Any) -
     try:
         yield watcher
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        # Whether asking once is enough has a test of its own; the others should not hang on it.
+        while not watcher.task.done():
+            watcher.task.cancel()
+            await asyncio.wait({watcher.task}, timeout=0.2)
 
 
 def numbers(stitches: list[Stitch]) -> list[Any]:
@@ -170,6 +173,20 @@ async def test_many_watchers_see_the_same(store: Store) -> None:
             head = (await store.append(head, [note(number)])).head
         for watcher in (one, two, three):
             assert numbers(await watcher.until(20)) == list(range(20))
+
+
+async def test_a_watcher_that_is_cancelled_ends(store: Store) -> None:
+    head = await store.create()
+    for _ in range(5):
+        async with watching(store, head) as watcher:
+            here = len(watcher.seen)
+            for number in range(3):
+                head = (await store.append(head, [note(number)])).head
+            await watcher.until(here + 3)
+            assert watcher.task is not None
+            watcher.task.cancel()
+            done, _ = await asyncio.wait({watcher.task}, timeout=5)
+            assert done, "it was asked to stop and goes on"
 
 
 _WRITER = """

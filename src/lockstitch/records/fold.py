@@ -105,7 +105,7 @@ def _messages(log: Sequence[Stitch], replaced: dict[int, Any], *, whole: bool) -
 
     messages: list[Message] = []
     for stitch in log:
-        if stitch.type == "tool_call" and stitch.reply_to is not None:
+        if stitch.type == "tool_call":
             continue
         messages.extend(_contribution(stitch, replaced))
         answers = results.get(stitch.position)

@@ -98,6 +98,8 @@ class Core:
 
     async def create(self, **fields: Any) -> Thread:
         """A new thread. KeyTaken when its key is in use."""
+        if fields.get("parent_id") is not None:
+            fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
         thread = self.new_thread(**fields)
         await self._appender.commit([], threads=[thread])
         return thread
@@ -236,6 +238,10 @@ class Core:
         `letters` are for the thread's parent, `threads` are new children.
         """
         spawned = sum(thread.parent_id == head.id for thread in threads)
+        # The lock order rests on depths, so they are not left to whoever makes a child.
+        threads = [
+            thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread for thread in threads
+        ]
         draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned)
         return (await self.commit([draft], letters=letters, threads=threads))[0]
 

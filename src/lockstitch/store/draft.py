@@ -1,7 +1,7 @@
 """A draft: what somebody wants to append to a thread, before it has its place in the log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -48,6 +48,7 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     """Give every entry its place and derive the head's other fields. Refuses what the rules of a thread forbid."""
     head = draft.head
     _check_holder(head, worker_id)
+    draft = replace(draft, new_runs=_numbered(draft)) if draft.new_runs else draft
     given = _checked_fields(draft)
     runs = tuple((run.id, _checked_run(run, changed)) for run, changed in draft.runs)
     stitches = _place(head, draft.all_entries, now)
@@ -80,6 +81,16 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
         crashes=0,
     )
     return Placed(change, after, stitches)
+
+
+def _numbered(draft: Draft) -> list[Run]:
+    """New runs with the numbers that come next, whatever their makers thought: numbers are the store's own."""
+    turn = draft.head.last_turn
+    runs: list[Run] = []
+    for sequence, run in enumerate(draft.new_runs, start=draft.head.last_sequence + 1):
+        turn += run.parent_run_id is None
+        runs.append(run.changed(sequence=sequence, turn=turn))
+    return runs
 
 
 def _place(head: Thread, entries: Sequence[Entry], now: datetime) -> list[Stitch]:

@@ -111,8 +111,10 @@ class FilesBackend:
                 sightings, place = await self._run(lambda place=place: follow.look(self._guard, place))
                 for sighting in sightings:
                     yield sighting
+                # Not wait_for, which on Python 3.11 can swallow a cancellation.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), follow.POLL)
+                    async with asyncio.timeout(follow.POLL):
+                        await moved.wait()
         finally:
             self._watchers.discard(moved)
 

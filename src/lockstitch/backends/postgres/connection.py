@@ -26,6 +26,10 @@ T = TypeVar("T")
 PREPARED = 250
 """Statements a connection keeps prepared; every shape of append is one."""
 
+LARGE = 64 * 1024
+"""Bytes of one statement's values that a pipeline does not carry: it would wait for the server to read on while the
+server waits for it."""
+
 MANY = 200
 """Rows that are taken in at once."""
 
@@ -36,6 +40,10 @@ _BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
 _SETUP = b"SELECT set_config('idle_in_transaction_session_timeout', '10s', true), pg_current_xact_id()"
 
 _WRITES_ONLY = re.compile(r"(INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)", re.DOTALL)
+
+
+class TooLarge(Exception):
+    """A statement that a pipeline must not carry; nothing of its transaction remains."""
 
 
 class _Number(Dumper):
@@ -116,7 +124,7 @@ class Connection(AsyncConnection[TupleRow]):
             async with self.pipeline() as pipeline:
                 await self._send(_BEGIN)
                 await self._send(_SETUP)
-                result = await self._drive(script)
+                result = await self._drive(script, piped=True)
                 self.commits = True
                 await self._send(_COMMIT)
                 await pipeline.sync()
@@ -125,6 +133,11 @@ class Connection(AsyncConnection[TupleRow]):
             await self.forget()
             raise
         return result
+
+    async def transact_slowly(self, script: Script[T]) -> T:
+        """The same, a round trip a statement: for content that is too large for a pipeline."""
+        async with self.steps():
+            return await self._drive(script, piped=False)
 
     @asynccontextmanager
     async def steps(self) -> AsyncGenerator[None]:
@@ -169,7 +182,7 @@ class Connection(AsyncConnection[TupleRow]):
             return False
         return not self.broken
 
-    async def _drive(self, script: Script[T]) -> T:
+    async def _drive(self, script: Script[T], *, piped: bool) -> T:
         rows: Rows | None = None
         while True:
             try:
@@ -177,6 +190,8 @@ class Connection(AsyncConnection[TupleRow]):
             except StopIteration as stop:
                 return stop.value
             sql, values, wanted = bind(statement)
+            if piped and sum(len(value) for value in values if isinstance(value, str | bytes)) > LARGE:
+                raise TooLarge
             cursor = await self._send(sql, values)
             rows = await cursor.fetchall() if wanted else ()
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from lockstitch.backends.postgres.connection import Connection, configure, settings
+from lockstitch.backends.postgres.connection import Connection, TooLarge, configure, settings
 from lockstitch.backends.postgres.errors import AGAIN, translate, unknown
 from lockstitch.backends.postgres.url import Address
 from lockstitch.backends.sql.script import Script
@@ -57,7 +57,10 @@ class Pool:
 
     async def transact(self, script: Callable[[], Script[T]], *, again: tuple[type[Exception], ...] = ()) -> T:
         """Run a script as one transaction."""
-        return await self.run(lambda connection: connection.transact(script()), again=again)
+        try:
+            return await self.run(lambda connection: connection.transact(script()), again=again)
+        except TooLarge:
+            return await self.run(lambda connection: connection.transact_slowly(script()), again=again)
 
     async def run(
         self,

@@ -22,7 +22,8 @@ def connect(path: str, *, synchronous: str, read_only: bool = False) -> sqlite3.
     uri = "file::memory:" if path == ":memory:" else f"file:{quote(path)}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=0)
     try:
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        # This reads the file's schema, which another process may be making, recovering or turning to WAL just now.
+        patiently(lambda: connection.execute(f"PRAGMA synchronous = {synchronous}"))
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA busy_timeout = 0" if not read_only else "PRAGMA busy_timeout = 5000")
     except BaseException:

@@ -266,14 +266,16 @@ CREATE FUNCTION search_words(value text) RETURNS text LANGUAGE sql IMMUTABLE PAR
         value, '.', ' '), '/', ' '), '-', ' '), '@', ' '), '+', ' '), '<', ' '), '&', ' ')
 $$;
 CREATE FUNCTION message_text(message json) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT lockstitch.search_words(left(
-        CASE jsonb_typeof(m -> 'content')
-        WHEN 'string' THEN m ->> 'content'
-        WHEN 'array' THEN (SELECT string_agg(block ->> 'text', ' ')
-                           FROM jsonb_array_elements(m -> 'content') AS block
-                           WHERE block ->> 'type' = 'text')
-        END, 262144))
-    FROM lockstitch.safe_jsonb(message) AS m
+    -- A tsvector holds a megabyte; 256 KB of text, counted in bytes, never come to more.
+    SELECT lockstitch.search_words(left(said, CASE WHEN octet_length(left(said, 262144)) > 262144
+                                              THEN 65536 ELSE 262144 END))
+    FROM lockstitch.safe_jsonb(message) AS m,
+         LATERAL (SELECT CASE jsonb_typeof(m -> 'content')
+                         WHEN 'string' THEN m ->> 'content'
+                         WHEN 'array' THEN (SELECT string_agg(block ->> 'text', ' ')
+                                            FROM jsonb_array_elements(m -> 'content') AS block
+                                            WHERE block ->> 'type' = 'text')
+                         END AS said) AS text
 $$;
 CREATE INDEX threads_title_search ON threads USING gin (to_tsvector('simple', lockstitch.search_words(title)))
     WHERE title IS NOT NULL;

@@ -1,0 +1,114 @@
+"""Leases: this process as a worker, what it takes, and what becomes of it when it is gone."""
+
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Conflict, NotFound, ThreadBusy
+from lockstitch.records import FakeClock, Thread, Worker, new_id
+from lockstitch.store import Store
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Awaitable[Store]]
+
+
+async def goal(store: Store, **fields: Any) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+
+
+async def test_a_busy_thread_says_who_holds_it_and_for_how_long(
+    timed_store: Store, opened: Open, clock: FakeClock
+) -> None:
+    held = await timed_store.claim(await goal(timed_store))
+    assert (held.status, held.fence, held.crashes) == ("running", 1, 1)
+    clock.advance(10)
+    other = await opened(clock=clock)
+
+    with pytest.raises(ThreadBusy, match="lease for 20 s more") as busy:
+        await other.claim(held)
+    assert str(held.worker_id) in str(busy.value)
+    assert (busy.value.thread_id, busy.value.reason) == (held.id, "holder")
+    with pytest.raises(NotFound):
+        await other.claim(new_id())
+
+
+async def test_a_lease_that_ran_out_is_taken_over(timed_store: Store, opened: Open, clock: FakeClock) -> None:
+    held = await timed_store.claim(await goal(timed_store))
+    other = await opened(clock=clock)
+    clock.advance(31)
+
+    taken = await other.claim(held)
+    assert taken.fence > held.fence
+    with pytest.raises(Conflict):
+        await timed_store.append(held, [said("too late")])
+    await other.append(taken, [said("mine now")])
+
+
+async def test_a_beat_keeps_a_lease(timed_store: Store, opened: Open, clock: FakeClock) -> None:
+    held = await timed_store.claim(await goal(timed_store))
+    other = await opened(clock=clock)
+    for _ in range(5):
+        clock.advance(20)
+        await timed_store.register(doing={"thread": str(held.id)})
+        assert await other.reap() == []
+    with pytest.raises(ThreadBusy):
+        await other.claim(held)
+
+
+async def test_who_was_declared_dead_must_begin_anew(timed_store: Store, opened: Open, clock: FakeClock) -> None:
+    held = await timed_store.claim(await goal(timed_store))
+    other = await opened(clock=clock)
+    await other.register()
+    clock.advance(31)
+    await other.register()
+
+    assert await other.reap() == [held.id]
+    assert (await timed_store.thread(held)).status == "pending"
+    with pytest.raises(ThreadBusy, match="declared dead"):
+        await timed_store.register()
+    again = await timed_store.claim(held)
+    assert again.worker_id != held.worker_id
+    await timed_store.append(again, [said("anew")])
+
+
+async def test_people_who_know_that_it_is_dead_take_it_over_at_once(store: Store, opened: Open) -> None:
+    held = await store.claim(await goal(store))
+    other = await opened()
+
+    taken = await other.claim(held, take_over=True)
+    assert taken.fence > held.fence
+    with pytest.raises(Conflict):
+        await store.append(held, [said("too late")])
+
+
+_HOLDER = """
+import asyncio, os, sys
+from lockstitch.store import open_store
+
+async def main(url, thread):
+    async with open_store(url) as store:
+        await store.claim(thread)
+        os.kill(os.getpid(), 9)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_holder_that_was_killed_on_this_host_is_taken_over_at_once(store: Store, store_url: str) -> None:
+    thread = await goal(store)
+    killed = subprocess.run([sys.executable, "-c", _HOLDER, store_url, str(thread.id)], timeout=60, check=False)
+    assert killed.returncode == -9
+    left = await store.thread(thread)
+    assert left.held
+    holder = await store.backend.get(Worker, (left.worker_id,))
+    assert holder is not None
+    assert not holder.dead
+
+    taken = await store.claim(thread)
+    assert taken.fence > left.fence
+    await store.append(taken, [said("on")])
