@@ -199,6 +199,8 @@ async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: 
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
-        connection.interrupt()
-        await asyncio.wait([asking])
+        # Again and again: an interrupt that comes before the statement begins is forgotten.
+        while not asking.done():
+            connection.interrupt()
+            await asyncio.wait([asking], timeout=0.02)
         raise
