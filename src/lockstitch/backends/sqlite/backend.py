@@ -203,4 +203,5 @@ async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: 
         while not asking.done():
             connection.interrupt()
             await asyncio.wait([asking], timeout=0.02)
+        asking.exception()  # that it was interrupted is no news to anybody
         raise
