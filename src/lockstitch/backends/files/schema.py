@@ -23,7 +23,13 @@ def migrate(root: Path) -> int:
     if root.exists() and not root.is_dir():
         raise Refused(f"{root} is a file; a store of files needs a folder.")
     root.mkdir(parents=True, exist_ok=True)
-    _require_empty(root)
+    try:
+        _require_empty(root)
+    except Refused:
+        version = _version(root)
+        if version is not None:
+            return version  # somebody has just made it
+        raise
     with disk.opened(root / layout.LOCK, os.O_RDWR | os.O_CREAT), locked(root):
         version = _version(root)
         if version is not None:

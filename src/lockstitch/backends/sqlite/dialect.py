@@ -41,6 +41,7 @@ _STITCH = _target(
         "thread_id": {"thread_no": _THREAD},
         "run_id": {"run_no": _RUN},
         "previous_id": {"previous": _PREVIOUS, "previous_id": _PREVIOUS_ID},
+        "data": {"data": "nullif(:data, '{}')"},
         "log_id": {},
     },
 )

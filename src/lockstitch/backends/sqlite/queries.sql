@@ -4,6 +4,23 @@
 -- Differs: the table behind the view, and the thread by its row number.
 UPDATE run_rows SET {changes} WHERE id = :id AND thread_no = (SELECT no FROM threads WHERE id = :thread_id);
 
+-- name: claim_due
+-- Differs: with millions of threads SQLite would take the index on status, and read all that wait.
+UPDATE threads INDEXED BY threads_due SET status = 'pending'
+WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now};
+
+-- name: claim
+-- Differs: the same, and there is only one writer, so whoever chooses has chosen.
+UPDATE threads
+SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
+WHERE id IN (
+    SELECT id FROM threads INDEXED BY threads_ready
+    WHERE status = 'pending' AND wake_at <= {now}{filters}
+    ORDER BY priority DESC, wake_at, id
+    LIMIT :limit)
+  AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
+RETURNING {columns};
+
 -- own: search
 SELECT thread_id, position, score FROM (
     SELECT t.id AS thread_id, NULL AS position, bm25(title_search) AS score

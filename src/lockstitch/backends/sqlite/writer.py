@@ -121,7 +121,7 @@ class Writer:
             raise
         except Exception as exc:
             outcomes = [self._alone(task) for task in batch] if len(batch) > 1 else [translate(exc, self._path)]
-        self._average += (time.perf_counter() - started - self._average) * 0.2
+        self._average += ((time.perf_counter() - started) / len(batch) - self._average) * 0.2
         return outcomes
 
     def _alone(self, task: _Task) -> Any:

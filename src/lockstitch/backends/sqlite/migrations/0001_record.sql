@@ -130,7 +130,7 @@ CREATE TABLE stitch_rows (
     call_id            TEXT,
     status             TEXT,
     message            TEXT,
-    data               TEXT NOT NULL,
+    data               TEXT,     -- nothing stands for {}
     input_tokens       INTEGER,
     output_tokens      INTEGER,
     cache_read_tokens  INTEGER,
@@ -158,7 +158,7 @@ CREATE INDEX stitches_child ON stitch_rows (child_id) WHERE child_id IS NOT NULL
 
 CREATE VIEW stitches AS
 SELECT s.id, s.type, r.id AS run_id, s.lane, s.parent_id, s.child_id, s.reply_to, s.call_index, s.calls,
-       s.step_number, s.name, s.call_id, s.status, s.message, s.data, s.input_tokens, s.output_tokens,
+       s.step_number, s.name, s.call_id, s.status, s.message, coalesce(s.data, '{}') AS data, s.input_tokens, s.output_tokens,
        s.cache_read_tokens, s.cache_write_tokens, s.duration_ms, s.messages_count, s.estimated_tokens, s.at,
        t.id AS thread_id, s.position, coalesce(p.id, s.previous_id) AS previous_id, s.fence, s.log_id
 FROM stitch_rows s
