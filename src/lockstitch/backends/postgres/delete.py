@@ -23,10 +23,6 @@ def delete(dialect: Dialect, find: Find[Any], force: bool) -> Script[int]:
 
 def _threads(dialect: Dialect, find: Find[Thread], force: bool) -> Script[int]:
     """Descendants go too, so they are locked and asked for their holders too; only what was found is counted."""
-    found = yield from verbs.find(dialect, find)
-    if not found:
-        return 0
-    marks, named = dialect.among([dialect.encode_id(thread.id) for thread in found])
-    tree = yield dialect.statement("descendants", named, ids=marks)
-    yield from verbs.delete_threads(dialect, [row[0] for row in tree], force)
-    return len(found)
+    number, ids = yield from verbs.tree_of(dialect, find)
+    yield from verbs.delete_threads(dialect, ids, force)
+    return number

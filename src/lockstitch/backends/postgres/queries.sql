@@ -87,14 +87,6 @@ SELECT id FROM threads WHERE worker_id = :worker_id ORDER BY depth DESC, id FOR 
 -- Differs: locked, in the order of every writer.
 SELECT id, worker_id FROM threads WHERE id IN ({ids}) ORDER BY depth DESC, id FOR UPDATE;
 
--- own: descendants
--- Of these threads, themselves included.
-WITH RECURSIVE tree AS (
-    SELECT id FROM threads WHERE id IN ({ids})
-    UNION
-    SELECT t.id FROM threads t JOIN tree ON t.parent_id = tree.id)
-SELECT id FROM tree;
-
 -- own: incoming
 -- Columns alone, no rules: the table that the rows go to has those. Gone with its transaction.
 CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA;
