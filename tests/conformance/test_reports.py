@@ -1,5 +1,6 @@
 """The second contract: count, average_tokens, search and size."""
 
+import asyncio
 from contextlib import suppress
 from datetime import timedelta
 
@@ -7,13 +8,17 @@ import pytest
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
-from lockstitch.records import Blob, BlobUse, FakeClock, Memory, Thread
-from lockstitch.store import Store
-from tests.conformance.contract import a_run, change, commit, created, grown
+from lockstitch.records import Blob, BlobUse, Entry, FakeClock, Memory, Stitch, Thread
+from lockstitch.store import Store, open_store
+from tests.conformance.contract import a_run, change, commit, created, grown, stitched
 from tests.conformance.test_delete import a_blob
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 
 pytestmark = pytest.mark.anyio
+
+
+async def places(backend: FullBackend, text: str) -> set[int | None]:
+    return {hit.position for hit in await backend.search("default", text, 100)}
 
 
 async def test_count_ignores_order_cursor_and_limits(full_backend: FullBackend) -> None:
@@ -88,6 +93,59 @@ async def test_search_forgets_what_was_deleted_and_learns_new_titles(store: Stor
     assert await store.search("unicorn") == await store.search("dragon") == []
     again = (await store.append(await store.create(), [said("a unicorn again")])).head
     assert [hit.thread_id for hit in await store.search("unicorn")] == [again.id]
+
+
+async def test_search_forgets_stitches_that_were_deleted(full_backend: FullBackend) -> None:
+    """And no others, whether it knew them already or not."""
+    thread = await created(full_backend)
+    thread = await grown(full_backend, thread, *(said(f"unicorn {n}") for n in range(1, 4)))
+    assert await places(full_backend, "unicorn") == {1, 2, 3}
+    await grown(full_backend, thread, said("unicorn 4"))
+    for position in (2, 4):
+        span = (
+            Where("thread_id", "=", thread.id),
+            Where("position", ">=", position),
+            Where("position", "<=", position),
+        )
+        assert await full_backend.delete(Find(Stitch, span)) == 1
+    assert await places(full_backend, "unicorn") == {1, 3}
+    assert await places(full_backend, "1") == {1}
+
+
+async def test_search_follows_what_is_replaced(full_backend: FullBackend) -> None:
+    """Once it knew them, and before; what is searched may become so, and cease to be."""
+    thread = await created(full_backend, kind="trace")
+    entries = [said("unicorn"), Entry(type="span"), said("unicorn"), answered("unicorn"), said("unicorn")]
+    *known, new = stitched(thread, *entries, said("unicorn"))
+    await full_backend.put(known)
+    assert await places(full_backend, "unicorn") == {1, 3, 4, 5}
+    await full_backend.put([new])
+    dragon = said("dragon").message
+    tells = [
+        known[0].changed(message=dragon),
+        known[1].changed(type="input", message=dragon),
+        known[2].changed(message=None),
+        known[3].changed(status="tool_use"),
+        new.changed(message=dragon),
+    ]
+    for _ in range(2):
+        await full_backend.put(tells)
+        assert await places(full_backend, "unicorn") == {5}
+        assert await places(full_backend, "dragon") == {1, 2, 6}
+    await full_backend.put([tells[0].changed(message=said("unicorn").message), tells[0]])
+    assert await places(full_backend, "unicorn") == {5}
+    await full_backend.delete(Find(Thread, (Where("id", "=", thread.id),)))
+    assert await places(full_backend, "unicorn") == await places(full_backend, "dragon") == set()
+
+
+async def test_search_by_many_at_once(store: Store, store_url: str) -> None:
+    """Whoever fills an index for it, all find the same, each thing once."""
+    for number in range(30):
+        await store.append(await store.create(), [said(f"treasure {number}"), answered("treasure")])
+    async with open_store(store_url) as one, open_store(store_url) as two:
+        found = await asyncio.gather(*(each.search("treasure", limit=100) for each in [one, two, store] * 4))
+    assert [len(hits) for hits in found] == [60] * 12
+    assert all(hits == found[0] for hits in found)
 
 
 async def test_search_of_words_beyond_ascii(store: Store) -> None:

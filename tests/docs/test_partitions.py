@@ -23,6 +23,7 @@ async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) ->
     async with open_store(postgres_url) as store:
         head = await turn(store, await store.create(key="old"), "before?", "before.")
         before = await store.stitches(head)
+        assert len(await store.search("before")) == 2
 
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for block in blocks():
@@ -39,6 +40,13 @@ async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) ->
         async with open_store("sqlite:///:memory:") as copy:
             await store.copy_to(copy)
             assert await copy.context("old") == await store.context("old")
+
+        assert len(await store.search("before")) == len(await store.search("after")) == 2
+        (said, *_) = await store.stitches("old")
+        await store.backend.put([said.changed(message={"role": "user", "content": "instead"})])
+        assert [len(await store.search(word)) for word in ("before", "instead")] == [1, 1]
+        await store.delete("old")
+        assert await store.search("before") == await store.search("instead") == []
 
     with psycopg.connect(postgres_url) as connection:
         partitions = connection.execute(

@@ -1,10 +1,15 @@
 """Search: words wherever they stand, by the indexes."""
 
+import asyncio
+
 import psycopg
 import pytest
+from psycopg import sql
 
 from lockstitch.backend import Hit
 from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.records import Entry, SystemClock
+from tests.backends.postgres.until import until
 from tests.conformance.contract import a_thread, created, grown, stitched
 from tests.samples import answered, said
 
@@ -55,14 +60,150 @@ async def test_the_best_comes_first(postgres: PostgresBackend) -> None:
 
 
 async def test_the_indexes_are_used(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    """By titles and by what is filled; of the log only what came afterwards is read."""
     threads = [a_thread(title=f"title{n}") for n in range(300)]
     await postgres.put(threads)
     for number, thread in enumerate(threads[:50]):
         await postgres.put(stitched(thread, *(said(f"word{60 * number + n} and more") for n in range(60))))
-    admin.execute("ANALYZE lockstitch.threads, lockstitch.stitches")
+    assert await places(postgres, "word3") == [4]
+    mark = filled(admin)
+    assert mark == 3000
+    admin.execute("VACUUM ANALYZE lockstitch.threads, lockstitch.stitches, lockstitch.text_search")
     query = postgres._dialect.text("search")  # pyright: ignore[reportPrivateUsage]
-    for name, value in {"text": "'word3'", "project": "'default'", "limit": "10"}.items():
+    for name, value in {"text": "'word3'", "project": "'default'", "limit": "10", "mark": str(mark)}.items():
         query = query.replace(f"${{{name}}}", value)
     plan = str(admin.execute(f"EXPLAIN {query}".encode()).fetchall())
-    assert "stitches_text_search" in plan
     assert "threads_title_search" in plan
+    assert "text_search_words" in plan
+    assert "stitches_log" in plan
+
+
+def filled(admin: psycopg.Connection) -> int:
+    return (admin.execute("SELECT log_id FROM lockstitch.search_mark").fetchone() or (-1,))[0]
+
+
+def indexed(admin: psycopg.Connection) -> int:
+    return (admin.execute("SELECT count(*) FROM lockstitch.text_search").fetchone() or (-1,))[0]
+
+
+async def test_an_append_fills_nothing(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    thread = await grown(postgres, await created(postgres), said("tea"), answered("tea"))
+    assert indexed(admin) == 0
+    assert await places(postgres, "tea") == [1, 2]
+    assert indexed(admin) == 2
+    await grown(postgres, thread, said("tea"))
+    assert (filled(admin), indexed(admin)) == (2, 2)
+
+
+async def test_it_is_filled_in_batches(
+    postgres: PostgresBackend, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstitch.backends.postgres.search.BATCH", 3)
+    for numbers in (range(1, 9), range(9, 13)):
+        thread = await created(postgres)
+        await grown(postgres, thread, *(said(f"tea {n}") for n in numbers), Entry(type="span"))
+        assert len(await postgres.search("default", "tea", 100)) == numbers[-1]
+        assert indexed(admin) == numbers[-1]
+    assert filled(admin) == 14
+
+
+async def test_what_becomes_visible_late_is_found_too(
+    postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
+) -> None:
+    """Its number is lower than others that were filled since, whichever transaction began first."""
+    for order in ("slow first", "slow last"):
+        late, early = await created(postgres), await created(postgres)
+        with psycopg.connect(postgres_url) as slow, psycopg.connect(postgres_url) as quick:
+            # A transaction has its number before it draws one of the log, as all of the backend's have.
+            for session in (slow, quick) if order == "slow first" else (quick, slow):
+                session.execute("SELECT pg_current_xact_id()")
+            slow.execute(TEA, [late.id])
+            quick.execute(TEA, [early.id])
+            quick.commit()
+            for _ in range(2):
+                assert [hit.thread_id for hit in await postgres.search("default", order, 10)] == []
+                assert early.id in [hit.thread_id for hit in await postgres.search("default", "tea", 10)]
+            slow.commit()
+        found = [hit.thread_id for hit in await postgres.search("default", "tea", 10)]
+        assert late.id in found, order
+        assert early.id in found, order
+    assert indexed(admin) == 4, "once it has ended, all of it is filled"
+
+
+TEA = """INSERT INTO lockstitch.stitches (thread_id, position, id, fence, type, message, data, at)
+         VALUES (%s, 1, gen_random_uuid(), 0, 'input', '{"role": "user", "content": "tea"}', '{}', now())"""
+
+
+async def test_while_somebody_else_fills(
+    postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
+) -> None:
+    """It does not wait for long, and finds everything."""
+    thread = await grown(postgres, await created(postgres), said("tea"))
+    assert await places(postgres, "tea") == [1]
+    await grown(postgres, thread, said("tea"))
+    with psycopg.connect(postgres_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(7167303524108317285)")
+        assert await places(postgres, "tea") == [1, 2]
+        assert indexed(admin) == 1
+    assert await places(postgres, "tea") == [1, 2]
+    assert indexed(admin) == 2
+
+
+@pytest.mark.parametrize("filler", ["first", "last"])
+async def test_what_is_replaced_while_it_is_filled(
+    postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection, filler: str
+) -> None:
+    """Whoever comes first, the new words stand in the index and not the old ones."""
+    thread = await created(postgres, kind="trace")
+    (stitch,) = stitched(thread, said("tea"))
+    await postgres.put([stitch])
+    replaced = stitch.changed(message=said("coffee").message)
+    with psycopg.connect(postgres_url) as other:
+        if filler == "first":
+            other.execute("SELECT pg_advisory_xact_lock(7167303524108317285)")
+            replacing = asyncio.create_task(postgres.put([replaced]))
+            await until(lambda: bool(admin.execute(WAITING).fetchall()))
+            other.execute(FILL)
+            other.commit()
+            await replacing
+        else:
+            other.execute(REPLACE)
+            filling = asyncio.create_task(places(postgres, "tea"))
+            await until(lambda: bool(admin.execute(WAITING).fetchall()) or filling.done())
+            other.commit()
+            await filling
+    assert await places(postgres, "tea") == []
+    assert await places(postgres, "coffee") == [1]
+    assert admin.execute("SELECT words::text FROM lockstitch.text_search").fetchall() == [("'coffee':1",)]
+
+
+WAITING = """SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+FILL = """WITH filled AS (
+              INSERT INTO lockstitch.text_search
+              SELECT thread_id, position, log_id, lockstitch.message_words(message) FROM lockstitch.stitches)
+          UPDATE lockstitch.search_mark SET log_id = 1"""
+REPLACE = """UPDATE lockstitch.stitches SET message = '{"role": "user", "content": "coffee"}'"""
+
+
+async def test_a_user_who_may_only_read(
+    postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
+) -> None:
+    """Finds what is filled and what is not."""
+    thread = await grown(postgres, await created(postgres, title="tea"), said("tea"))
+    assert await places(postgres, "tea") == [None, 1]
+    await grown(postgres, thread, answered("tea"))
+    name = (admin.execute("SELECT current_database() || '_reader'").fetchone() or ("",))[0]
+    role = sql.Identifier(name)
+    admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(role))
+    admin.execute(sql.SQL("GRANT USAGE ON SCHEMA lockstitch TO {}").format(role))
+    admin.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA lockstitch TO {}").format(role))
+    try:
+        url = postgres_url.replace("//", f"//{name}:secret@", 1).replace("@postgres:@", "@", 1)
+        reader = PostgresBackend(url, SystemClock())
+        assert await places(reader, "tea") == [None, 1, 2]
+        assert indexed(admin) == 1
+        await reader.close()
+    finally:
+        admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(role))
+        admin.execute(sql.SQL("DROP ROLE {}").format(role))

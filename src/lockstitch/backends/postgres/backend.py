@@ -32,7 +32,7 @@ from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.postgres.query import query
 from lockstitch.backends.postgres.read import read
 from lockstitch.backends.postgres.schema import migrate
-from lockstitch.backends.postgres.search import search
+from lockstitch.backends.postgres.search import Searcher
 from lockstitch.backends.postgres.url import parse
 from lockstitch.backends.postgres.watcher import Watcher
 from lockstitch.backends.sql import reports, verbs
@@ -54,6 +54,7 @@ class PostgresBackend:
         self._pool = Pool(parse(url))
         self._notifier = Notifier(self._pool, self._dialect)
         self._watcher = Watcher(self._pool, self._dialect, self._notifier)
+        self._searcher = Searcher(self._pool, self._dialect)
 
     async def migrate(self) -> int:
         shown = self._pool.address.shown
@@ -139,7 +140,7 @@ class PostgresBackend:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
 
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
-        return await self._read(lambda: search(self._dialect, project, text, limit))
+        return await self._searcher.search(project, text, limit)
 
     async def size(self, thread_id: UUID | None) -> Sizes:
         sizes = await self._read(lambda: reports.size(self._dialect, thread_id, "octet_length({}::text)"))

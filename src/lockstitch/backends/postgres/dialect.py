@@ -39,7 +39,8 @@ TYPES = {
 
 # The full name instead of a search_path: a path set at connect does not survive a transaction-mode pooler, which
 # refuses startup options and hands a session's settings to whoever comes next.
-_TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + ["schema_versions", r"\{table\}"]
+_OWN = ["schema_versions", "text_search", "search_mark", r"\{table\}"]
+_TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + _OWN
 _TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE)(\s+)({'|'.join(_TABLES)})(?!\w)")
 
 

@@ -104,14 +104,24 @@ SELECT pg_notify('lockstitch', payload), set_config('synchronous_commit', 'off',
 FROM unnest(string_to_array(:payloads, ' ')) AS payload;
 
 -- own: horizon
--- The end of the log as it is seen now, the oldest transaction that still writes, and the next one to begin.
-SELECT
-    (SELECT coalesce(max(log_id), 0) FROM stitches),
-    pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-    pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+-- The end of the log as it is seen now, the oldest transaction that still writes and, where the log has grown, one that
+-- is younger than all that drew their numbers before that end: this one, which gets its number after it has looked.
+-- The end of the snapshot would not do: transactions that began after the last one that ended lie beyond it.
+SELECT log_end, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+       CASE WHEN log_end > :known THEN pg_current_xact_id()::text::bigint END
+FROM (SELECT coalesce(max(log_id), 0) AS log_end FROM stitches) AS log;
 
 -- own: search
--- The same expressions and conditions as in the indexes, or they would not be used.
+-- Titles, with the same expression as in their index, or it would not be used; texts up to the mark by theirs; and what
+-- came after it word by word. The mark is a value, so that the planner sees how little that is. Places are found before
+-- their projects are asked for, or the planner might go through all threads of a project.
+WITH known AS MATERIALIZED (
+    SELECT thread_id, position, ts_rank(words, query) AS score
+    FROM text_search, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
+    WHERE words @@ query AND log_id <= :mark),
+recent AS MATERIALIZED (
+    SELECT thread_id, position, lockstitch.message_words(message) AS words FROM stitches
+    WHERE log_id > :mark AND (type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use')))
 SELECT thread_id, position, score FROM (
     SELECT t.id AS thread_id, NULL::bigint AS position,
            ts_rank(to_tsvector('simple', lockstitch.search_words(t.title)), query) AS score
@@ -119,15 +129,41 @@ SELECT thread_id, position, score FROM (
     WHERE t.title IS NOT NULL AND to_tsvector('simple', lockstitch.search_words(t.title)) @@ query
       AND t.project = :project
     UNION ALL
-    SELECT s.thread_id, s.position,
-           ts_rank(to_tsvector('simple', coalesce(lockstitch.message_text(s.message), '')), query)
-    FROM stitches s JOIN threads t ON t.id = s.thread_id,
+    SELECT known.thread_id, known.position, known.score
+    FROM known JOIN threads t ON t.id = known.thread_id AND t.project = :project
+    UNION ALL
+    SELECT recent.thread_id, recent.position, ts_rank(recent.words, query)
+    FROM recent JOIN threads t ON t.id = recent.thread_id AND t.project = :project,
          plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
-    WHERE (s.type = 'input' OR (s.type = 'llm_call' AND s.status IS DISTINCT FROM 'tool_use'))
-      AND to_tsvector('simple', coalesce(lockstitch.message_text(s.message), '')) @@ query
-      AND t.project = :project) AS hit
+    WHERE recent.words @@ query) AS hit
 ORDER BY score DESC, thread_id, position NULLS FIRST
 LIMIT :limit;
+
+-- own: search_mark
+SELECT log_id FROM search_mark;
+
+-- own: search_lock
+-- One fills at a time, while nobody replaces what may just be filled. Whoever waits too long searches without. What is
+-- lost can be filled again, so nothing waits for the disk.
+SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true),
+       pg_advisory_xact_lock(7167303524108317285);
+
+-- own: search_fill
+-- Safe under its lock. The stitches are locked as their foreign key locks them: one that is deleted meanwhile is passed
+-- over, and before the limit, so that fewer rows mean that there are no more.
+WITH next AS MATERIALIZED (
+    SELECT thread_id, position, log_id, message FROM stitches
+    WHERE log_id > :mark AND log_id <= :complete AND message IS NOT NULL
+      AND (type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use'))
+    ORDER BY log_id
+    LIMIT :limit
+    FOR KEY SHARE),
+filled AS (
+    INSERT INTO text_search (thread_id, position, log_id, words)
+    SELECT thread_id, position, log_id, lockstitch.message_words(message) FROM next)
+UPDATE search_mark
+SET log_id = (SELECT CASE WHEN count(*) < :limit::bigint THEN :complete::bigint ELSE max(next.log_id) END FROM next)
+RETURNING log_id;
 
 -- own: disk
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)

@@ -1,9 +1,7 @@
 """Learning what was committed anywhere: LISTEN for the moment, and slow polling underneath for what it misses.
 
 A notification is lost when its process dies between commit and telling, or while nobody is connected. Polling finds
-it by log_id. Those numbers are drawn in order but become visible out of order, so one that has been seen does not
-mean that all below it have. It does once every transaction that was under way at that time has ended: only then does
-the mark move up to it.
+it by log_id, above the mark up to which the log is complete.
 """
 
 import asyncio
@@ -17,6 +15,7 @@ import psycopg
 from lockstitch.backend import READY, Sighting
 from lockstitch.backends.postgres.connection import Connection
 from lockstitch.backends.postgres.errors import translate
+from lockstitch.backends.postgres.horizon import Horizon
 from lockstitch.backends.postgres.notifier import Notifier, heard
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql.dialect import Dialect
@@ -159,9 +158,8 @@ class _Log:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._mark: int | None = None
-        self._next_mark = (0, 0)
-        """A log_id, and the transaction from which on all began after it was seen."""
+        self._begun = False
+        self._horizon = Horizon()
         self._polls = 0
         self._told: dict[UUID, int] = {}
         self._heard: dict[UUID, int] = {}
@@ -176,17 +174,16 @@ class _Log:
 
     async def news(self, connection: Connection) -> list[Sighting]:
         """What was committed since the last time. The first time nothing: it only takes note of what is there."""
-        ((end, oldest, following),) = await connection.execute_one(self._dialect.statement("horizon", {}))
-        begins = self._mark is None
-        if self._mark is None:
-            self._mark = max(0, end - BEFORE)
-            self._next_mark = (end, following)
-        rows = await connection.execute_one(self._dialect.statement("sightings", {"mark": self._mark}))
+        begins, self._begun = not self._begun, True
+        mark = self._horizon.mark
+        await self._look(connection)
+        if begins:
+            mark = self._horizon.mark = max(0, self._horizon.end - BEFORE)
+        rows = await connection.execute_one(self._dialect.statement("sightings", {"mark": mark}))
         news = [] if begins else [Sighting(row[0], row[1]) for row in rows if self._is_news(*row)]
         self._old = {thread_id: position for thread_id, position, _ in rows} if begins else {}
         self._told = {thread_id: log_id for thread_id, _, log_id in rows}
         self._heard_before, self._heard = self._heard, {}
-        self._move_mark(end, oldest, following)
         return news
 
     def _is_news(self, thread_id: UUID, position: int, log_id: int) -> bool:
@@ -194,9 +191,7 @@ class _Log:
             return False
         return position > max(self._heard.get(thread_id, -1), self._heard_before.get(thread_id, -1))
 
-    def _move_mark(self, end: int, oldest: int, following: int) -> None:
+    async def _look(self, connection: Connection) -> None:
         self._polls += 1
-        if oldest >= self._next_mark[1] or self._polls > PATIENCE:
-            self._mark = self._next_mark[0]
-            self._next_mark = (end, following)
+        if await connection.alone(self._horizon.look(self._dialect, patient=self._polls <= PATIENCE)):
             self._polls = 0

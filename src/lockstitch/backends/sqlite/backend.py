@@ -82,7 +82,7 @@ class SqliteBackend:
         return await self._reader.run(lambda: verbs.find(self._dialect, find), small=small)
 
     async def put(self, records: Sequence[Record]) -> None:
-        await self._writer.run(lambda: verbs.put(self._dialect, records))
+        await self._writer.run(lambda: self._put(records))
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
         return await self._writer.run(lambda: self._delete(find, force))
@@ -165,6 +165,11 @@ class SqliteBackend:
         except sqlite3.Error as exc:
             raise translate(exc, self._path) from exc
 
+    def _put(self, records: Sequence[Record]) -> Script[None]:
+        stitches = [record for record in records if isinstance(record, Stitch)]
+        put = verbs.put(self._dialect, records)
+        return search.replace(self._dialect, stitches, put) if stitches else put
+
     def _delete(self, find: Find[Any], force: bool) -> Script[int]:
         dialect = self._dialect
         if find.kind is Thread:
@@ -182,7 +187,7 @@ class SqliteBackend:
         dialect = self._dialect
         span = {"thread_id": str(thread_id), "first": first, "last": last}
         number = yield dialect.count(verbs.stitches_between(thread_id, first, last))
-        yield from search.forget(dialect, [str(thread_id)], last)
+        yield from search.forget(dialect, [str(thread_id)], first, last)
         yield dialect.statement("previous_keep", span)
         yield dialect.statement("previous_cut", span)
         yield dialect.statement("stitches_delete", span)

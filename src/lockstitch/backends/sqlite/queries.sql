@@ -51,8 +51,14 @@ UPDATE search_mark SET log_id = :mark;
 
 -- own: search_of_threads
 SELECT s.log_id, s.message FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
-WHERE t.id IN ({ids}) AND s.position <= :last AND s.message IS NOT NULL AND s.log_id <= (SELECT log_id FROM search_mark)
+WHERE t.id IN ({ids}) AND s.position >= :first AND s.position <= :last AND s.message IS NOT NULL AND s.log_id <= (SELECT log_id FROM search_mark)
   AND (s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'));
+
+-- own: search_filled
+-- A stitch that is there and not after the mark; the text only if it is searched.
+SELECT s.log_id, iif(s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'), s.message, NULL)
+FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
+WHERE t.id = :thread_id AND s.position = :position AND s.log_id <= :mark;
 
 -- own: search_remove
 INSERT INTO text_search (text_search, rowid, text) VALUES ('delete', :log_id, :text);

@@ -1,11 +1,12 @@
 """Full-text search on SQLite: an index without text, brought up to date by those who search."""
 
 import re
+from collections.abc import Sequence
 
 from lockstitch.backend import Hit
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script
-from lockstitch.records import codec, text_of
+from lockstitch.records import Json, Stitch, codec, text_of
 
 _WORD = re.compile(r"[^\W_]+")
 _BATCH = 1000
@@ -31,12 +32,31 @@ def catch_up(dialect: Dialect) -> Script[bool]:
     return len(rows) == _BATCH
 
 
-def forget(dialect: Dialect, ids: list[str], last: int = 2**62) -> Script[None]:
+def forget(dialect: Dialect, ids: list[str], first: int = 0, last: int = 2**62) -> Script[None]:
     """Take the words of what is about to be deleted out of the index, which needs the text to do so."""
     marks, named = dialect.among(ids)
-    rows = yield dialect.statement("search_of_threads", {**named, "last": last}, ids=marks or "NULL")
+    span = {"first": first, "last": last}
+    rows = yield dialect.statement("search_of_threads", {**named, **span}, ids=marks or "NULL")
     for log_id, message in rows:
         yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
+
+
+def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> Script[None]:
+    """Write these stitches, and in the index new words for old ones where it is filled already."""
+    mark = (yield dialect.statement("search_mark", {}))[0][0]
+    places = [{"thread_id": str(stitch.thread_id), "position": stitch.position} for stitch in stitches] if mark else []
+    replaced: dict[int, Json] = {}
+    for place in places:
+        for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
+            # Of two with the same place the last one counts.
+            if log_id not in replaced and message is not None:
+                yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
+            replaced[log_id] = place
+    yield from put
+    for place in replaced.values():
+        for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
+            if message is not None:
+                yield dialect.statement("search_add", {"log_id": log_id, "text": searchable(message)})
 
 
 def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list[Hit]]:

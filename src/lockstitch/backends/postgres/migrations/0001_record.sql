@@ -279,5 +279,31 @@ CREATE FUNCTION message_text(message json) RETURNS text LANGUAGE sql IMMUTABLE P
 $$;
 CREATE INDEX threads_title_search ON threads USING gin (to_tsvector('simple', lockstitch.search_words(title)))
     WHERE title IS NOT NULL;
-CREATE INDEX stitches_text_search ON stitches USING gin (to_tsvector('simple', coalesce(lockstitch.message_text(message), '')))
-    WHERE type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use');
+-- Filled by those who search, up to the mark: what an append would have to write is several times its text.
+CREATE FUNCTION message_words(message json) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT to_tsvector('simple', coalesce(lockstitch.message_text(message), ''))
+$$;
+CREATE TABLE text_search (
+    thread_id uuid NOT NULL, position bigint NOT NULL, log_id bigint NOT NULL, words tsvector NOT NULL,
+    PRIMARY KEY (thread_id, position),
+    CONSTRAINT text_search_stitch FOREIGN KEY (thread_id, position) REFERENCES stitches ON DELETE CASCADE
+);
+CREATE INDEX text_search_words ON text_search USING gin (words);
+CREATE TABLE search_mark (log_id bigint NOT NULL);
+INSERT INTO search_mark VALUES (0);
+-- Native stitches never change; one of a trace that is replaced where the index is filled is filled again. The lock is
+-- that of `search_fill`: either its mark is seen here, or what is written here is seen there.
+CREATE FUNCTION text_search_replace() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(7167303524108317285);
+    DELETE FROM lockstitch.text_search WHERE thread_id = new.thread_id AND position = new.position;
+    INSERT INTO lockstitch.text_search (thread_id, position, log_id, words)
+    SELECT new.thread_id, new.position, new.log_id, lockstitch.message_words(new.message)
+    FROM lockstitch.search_mark AS mark
+    WHERE new.log_id <= mark.log_id AND new.message IS NOT NULL
+      AND (new.type = 'input' OR (new.type = 'llm_call' AND new.status IS DISTINCT FROM 'tool_use'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER text_search_replace AFTER UPDATE OF type, status, message ON stitches FOR EACH ROW
+    WHEN (old.type IN ('input', 'llm_call') OR new.type IN ('input', 'llm_call'))
+    EXECUTE FUNCTION lockstitch.text_search_replace();

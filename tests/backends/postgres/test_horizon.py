@@ -1,0 +1,65 @@
+"""The horizon: the log is complete up to its mark, in whatever order transactions begin, draw numbers and end."""
+
+import psycopg
+import pytest
+
+from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.dialect import dialect
+from lockstitch.backends.postgres.horizon import Horizon
+from lockstitch.backends.postgres.pool import Pool
+from lockstitch.backends.postgres.url import parse
+from lockstitch.records import SystemClock
+from tests.backends.postgres.test_watcher import STITCH
+from tests.conformance.contract import created
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("order", ["the one that stays began first", "the one that stays began last"])
+async def test_it_waits_for_whoever_drew_a_lower_number(
+    postgres: PostgresBackend, postgres_url: str, order: str
+) -> None:
+    thread, other = await created(postgres), await created(postgres)
+    await postgres.close()  # its notifications are transactions too
+    pool, horizon = Pool(parse(postgres_url)), Horizon()
+
+    async def look(**how: bool) -> tuple[bool, int]:
+        moved = await pool.alone(lambda: horizon.look(dialect(SystemClock()), **how), repeatable=True)
+        return moved, horizon.mark
+
+    with psycopg.connect(postgres_url) as stays, psycopg.connect(postgres_url) as ends:
+        # Every transaction of the backend has its number before it draws one of the log.
+        for session in (stays, ends) if order.endswith("first") else (ends, stays):
+            session.execute("SELECT pg_current_xact_id()")
+        stays.execute(STITCH, [thread.id, 1])
+        ends.execute(STITCH, [other.id, 1])
+        ends.commit()
+        assert await look() == (True, 0), "the first look only takes note"
+        for _ in range(3):
+            assert await look() == (False, 0)
+        ends.execute(STITCH, [other.id, 2])
+        ends.commit()
+        stays.commit()
+        assert await look() == (True, 2)
+        assert await look() == (True, 3)
+        assert await look() == (True, 3), "nothing is new"
+        stays.execute(STITCH, [thread.id, 2])
+        ends.execute(STITCH, [other.id, 3])
+        ends.commit()
+        assert await look() == (True, 3)
+        assert await look() == (False, 3)
+        assert await look(patient=False) == (True, 5), "it goes on without the one that stays"
+    await pool.close()
+
+
+async def test_a_quiet_log_costs_no_transactions(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    thread = await created(postgres)
+    admin.execute(STITCH, [thread.id, 1])
+    assert await postgres.search("default", "x", 1) == []
+    before = admin.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+    for _ in range(5):
+        assert await postgres.search("default", "x", 1) == []
+    after = admin.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+    assert before is not None
+    assert after is not None
+    assert after[0] - before[0] < 5
