@@ -92,12 +92,15 @@ CREATE TABLE runs (
     started_at         timestamptz NOT NULL,
     completed_at       timestamptz,
     UNIQUE (thread_id, sequence)
-) WITH (fillfactor = 80);
+);
+-- Pages are filled to the end, unlike those of threads: a run is updated while its page is still the last one, and only a
+-- full page is cleared of old versions, which makes room for the next run and the next update.
 -- One finished or open conversation turn has one top-level run; this is also the index of the paged history.
 CREATE UNIQUE INDEX runs_turn ON runs (thread_id, turn) WHERE parent_run_id IS NULL;
 CREATE INDEX runs_started ON runs (started_at);
 CREATE INDEX runs_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
 
+-- What has a fixed width comes first, so nothing is lost to alignment.
 CREATE TABLE stitches (
     thread_id          uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
     position           bigint NOT NULL,
@@ -113,12 +116,6 @@ CREATE TABLE stitches (
     child_id           uuid,
     fence              bigint NOT NULL,
     step_number        bigint,
-    type               text NOT NULL,
-    name               text,
-    call_id            text,
-    status             text,
-    message            json,
-    data               json NOT NULL,
     input_tokens       bigint,
     output_tokens      bigint,
     cache_read_tokens  bigint,
@@ -127,15 +124,21 @@ CREATE TABLE stitches (
     messages_count     bigint,
     estimated_tokens   bigint,
     at                 timestamptz NOT NULL,
+    type               text NOT NULL,
+    name               text,
+    call_id            text,
+    status             text,
+    message            json,
+    data               json NOT NULL,
     PRIMARY KEY (thread_id, position),
     CHECK (previous_id <> id),
     CHECK (type <> 'thread_result' OR child_id IS NOT NULL),
     CHECK (type <> 'tool_call' OR (name IS NOT NULL AND call_id IS NOT NULL))
 );
 CREATE UNIQUE INDEX stitches_id ON stitches (id);
-CREATE INDEX stitches_run ON stitches (run_id, position);
--- One list per thread: at most one stitch follows another, and at most one is the first.
-CREATE UNIQUE INDEX stitches_previous ON stitches (thread_id, previous_id) WHERE previous_id IS NOT NULL;
+CREATE INDEX stitches_run ON stitches (run_id);
+-- One list per thread: at most one stitch follows another, and at most one is the first. Ids are unique everywhere.
+CREATE UNIQUE INDEX stitches_previous ON stitches (previous_id) WHERE previous_id IS NOT NULL;
 CREATE UNIQUE INDEX stitches_first ON stitches (thread_id)
     WHERE previous_id IS NULL AND type IN ('llm_call', 'tool_call', 'thread_result');
 CREATE INDEX stitches_log ON stitches (log_id);
