@@ -1,14 +1,16 @@
-"""SQLite's group commit beside another process: a group that must be redone is redone once."""
+"""SQLite's writer: a group that must be redone is redone once, and who writes alone is in nobody's way."""
 
 import asyncio
 import sqlite3
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from lockstitch.backend import Commit
-from lockstitch.errors import LockstitchError
+from lockstitch.backends.sqlite.writer import IN_A_ROW
+from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.records import new_id
 from lockstitch.store import open_store
 from tests.samples import said
@@ -45,3 +47,43 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
         assert [isinstance(outcome, LockstitchError) for outcome in outcomes] == [False, True, False]
         assert [(await store.thread(head)).position for head in heads] == [1, 0, 1]
         assert await store.backend.append(Commit()) == []
+
+
+async def test_a_task_that_writes_alone_lets_others_have_their_turn(tmp_path: Path) -> None:
+    async with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        head = await store.create()
+        turns: list[int] = []
+
+        async def look() -> None:
+            while True:
+                turns.append(head.position)
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        for number in range(40):
+            head = (await store.append(head, [said(str(number))])).head
+        looking.cancel()
+        assert max(later - earlier for earlier, later in pairwise([*turns, head.position])) <= IN_A_ROW + 1
+
+
+async def test_a_task_that_writes_again_waits_for_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with open_store(f"sqlite:///{path}") as store:
+        head = (await store.append(await store.create(), [said("1")])).head
+        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.05, other.execute, ("ROLLBACK",)).start()
+        head = (await store.append(head, [said("2")])).head
+        other.close()
+        assert (await store.thread(head)).position == head.position == 2
+
+
+async def test_a_task_that_writes_again_hears_of_a_conflict(tmp_path: Path) -> None:
+    async with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        head = await store.create()
+        await store.append(head, [said("1")])
+        with pytest.raises(Conflict, match="position 1, expected 0"):
+            await store.append(head, [said("again")])
+        with pytest.raises(Refused):
+            await store.append(await store.thread(head), [said("2", run_id=new_id())])
+        assert (await store.append(await store.thread(head), [said("3")])).head.position == 2

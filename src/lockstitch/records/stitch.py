@@ -54,7 +54,7 @@ class Entry(Record):
     call_id: Annotated[Text, Field(max_length=255)] | None = None
     status: Annotated[Text, Field(max_length=100)] | None = None
     message: Json | None = None
-    data: Json = {}
+    data: Json = Field(default_factory=dict[str, Any])
     input_tokens: Count | None = None
     output_tokens: Count | None = None
     cache_read_tokens: Count | None = None
@@ -67,7 +67,7 @@ class Entry(Record):
     def __init__(self, **values: Any) -> None:
         if values.get("type") == "llm_call" and values.get("calls") is None:
             values["calls"] = len(tool_uses(values.get("message"))) or None
-        super().__init__(**values)
+        self._fill(values)
         problem = _inconsistency(self)
         if problem:
             raise Refused(f"A {self.type} stitch {problem}; nothing was written.")

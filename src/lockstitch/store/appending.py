@@ -49,9 +49,8 @@ class Appender:
         threads: Sequence[Thread] = (),
     ) -> list[Appended]:
         """One transaction over all of it. Letters come with the depth of their receiver, for the lock order."""
-        given = drafts
-        drafts = [await self._media.lift(draft) for draft in drafts]
-        letters = [(depth, await self._media.lift_letter(letter)) for depth, letter in letters]
+        given, drafts = drafts, await self._media.lift(drafts)
+        letters = await self._lifted(letters)
         placed = self._build(drafts)
         while True:
             try:
@@ -64,13 +63,13 @@ class Appender:
             # Only to show that the tests notice: write on top of whatever is there now.
             drafts = [await self._rebased(draft) for draft in drafts]
             placed = [build(draft, draft.head.worker_id, self._clock.now()) for draft in drafts]
-        return [
-            self._appended(one, await self._as_given(one, draft, lifted), receipts[draft.head.id])
-            for one, draft, lifted in zip(placed, given, drafts, strict=True)
-        ]
+        if drafts is given and not any(draft.taken for draft in drafts):
+            return [self._appended(one, one.stitches, receipts[one.head.id]) for one in placed]
+        # Media come back in their place, as the writer goes on with them.
+        return [self._appended(one, await self._media.restore(one.stitches), receipts[one.head.id]) for one in placed]
 
     async def deliver(self, letters: Sequence[tuple[int, Letter]]) -> list[Receipt]:
-        letters = [(depth, await self._media.lift_letter(letter)) for depth, letter in letters]
+        letters = await self._lifted(letters)
         receipts = await self._send(_in_lock_order([], letters, ()))
         return [receipts[letter.id] for _, letter in letters]
 
@@ -81,11 +80,8 @@ class Appender:
         now = self._clock.now()
         return [build(draft, self._leases.worker_id, now) for draft in drafts]
 
-    async def _as_given(self, placed: Placed, draft: Draft, lifted: Draft) -> Sequence[Stitch]:
-        """The stitches with their media in place, as their writer goes on with them."""
-        if lifted is draft and not draft.taken:
-            return placed.stitches
-        return await self._media.restore(placed.stitches)
+    async def _lifted(self, letters: Sequence[tuple[int, Letter]]) -> Sequence[tuple[int, Letter]]:
+        return [(depth, await self._media.lift_letter(letter)) for depth, letter in letters] if letters else letters
 
     @staticmethod
     def _appended(placed: Placed, stitches: Sequence[Stitch], receipt: Receipt) -> Appended:

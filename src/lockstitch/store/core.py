@@ -209,8 +209,7 @@ class Core:
         if wrong:
             raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
         head = await self.thread(ref)
-        checked = Thread(**{**head.__dict__, **fields})
-        await self._appender.edit(Edit(head.id, {name: getattr(checked, name) for name in fields}))
+        await self._appender.edit(Edit(head.id, head.checked(fields)))
 
     async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
         """Delete a thread, its descendants and everything of theirs; how many threads. ThreadBusy while held."""
@@ -237,11 +236,13 @@ class Core:
         an end gives the thread back and is refused with Conflict (reason "delivered") while unseen letters are there.
         `letters` are for the thread's parent, `threads` are new children.
         """
-        spawned = sum(thread.parent_id == head.id for thread in threads)
-        # The lock order rests on depths, so they are not left to whoever makes a child.
-        threads = [
-            thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread for thread in threads
-        ]
+        spawned = 0
+        if threads:
+            spawned = sum(thread.parent_id == head.id for thread in threads)
+            # The lock order rests on depths, so they are not left to whoever makes a child.
+            threads = [
+                thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread for thread in threads
+            ]
         draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned)
         return (await self.commit([draft], letters=letters, threads=threads))[0]
 
@@ -249,7 +250,8 @@ class Core:
         self, drafts: Sequence[Draft], *, letters: Sequence[Letter] = (), threads: Sequence[Thread] = ()
     ) -> list[Appended]:
         """Append to several threads in one commit, all or none."""
-        return await self._appender.commit(drafts, await self._addressed(letters, drafts), threads)
+        addressed = await self._addressed(letters, drafts) if letters else ()
+        return await self._appender.commit(drafts, addressed, threads)
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
         """The next run of a thread, to be stored with its first append. A nested run shares its parent's turn."""

@@ -50,8 +50,8 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     _check_holder(head, worker_id)
     draft = replace(draft, new_runs=_numbered(draft)) if draft.new_runs else draft
     given = _checked_fields(draft)
-    runs = tuple((run.id, _checked_run(run, changed)) for run, changed in draft.runs)
-    stitches = _place(head, draft.all_entries, now)
+    runs = [(run.id, run.checked(changed)) for run, changed in draft.runs]
+    stitches, tip_id = _place(head, draft.all_entries if draft.taken else draft.entries, now)
     fields: Fields = {**_derived(draft, stitches), **given, "updated_at": now}
     status = fields.get("status", head.status)
     if status != "running" and head.worker_id is not None and "status" in fields:
@@ -59,7 +59,7 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     if status == "pending" and "status" in fields:
         fields.setdefault("wake_at", now)
     goes_to_rest = "status" in fields and status in _BETWEEN_RUNS and status != "pending"
-    taken = tuple((letter.id, stitch.position) for letter, stitch in zip(draft.taken, stitches, strict=False))
+    taken = [(letter.id, stitch.position) for letter, stitch in zip(draft.taken, stitches, strict=False)]
     change = Change(
         thread_id=head.id,
         fence=head.fence,
@@ -76,7 +76,7 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     after = head.changed(
         **fields,
         position=head.position + len(stitches),
-        tip_id=next((stitch.id for stitch in reversed(stitches) if stitch.type in CHAIN), head.tip_id),
+        tip_id=tip_id,
         pending_children=head.pending_children + draft.spawned,
         crashes=0,
     )
@@ -93,7 +93,8 @@ def _numbered(draft: Draft) -> list[Run]:
     return runs
 
 
-def _place(head: Thread, entries: Sequence[Entry], now: datetime) -> list[Stitch]:
+def _place(head: Thread, entries: Sequence[Entry], now: datetime) -> tuple[list[Stitch], UUID | None]:
+    """The entries in their places, and the tip that they leave."""
     stitches: list[Stitch] = []
     tip = head.tip_id
     for number, entry in enumerate(entries, start=1):
@@ -101,25 +102,25 @@ def _place(head: Thread, entries: Sequence[Entry], now: datetime) -> list[Stitch
         if stitch.type in CHAIN:
             tip = stitch.id
         stitches.append(stitch)
-    return stitches
+    return stitches, tip
 
 
 def _derived(draft: Draft, stitches: Sequence[Stitch]) -> Fields:
     """What follows from the draft: where the context begins, and the counters of runs."""
     head = draft.head
     fields: Fields = {}
-    anew = [stitch.position for stitch in stitches if stitch.lane is None and replaces_context(stitch)]
-    if anew:
-        fields["context_from"] = anew[-1]
+    for stitch in stitches:
+        if stitch.lane is None and replaces_context(stitch):
+            fields["context_from"] = stitch.position
+    finished = 0
     if draft.new_runs:
         fields["last_sequence"] = max(run.sequence for run in draft.new_runs)
         fields["last_turn"] = max(head.last_turn, *(run.turn for run in draft.new_runs))
         fields["last_run_at"] = max(run.started_at for run in draft.new_runs)
-    finished = sum(run.parent_run_id is None and run.status in TERMINAL for run in draft.new_runs)
-    finished += sum(
-        run.parent_run_id is None and run.status not in TERMINAL and changed.get("status") in TERMINAL
-        for run, changed in draft.runs
-    )
+        finished += sum(run.parent_run_id is None and run.status in TERMINAL for run in draft.new_runs)
+    for run, changed in draft.runs:
+        if changed.get("status") in TERMINAL and run.status not in TERMINAL and run.parent_run_id is None:
+            finished += 1
     if finished:
         fields["total_runs"] = head.total_runs + finished
     return fields
@@ -153,10 +154,4 @@ def _checked_fields(draft: Draft) -> Fields:
             f"Thread {head.id} is {head.status}; only `retry` reopens a failed or cancelled one.",
             thread_id=head.id,
         )
-    checked = Thread(**{**head.__dict__, **fields})
-    return {name: getattr(checked, name) for name in fields}
-
-
-def _checked_run(run: Run, changed: Fields) -> Fields:
-    checked = Run(**{**run.__dict__, **changed})
-    return {name: getattr(checked, name) for name in changed}
+    return head.checked(fields)

@@ -30,10 +30,15 @@ class Media:
         self._backend = backend
         self._clock = clock
 
-    async def lift(self, draft: Draft) -> Draft:
-        """The draft with its large media in blobs."""
-        if not any(_holds_media(entry.message) or _holds_media(entry.data) for entry in draft.entries):
-            return draft
+    async def lift(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
+        """The drafts with their large media in blobs; the very same where there is nothing to lift."""
+        for draft in drafts:
+            for entry in draft.entries:
+                if _holds_media(entry.message) or _holds_media(entry.data):
+                    return [await self._lifted(draft) for draft in drafts]
+        return drafts
+
+    async def _lifted(self, draft: Draft) -> Draft:
         _check([[entry.message, entry.data] for entry in draft.entries])
         found: dict[str, tuple[str, str | None]] = {}
         entries = [
@@ -98,23 +103,24 @@ def _check(content: Any) -> None:
 
 def _holds_media(value: Any) -> bool:
     """Whether there is something to lift: a look that costs little, since most messages have nothing."""
-    waiting = [value]
+    waiting: list[Any] = [value]
     seen = set[int]()
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict | list):
-            # Content that holds itself is refused when it is written; until then, looking at it must end.
-            if id(cast("Any", item)) in seen:
-                continue
-            seen.add(id(cast("Any", item)))
+    for item in waiting:
         if isinstance(item, dict):
             bag = cast("Json", item)
             kind = bag.get("type")
             if kind == BLOB or (kind == "base64" and len(str(bag.get("data"))) >= LARGE):
                 return True
-            waiting.extend(bag.values())
+            content, inside = id(bag), bag.values()
         elif isinstance(item, list):
-            waiting.extend(cast("list[Any]", item))
+            items = cast("list[Any]", item)
+            content, inside = id(items), items
+        else:
+            continue
+        # Content that holds itself is refused when it is written; until then, looking at it must end.
+        if content not in seen:
+            seen.add(content)
+            waiting.extend(inside)
     return False
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from lockstitch.backend import Change, Fields, Receipt
 from lockstitch.backends.postgres.dialect import MARK, TYPES
 from lockstitch.backends.sql.change import head_fields
-from lockstitch.backends.sql.dialect import Convert, Dialect
+from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script, Statement
 from lockstitch.errors import Conflict
 from lockstitch.records import Record, Run, Stitch, Thread, columns
@@ -16,6 +16,9 @@ from lockstitch.records.record import column_kinds
 
 ROWS = 50
 """Stitches, runs and letters that one statement carries; every number of them is a statement to prepare."""
+
+_GIVEN = frozenset({"log_id"})
+"""What the store gives, not the writer."""
 
 
 class Shape(NamedTuple):
@@ -72,12 +75,12 @@ def _statement(dialect: Dialect, wanted: Change) -> Statement:
         values.append(str(wanted.delivered))
     values += dialect.encode(Thread, head).values()
     for run in new_runs:
-        values += _row(dialect, run)
+        values += dialect.row(run, _GIVEN)
     for run_id, fields in runs:
         values.append(run_id.hex)
         values += dialect.encode(Run, fields).values()
     for stitch in stitches:
-        values += _row(dialect, stitch)
+        values += dialect.row(stitch, _GIVEN)
     for letter_id, position in wanted.taken:
         values += (letter_id.hex, str(position))
     return Statement(_text(dialect, shape), values)
@@ -92,20 +95,6 @@ def _settled(wanted: Change) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields
     return new_runs, [(run_id, fields) for run_id, fields in changed.items() if fields]
 
 
-def _row(dialect: Dialect, record: Record) -> list[Any]:
-    values = record.__dict__
-    return [
-        value if (value := values[name]) is None or convert is None else convert(value)
-        for name, convert in _inserted(dialect, type(record))
-    ]
-
-
-@lru_cache(maxsize=16)
-def _inserted(dialect: Dialect, kind: type[Record]) -> list[tuple[str, Convert | None]]:
-    """The columns that an insert gives, in their order, with their encoders."""
-    return [(name, dialect.encoders.get(column)) for name, column in columns(kind) if name != "log_id"]
-
-
 # The text, worked out once per shape
 
 
@@ -118,7 +107,7 @@ def _text(dialect: Dialect, shape: Shape) -> str:
         delivered=" AND delivered = :seen_delivered" if shape.compares_delivered else "",
         parts="".join(_parts(dialect, shape)),
     )
-    numbers = {name: number for number, name in enumerate(_names(dialect, shape), start=1)}
+    numbers = {name: number for number, name in enumerate(_names(shape), start=1)}
     return MARK.sub(lambda match: f"${numbers[match[1]]}", text)
 
 
@@ -138,25 +127,30 @@ def _parts(dialect: Dialect, shape: Shape) -> Iterable[str]:
 
 def _inserts(dialect: Dialect, name: str, kind: type[Record], number: int) -> str:
     kinds = column_kinds(kind)
-    names = [column for column, _ in _inserted(dialect, kind)]
+    names = _inserted(kind)
     rows = (
         ", ".join(f":{kind.table}{row}_{column}::{TYPES[kinds[column]]}" for column in names) for row in range(number)
     )
     return dialect.text(name, columns=", ".join(names), rows=", ".join(f"({row})" for row in rows))
 
 
-def _names(dialect: Dialect, shape: Shape) -> list[str]:
+def _names(shape: Shape) -> list[str]:
     names = ["thread_id", "seen_fence", "seen_position", "seen_worker", "position"]
     names += ["spawned"] * shape.spawns + ["seen_delivered"] * shape.compares_delivered
     names += [f"head_{name}" for name in shape.head]
-    names += _numbered(dialect, Run, shape.new_runs)
+    names += _numbered(Run, shape.new_runs)
     for number, fields in enumerate(shape.runs):
         names += [f"run{number}_id", *(f"run{number}_{name}" for name in fields)]
-    names += _numbered(dialect, Stitch, shape.stitches)
+    names += _numbered(Stitch, shape.stitches)
     for number in range(shape.taken):
         names += [f"letter{number}_id", f"letter{number}_position"]
     return names
 
 
-def _numbered(dialect: Dialect, kind: type[Record], number: int) -> list[str]:
-    return [f"{kind.table}{row}_{column}" for row in range(number) for column, _ in _inserted(dialect, kind)]
+def _numbered(kind: type[Record], number: int) -> list[str]:
+    return [f"{kind.table}{row}_{column}" for row in range(number) for column in _inserted(kind)]
+
+
+def _inserted(kind: type[Record]) -> list[str]:
+    """The columns that an insert gives, in their order."""
+    return [name for name, _ in columns(kind) if name not in _GIVEN]

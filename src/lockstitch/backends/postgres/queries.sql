@@ -1,8 +1,8 @@
 -- What PostgreSQL says in its own way: many transactions run at once here, so rows are locked by name, and everything
 -- that a round trip can be saved on is one statement. Tables get their schema when this file is loaded.
 
--- name: change
--- Differs: all that a change writes hangs on its compare-and-set in one statement. The update re-reads the row once
+-- own: change
+-- The compare-and-set, and all that a change writes hangs on it in one statement. The update re-reads the row once
 -- it has its lock, so of two who saw the same head exactly one finds it; where it finds none, nothing is inserted.
 -- Foreign keys are checked when the statement ends, so a stitch may refer to a run that came with it.
 WITH head AS (

@@ -81,6 +81,14 @@ class Dialect:
             for name, value in values.items()
         }
 
+    def row(self, record: Record, left_out: frozenset[str]) -> list[Any]:
+        """A record's values in the order of its columns as the driver takes them, some columns left out."""
+        values = record.__dict__
+        return [
+            value if (value := values[name]) is None or convert is None else convert(value)
+            for name, convert in self._row_encoders(type(record), left_out)
+        ]
+
     def decode(self, kind: type[R], row: Row) -> R:
         """The record of a row whose columns are those of `names(kind)`."""
         return kind.of(
@@ -94,9 +102,9 @@ class Dialect:
         convert = self.decoders.get(ColumnKind.UUID)
         return convert(value) if convert else value
 
-    def encode_id(self, value: UUID) -> Any:
-        convert = self.encoders.get(ColumnKind.UUID)
-        return convert(value) if convert else value
+    @cached_property
+    def encode_id(self) -> Callable[[UUID], Any]:
+        return self.encoders[ColumnKind.UUID]
 
     # Statements made of a record's own columns
 
@@ -247,6 +255,14 @@ class Dialect:
         @lru_cache(maxsize=64)
         def encoders(kind: type[Record]) -> dict[str, Convert | None]:
             return {name: self.encoders.get(column) for name, column in columns(kind)}
+
+        return encoders
+
+    @cached_property
+    def _row_encoders(self) -> Callable[[type[Record], frozenset[str]], list[tuple[str, Convert | None]]]:
+        @lru_cache(maxsize=64)
+        def encoders(kind: type[Record], left_out: frozenset[str]) -> list[tuple[str, Convert | None]]:
+            return [(name, self.encoders.get(column)) for name, column in columns(kind) if name not in left_out]
 
         return encoders
 

@@ -27,16 +27,6 @@ UPDATE threads SET {changes}, updated_at = {now} WHERE id = :id RETURNING id;
 -- Safe only under the row's lock: whoever runs it has just locked or compared the row.
 UPDATE threads SET {changes} WHERE id = :id;
 
--- name: change
--- The compare-and-set. No row: somebody else was first, and nothing is written.
-UPDATE threads SET position = :position, crashes = 0{changes}
-WHERE id = :thread_id AND fence = :seen_fence AND position = :seen_position AND worker_id IS :seen_worker{delivered}
-RETURNING delivered, cancel_requested;
-
--- name: run_update
--- Runs are written by their thread's holder alone, in the commit whose compare-and-set proved that.
-UPDATE runs SET {changes} WHERE id = :id AND thread_id = :thread_id;
-
 -- name: letter_take
 UPDATE inbox SET position = :position, entry = NULL WHERE id = :id AND thread_id = :thread_id;
 

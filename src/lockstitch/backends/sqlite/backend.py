@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import closing
 from datetime import datetime
 from typing import Any, Literal, TypeVar
@@ -22,10 +22,11 @@ from lockstitch.backend import (
     Where,
 )
 from lockstitch.backends.sql import reports, verbs
-from lockstitch.backends.sql.change import change
+from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script
 from lockstitch.backends.sqlite import search
-from lockstitch.backends.sqlite.connection import connect
+from lockstitch.backends.sqlite.change import change
+from lockstitch.backends.sqlite.connection import connect, run
 from lockstitch.backends.sqlite.dialect import dialect
 from lockstitch.backends.sqlite.errors import translate
 from lockstitch.backends.sqlite.query import query
@@ -35,6 +36,7 @@ from lockstitch.backends.sqlite.writer import Writer
 from lockstitch.records import Clock, Record, Stitch, Thread, Worker
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 POLL = 0.02
 """Seconds between two looks at whether somebody committed."""
@@ -63,9 +65,11 @@ class SqliteBackend:
         return await asyncio.to_thread(self._migrate)
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        # A single change is refused before it has written anything; whatever is more needs a savepoint.
-        several = len(commit.steps) != 1 or bool(commit.threads) or not isinstance(commit.steps[0], Change)
-        return await self._writer.run(lambda: verbs.commit(self._dialect, change, commit, self._clock), several=several)
+        step = commit.steps[0] if len(commit.steps) == 1 and not commit.threads else None
+        if isinstance(step, Change):
+            # It is refused before it has written anything; whatever is more needs a savepoint.
+            return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
+        return await self._write(lambda: verbs.commit(self._dialect, self._change, commit, self._clock))
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         small = all(last is not None and last - first < SMALL for first, last in ranges)
@@ -82,10 +86,10 @@ class SqliteBackend:
         return await self._reader.run(lambda: verbs.find(self._dialect, find), small=small)
 
     async def put(self, records: Sequence[Record]) -> None:
-        await self._writer.run(lambda: self._put(records))
+        await self._write(lambda: self._put(records))
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
-        return await self._writer.run(lambda: self._delete(find, force))
+        return await self._write(lambda: self._delete(find, force))
 
     async def claim(
         self,
@@ -96,13 +100,13 @@ class SqliteBackend:
         project: str | None = None,
         limit: int = 1,
     ) -> list[Thread]:
-        return await self._writer.run(lambda: verbs.claim(self._dialect, worker_id, thread_id, agents, project, limit))
+        return await self._write(lambda: verbs.claim(self._dialect, worker_id, thread_id, agents, project, limit))
 
     async def beat(self, worker: Worker) -> bool:
-        return await self._writer.run(lambda: verbs.beat(self._dialect, worker))
+        return await self._write(lambda: verbs.beat(self._dialect, worker))
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
-        return await self._writer.run(lambda: verbs.release(self._dialect, worker_id, expired_only))
+        return await self._write(lambda: verbs.release(self._dialect, worker_id, expired_only))
 
     async def watch(self) -> AsyncGenerator[Sighting, None]:
         """SQLite tells every connection, cheaply, whether another one has committed since."""
@@ -137,7 +141,7 @@ class SqliteBackend:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
 
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
-        while await self._writer.run(lambda: search.catch_up(self._dialect)):
+        while await self._write(lambda: search.catch_up(self._dialect)):
             pass
         return await self._reader.run(lambda: search.search(self._dialect, project, text, limit))
 
@@ -156,6 +160,14 @@ class SqliteBackend:
                 return await _asked(copy, sql, limit, seconds)
         with closing(connect(self._path, synchronous="FULL", read_only=True)) as connection:
             return await _asked(connection, sql, limit, seconds)
+
+    async def _write(self, script: Callable[[], Script[T]]) -> T:
+        return await self._writer.run(lambda connection: run(connection, script()))
+
+    def _change(self, dialect: Dialect, wanted: Change) -> Script[Receipt]:
+        """A change as a step of a commit, which by then has the writer's connection."""
+        yield from ()
+        return change(self._writer.connection, dialect, wanted)
 
     def _migrate(self) -> int:
         # The lock is taken in this thread: the loop's own would wait for itself if two tasks migrate at once.

@@ -1,8 +1,21 @@
 -- What SQLite says in its own way. Most differences lie in the schema, which refers by row number inside.
 
--- name: run_update
--- Differs: the table behind the view, and the thread by its row number.
-UPDATE run_rows SET {changes} WHERE id = :id AND thread_no = (SELECT no FROM threads WHERE id = :thread_id);
+-- own: head_seen
+-- The compare of the compare-and-set. No row: somebody else was first. The transaction began IMMEDIATE, so what is
+-- found here stays so until it has ended.
+SELECT no, delivered, cancel_requested, tip_id, (SELECT position FROM stitch_rows WHERE id = tip_id) FROM threads
+WHERE id = ? AND fence = ? AND position = ? AND worker_id IS ?;
+
+-- own: head_move
+-- Safe only after head_seen, in the same transaction. Letters lower pending_children meanwhile, so it is added to.
+UPDATE threads SET position = ?, crashes = 0, pending_children = pending_children + ?{changes} WHERE no = ?;
+
+-- own: run_update
+-- Runs are written by their thread's holder alone, in the commit whose compare-and-set proved that.
+UPDATE run_rows SET {changes} WHERE id = ? AND thread_no = ?;
+
+-- own: stitch_position
+SELECT position FROM stitch_rows WHERE id = ?;
 
 -- name: claim_due
 -- Differs: with millions of threads SQLite would take the index on status, and read all that wait.

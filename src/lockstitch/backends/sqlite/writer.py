@@ -1,9 +1,10 @@
 """The one writer of a process: appends that wait together are committed together.
 
 Whoever calls `run` within one turn of the event loop shares one transaction and so one fsync: fifty agents that
-append at once cost one. A single append is committed right there, on the loop's own thread, because a hop to
-another thread and back costs more than a commit on a fast disk; where commits prove slow, or another process holds
-the file, the batch moves to a thread and the loop goes on.
+append at once cost one. They are committed right there, on the loop's own thread, because a hop to another thread
+and back costs more than a commit on a fast disk; where commits prove slow, or another process holds the file, the
+batch moves to a thread and the loop goes on. A task that writes again, nobody having written since, most likely
+writes alone: it does not wait for others, except that now and then the loop gets a turn.
 
 A group runs without savepoints, since a Conflict is raised before anything is written. Any other error rolls the
 group back and redoes it one by one, so that only the guilty one fails.
@@ -14,19 +15,24 @@ import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lockstitch.backends.sql.script import Script
-from lockstitch.backends.sqlite.connection import run
 from lockstitch.backends.sqlite.errors import is_busy, translate
 from lockstitch.errors import Conflict, LockstitchError, StoreUnreachable
 
 T = TypeVar("T")
 
+Work = Callable[[sqlite3.Connection], T]
+"""Something to do within a transaction."""
+
 SLOW_COMMIT = 0.002
 """Seconds: commits that take longer than this on average do not belong on the event loop's thread."""
+
+IN_A_ROW = 8
+"""Commits of one task before other tasks get their turn."""
 
 PATIENCE = 60.0
 """Seconds to go on asking for the file while other processes write it."""
@@ -38,14 +44,14 @@ class _Busy(Exception):
 
 @dataclass(slots=True)
 class _Task:
-    script: Callable[[], Script[Any]]
+    work: Work[Any]
     several: bool
     """More than one statement may have written before a Conflict is raised: needs a savepoint."""
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | None = None
 
 
 class Writer:
-    """Runs scripts that write, each as if in a transaction of its own."""
+    """Does what writes, each as if in a transaction of its own."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
@@ -54,12 +60,22 @@ class Writer:
         self._waiting: list[_Task] = []
         self._scheduled = False
         self._average = 0.0
+        self._last: Callable[[], object] = _nobody
+        self._in_a_row = 0
 
-    async def run(self, script: Callable[[], Script[T]], *, several: bool = True) -> T:
-        """The script's result, once it is durable."""
+    async def run(self, work: Work[T], *, several: bool = True) -> T:
+        """What the work gives, once it is durable."""
+        caller = asyncio.current_task()
+        if self._last() is caller and self._in_a_row < IN_A_ROW and not self._scheduled:
+            self._in_a_row += 1
+            outcomes = self._commit_at_once([_Task(work, several)])
+            if outcomes is not None:
+                return _given(outcomes[0])
+        self._last = _nobody if caller is None else weakref.ref(caller)
+        self._in_a_row = 0
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._waiting.append(_Task(script, several, future))
+        self._waiting.append(_Task(work, several, future))
         self._schedule(loop)
         return await future
 
@@ -70,22 +86,26 @@ class Writer:
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit everything that waits. While a thread commits, what comes gathers for the next turn."""
-        if self._average < SLOW_COMMIT and self.lock.acquire(blocking=False):
-            batch, self._waiting = self._waiting, []
-            try:
-                outcomes = self._commit(batch)
-            except _Busy:
-                self._waiting = batch + self._waiting
-            else:
-                self._settle(batch, outcomes)
-                self._scheduled = False
-                self._schedule(loop)
-                return
-            finally:
-                self.lock.release()
         batch, self._waiting = self._waiting, []
+        outcomes = self._commit_at_once(batch)
+        if outcomes is not None:
+            self._settle(batch, outcomes)
+            self._scheduled = False
+            self._schedule(loop)
+            return
         job = loop.run_in_executor(None, self._commit_patiently, batch)
         job.add_done_callback(lambda done: self._finish(loop, batch, done))
+
+    def _commit_at_once(self, batch: list[_Task]) -> list[Any] | None:
+        """Commit on this thread; None when it would take too long, and nothing was begun."""
+        if self._average >= SLOW_COMMIT or not self.lock.acquire(blocking=False):
+            return None
+        try:
+            return self._commit(batch)
+        except _Busy:
+            return None
+        finally:
+            self.lock.release()
 
     def _finish(self, loop: asyncio.AbstractEventLoop, batch: list[_Task], done: asyncio.Future[list[Any]]) -> None:
         exc = done.exception()
@@ -96,7 +116,7 @@ class Writer:
     @staticmethod
     def _settle(batch: list[_Task], outcomes: list[Any]) -> None:
         for task, outcome in zip(batch, outcomes, strict=True):
-            if task.future.done():
+            if task.future is None or task.future.done():
                 continue  # whoever waited was cancelled; what it asked for happened all the same
             if isinstance(outcome, BaseException):
                 task.future.set_exception(outcome)
@@ -151,17 +171,27 @@ class Writer:
     def _run(self, task: _Task) -> Any:
         if not task.several:
             try:
-                return run(self.connection, task.script())
+                return task.work(self.connection)
             except Conflict as exc:
                 return exc
         self.connection.execute("SAVEPOINT task")
         try:
-            outcome = run(self.connection, task.script())
+            outcome = task.work(self.connection)
         except LockstitchError as exc:
             self.connection.execute("ROLLBACK TO task")
             outcome = exc
         self.connection.execute("RELEASE task")
         return outcome
+
+
+def _nobody() -> None:
+    return None
+
+
+def _given(outcome: Any) -> Any:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def _patiently(attempt: Callable[[], T]) -> T:
