@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor
-from psycopg.abc import Buffer
+from psycopg.abc import RV, Buffer, PQGen
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import TupleRow
@@ -18,20 +18,15 @@ from psycopg.types.json import set_json_loads
 from psycopg.types.string import BytesBinaryDumper
 
 from lockstitch.backends.postgres.dialect import MARK
+from lockstitch.backends.postgres.direct import MANY, PREPARED, Direct
 from lockstitch.backends.sql.script import Rows, Script, Statement
 from lockstitch.records import codec
 
 T = TypeVar("T")
 
-PREPARED = 250
-"""Statements a connection keeps prepared; every shape of append is one."""
-
 LARGE = 64 * 1024
 """Bytes of one statement's values that a pipeline does not carry: it would wait for the server to read on while the
 server waits for it."""
-
-MANY = 200
-"""Rows that are taken in at once."""
 
 # Set for the transaction, not the session, so it holds behind a pooler too: a process stopped in mid-transaction
 # keeps its row locks for so long and no longer. Asking for the transaction's number gives it one before the first
@@ -65,9 +60,9 @@ ADAPTERS = _adapters()
 
 
 class Connection(AsyncConnection[TupleRow]):
-    """A connection with one cursor for single statements, since making one costs as much as running one."""
+    """A connection that runs scripts: single statements directly, transactions as a pipeline."""
 
-    _kept: AsyncRawCursor[TupleRow] | None = None
+    _direct: Direct | None = None
     commits = False
     """Whether something that commits has been sent and its answer has not come."""
     lent_until = 0.0
@@ -87,8 +82,11 @@ class Connection(AsyncConnection[TupleRow]):
             statement = next(script)
         except StopIteration as stop:
             return stop.value
+        sql, values, _ = bind(statement)
+        if self._direct is None:
+            self._direct = Direct(self)
         self.commits = True
-        rows = await self.execute_one(statement)
+        rows = await self._direct.execute(sql, values)
         self.commits = False
         try:
             script.send(rows)
@@ -97,23 +95,27 @@ class Connection(AsyncConnection[TupleRow]):
         raise RuntimeError("a script of more than one statement needs a transaction")
 
     async def execute_one(self, statement: Statement) -> Rows:
-        cursor = self._kept
-        if cursor is None:
-            cursor = self._kept = AsyncRawCursor(self)
-            cursor.format = Format.BINARY
+        """Execute a statement of whatever transaction there is."""
         sql, values, _ = bind(statement)
-        await cursor.execute(sql, values)
-        if cursor.rownumber is None:
-            return ()
-        if cursor.rowcount <= MANY:
-            return await cursor.fetchall()
-        # A large answer is not kept, and other tasks get their turn while it is taken in.
-        self._kept = None
+        cursor = await self._send(sql, values)
         rows: list[TupleRow] = []
-        while part := await cursor.fetchmany(MANY):
+        while cursor.rownumber is not None and (part := await cursor.fetchmany(MANY)):
             rows += part
-            await asyncio.sleep(0)
+            if len(part) == MANY:
+                # Other tasks get their turn while a large answer is taken in.
+                await asyncio.sleep(0)
         return rows
+
+    async def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """What the driver itself does, it waits for in its own way."""
+        if self._direct is not None:
+            self._direct.stop()
+        return await super().wait(gen, interval, timeout)
+
+    async def close(self) -> None:
+        if self._direct is not None:
+            self._direct.stop()
+        await super().close()
 
     async def transact(self, script: Script[T]) -> T:
         """Run a script as one transaction, waiting only for rows that it wants to see.

@@ -1,0 +1,104 @@
+"""Single statements straight to the server: prepared when they come again, and sent again when that is forgotten."""
+
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from lockstitch.backend import Find, Where
+from lockstitch.backends.postgres import direct
+from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.errors import Conflict, Refused
+from lockstitch.records import SystemClock, Thread
+from tests.backends.postgres.wire import option
+from tests.conformance.contract import a_letter, change, commit, created, grown, head_of, log_of
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def narrow(postgres: PostgresBackend, postgres_url: str) -> AsyncIterator[PostgresBackend]:
+    """A backend with one connection, so that whatever is done to it is met again."""
+    backend = PostgresBackend(option(postgres_url, "pool=1"), SystemClock())
+    yield backend
+    await backend.close()
+
+
+async def ask(backend: PostgresBackend, sql: bytes) -> list[tuple[str, ...]]:
+    """Ask on the backend's one connection, through the driver."""
+    pool = backend._pool  # type: ignore[attr-defined]
+    connection = await pool.borrow()
+    try:
+        cursor = await connection.execute(sql, prepare=False)
+        return await cursor.fetchall() if cursor.rownumber is not None else []
+    finally:
+        await pool.give_back(connection)
+
+
+async def prepared(backend: PostgresBackend) -> list[str]:
+    rows = await ask(backend, b"SELECT statement FROM pg_prepared_statements WHERE name LIKE 'lockstitch%'")
+    return [row[0] for row in rows]
+
+
+async def test_a_statement_that_comes_again_is_prepared_once(narrow: PostgresBackend) -> None:
+    thread = await created(narrow)
+    for _ in range(5):
+        thread = await grown(narrow, thread, said("x"))
+    assert sum(statement.startswith("WITH head") for statement in await prepared(narrow)) == 1
+
+
+async def test_a_session_that_forgot_its_statements(narrow: PostgresBackend) -> None:
+    thread = await created(narrow)
+    for _ in range(3):
+        for _ in range(3):
+            thread = await grown(narrow, thread, said("x"))
+        await ask(narrow, b"DEALLOCATE ALL")
+    assert (await head_of(narrow, thread)).position == 9
+
+
+async def test_the_driver_forgets_after_a_rollback(narrow: PostgresBackend) -> None:
+    """A transaction that fails is rolled back, whereupon psycopg lets go of everything prepared, ours too."""
+    thread, other = await created(narrow), await created(narrow)
+    for number in range(4):
+        thread = await grown(narrow, thread, said("x"))
+        thread = await grown(narrow, thread, said("x"))
+        for again in range(3):
+            await commit(narrow, a_letter(other, sender=f"{number}.{again}"))
+        with pytest.raises(Conflict):
+            await commit(narrow, change(thread.changed(position=0), said("no")), a_letter(other))
+    assert len(await log_of(narrow, thread)) == 8
+
+
+async def test_a_statement_whose_columns_changed(narrow: PostgresBackend, admin: psycopg.Connection) -> None:
+    thread = await created(narrow)
+    for _ in range(3):
+        await head_of(narrow, thread)
+    admin.execute("ALTER TABLE lockstitch.threads ALTER COLUMN title TYPE varchar(300)")
+    for _ in range(3):
+        assert await head_of(narrow, thread) == thread
+
+
+async def test_more_shapes_than_are_kept(narrow: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "PREPARED", 3)
+    thread = await created(narrow)
+    for _ in range(3):
+        for number in range(1, 8):
+            where = (Where("user_id", "in", [str(each) for each in range(number)]),)
+            assert await narrow.find(Find(Thread, where)) == []
+            assert await narrow.find(Find(Thread, where)) == []
+        assert await head_of(narrow, thread) == thread
+    assert len(await prepared(narrow)) <= 3
+
+
+async def test_a_text_with_nul(narrow: PostgresBackend) -> None:
+    with pytest.raises(Refused, match="NUL"):
+        await narrow.find(Find(Thread, (Where("key", "=", "a\x00b"),)))
+    assert await narrow.count(Find(Thread)) == 0
+
+
+async def test_bytes_lists_and_large_answers(narrow: PostgresBackend) -> None:
+    threads = [await created(narrow) for _ in range(3)]
+    ids = [thread.id for thread in threads] * 300
+    assert len(await narrow.find(Find(Thread, (Where("id", "in", ids),)))) == 3
+    assert await narrow.find(Find(Thread, (Where("id", "in", ids),), limit=0)) == []
