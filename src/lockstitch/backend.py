@@ -9,7 +9,7 @@ it saw. If any of them is no longer so, nothing at all is written and `Conflict`
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -22,8 +22,7 @@ Fields = dict[str, Any]
 """Changed fields of a record, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What one commit does to one thread, if the thread is still as it was seen.
 
     fence, position and worker_id (None: nobody holds it) are compared. `delivered` is compared too when given:
@@ -39,7 +38,7 @@ class Change:
     worker_id: UUID | None = None
     delivered: int | None = None
     stitches: Sequence[Stitch] = ()
-    head: Fields = field(default_factory=dict[str, Any])
+    head: Fields = {}
     new_runs: Sequence[Run] = ()
     runs: Sequence[tuple[UUID, Fields]] = ()
     taken: Sequence[tuple[UUID, int]] = ()
@@ -72,8 +71,7 @@ class Receipt(NamedTuple):
     woken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """One transaction: new threads, then steps in the order in which rows are locked.
 
     The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot

@@ -34,7 +34,7 @@ class FakeClock:
 @lru_cache(maxsize=256)
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with microseconds and Z, so that text sorts as time does."""
-    text = moment.astimezone(UTC).isoformat(timespec="microseconds")
+    text = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(timespec="microseconds")
     return text[:-6] + "Z"
 
 

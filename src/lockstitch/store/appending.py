@@ -5,7 +5,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
@@ -19,8 +19,7 @@ FIND_OUT = 30.0
 """Seconds to wait for a store that went away in mid-commit, to find out what became of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """What an append left: the head as its writer now knows it, and the stitches in their places.
 
     `letters` says that something lies in the inbox which this head has not taken into account; `cancel` that
@@ -191,7 +190,7 @@ class Appender:
         head = await self._backend.get(Thread, (draft.head.id,))
         if head is None:
             raise NotFound(f"There is no thread {draft.head.id}.")
-        return Draft(head, draft.entries, draft.fields, draft.new_runs, draft.runs, draft.taken, draft.spawned)
+        return draft._replace(head=head)
 
 
 def _difference(change: Change, head: Thread) -> Conflict:

@@ -1,9 +1,8 @@
 """A draft: what somebody wants to append to a thread, before it has its place in the log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Change, Fields
@@ -17,13 +16,12 @@ _FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
 _BETWEEN_RUNS = frozenset({"pending", "waiting"}) | TERMINAL
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """Entries, changed fields of the head, new runs and changed runs, against the head as it was seen."""
 
     head: Thread
     entries: Sequence[Entry] = ()
-    fields: Fields = field(default_factory=dict[str, Any])
+    fields: Fields = {}
     new_runs: Sequence[Run] = ()
     runs: Sequence[tuple[Run, Fields]] = ()
     taken: Sequence[Letter] = ()
@@ -35,8 +33,7 @@ class Draft:
         return [*(letter.opened() for letter in self.taken), *self.entries]
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A draft as a change, and the head it leaves if nobody was first."""
 
     change: Change
@@ -48,7 +45,7 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     """Give every entry its place and derive the head's other fields. Refuses what the rules of a thread forbid."""
     head = draft.head
     _check_holder(head, worker_id)
-    draft = replace(draft, new_runs=_numbered(draft)) if draft.new_runs else draft
+    draft = draft._replace(new_runs=_numbered(draft)) if draft.new_runs else draft
     given = _checked_fields(draft)
     runs = [(run.id, run.checked(changed)) for run, changed in draft.runs]
     stitches, tip_id = _place(head, draft.all_entries if draft.taken else draft.entries, now)

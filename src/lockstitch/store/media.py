@@ -1,7 +1,6 @@
 """Media: large base64 content is lifted out of messages into blobs, and put back for whoever reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
 from uuid import UUID
@@ -45,7 +44,7 @@ class Media:
             entry.changed(message=_lift(entry.message, found), data=_lift(entry.data, found)) for entry in draft.entries
         ]
         await self.keep(draft.head.id, found)
-        return replace(draft, entries=entries)
+        return draft._replace(entries=entries)
 
     async def lift_letter(self, letter: Letter) -> Letter:
         """The letter with the large media of its entry in blobs."""
@@ -103,6 +102,8 @@ def _check(content: Any) -> None:
 
 def _holds_media(value: Any) -> bool:
     """Whether there is something to lift: a look that costs little, since most messages have nothing."""
+    if not value:
+        return False
     waiting: list[Any] = [value]
     seen = set[int]()
     for item in waiting:

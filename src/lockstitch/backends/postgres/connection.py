@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor
-from psycopg.abc import RV, Buffer, PQGen
-from psycopg.adapt import AdaptersMap, Dumper
+from psycopg.abc import RV, PQGen
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
@@ -41,17 +41,9 @@ class TooLarge(Exception):
     """A statement that a pipeline must not carry; nothing of its transaction remains."""
 
 
-class _Number(Dumper):
-    """A number as text of no type: psycopg's own choose a type by size, and each would be prepared anew."""
-
-    def dump(self, obj: int) -> Buffer | None:
-        return str(obj).encode()
-
-
 def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
     set_json_loads(codec.loads, adapters)
-    adapters.register_dumper(int, _Number)
     adapters.register_dumper(bytes, BytesBinaryDumper)
     return adapters
 
@@ -230,7 +222,9 @@ def bind(statement: Statement) -> Bound:
     sql, names, wanted = _compiled(statement.sql)
     parameters = statement.parameters
     if isinstance(parameters, dict):
-        return Bound(sql, [parameters[name] for name in names], wanted)
+        values = [parameters[name] for name in names]
+        # Numbers as text of no type: psycopg would choose one by size, and each would be prepared anew.
+        return Bound(sql, [str(value) if type(value) is int else value for value in values], wanted)
     return Bound(sql, parameters, wanted)
 
 

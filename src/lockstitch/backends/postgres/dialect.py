@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -57,7 +57,9 @@ def _boolean(value: bool) -> str:
     return "t" if value else "f"
 
 
+@lru_cache(maxsize=256)
 def _time(value: datetime) -> str:
+    # What is written together was written at the same moment.
     return (value if value.tzinfo else value.astimezone(UTC)).isoformat()
 
 

@@ -191,17 +191,11 @@ class Direct:
 
 
 def _as_text(values: Sequence[Any]) -> list[bytes | None] | None:
-    """The values as the server reads them, if all are texts, numbers or nothing."""
-    encoded: list[bytes | None] = []
-    for value in values:
-        if value is None:
-            encoded.append(None)
-        elif isinstance(value, str):
-            encoded.append(value.encode())
-        elif type(value) is int:
-            encoded.append(b"%d" % value)
-        else:
-            return None
+    """The values as the server reads them, if all are texts or nothing."""
+    try:
+        encoded = [None if value is None else value.encode() for value in values]
+    except AttributeError:
+        return None
     # libpq would take it for the end of the value.
     if b"\0" in b"".join(filter(None, encoded)):
         raise psycopg.DataError("a text cannot contain NUL")

@@ -141,7 +141,9 @@ class Writer:
             raise
         except Exception as exc:
             outcomes = [self._alone(task) for task in batch] if len(batch) > 1 else [translate(exc, self._path)]
-        self._average += ((time.perf_counter() - started) / len(batch) - self._average) * 0.2
+        # One that had to wait for a checkpoint says nothing of the next; several slow ones in a row do.
+        spent = min((time.perf_counter() - started) / len(batch), 2 * SLOW_COMMIT)
+        self._average += (spent - self._average) * 0.2
         return outcomes
 
     def _alone(self, task: _Task) -> Any:
