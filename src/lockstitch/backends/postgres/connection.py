@@ -30,7 +30,7 @@ server waits for it."""
 
 # Set for the transaction, not the session, so it holds behind a pooler too: a process stopped in mid-transaction
 # keeps its row locks for so long and no longer. Asking for the transaction's number gives it one before the first
-# log_id is drawn, which is what the watcher reckons with.
+# log_id is drawn, which is what the horizon reckons with.
 _BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
 _SETUP = b"SELECT set_config('idle_in_transaction_session_timeout', '10s', true), pg_current_xact_id()"
 
