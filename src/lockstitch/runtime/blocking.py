@@ -1,0 +1,41 @@
+"""Running code that blocks, beside the event loop."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def run_blocking(function: Callable[[], T]) -> T:
+    """The result of `function`, run in a thread of its own.
+
+    The thread is a daemon: one that is cancelled cannot be stopped, goes on until it returns and is not waited for,
+    neither by others that need a thread nor by the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(result: T | None, problem: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if problem is not None:
+            future.set_exception(problem)
+        else:
+            future.set_result(result)  # pyright: ignore[reportArgumentType]
+
+    def work() -> None:
+        result: T | None = None
+        problem: BaseException | None = None
+        try:
+            result = context.run(function)
+        except BaseException as exc:  # it is raised again where it is awaited
+            problem = RuntimeError(str(exc)) if isinstance(exc, StopIteration) else exc
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, result, problem)
+
+    threading.Thread(target=work, name="lockstitch-blocking", daemon=True).start()
+    return await future
