@@ -131,11 +131,10 @@ class Provider(Protocol):
     async def close(self) -> None: ...
 
 
-ErrorKind = Literal[
-    "rate_limit", "overloaded", "timeout", "connection", "server", "garbled", "request", "auth", "setup"
-]
+Passing = Literal["rate_limit", "overloaded", "timeout", "connection", "server", "garbled"]
+"""Errors that may pass, so that trying again is worth it."""
 
-RETRYABLE: Final[frozenset[str]] = frozenset({"rate_limit", "overloaded", "timeout", "connection", "server", "garbled"})
+ErrorKind = Passing | Literal["request", "auth", "setup"]
 
 
 class ProviderError(LockstitchError):
