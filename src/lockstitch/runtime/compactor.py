@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from uuid import UUID
 
 from lockstitch.records import Json, Message, Stitch
 
@@ -16,6 +17,8 @@ class Sight:
 
     stitches: Sequence[Stitch]
     tokens: int
+    lane: UUID | None = None
+    """Whose context it is; stitches of other lanes do no harm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""Compactors by name, also by the names of older records."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.runtime.compactors.registry import NAMES, compactor
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_and_its_parameters_make_the_same_compactor_again(name: str) -> None:
+    one = compactor(name)
+
+    assert one.name == name
+    assert compactor(name, **one.parameters).parameters == one.parameters
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("placeholder", "none"),
+        ("ToolResultRemovalCompactor", "tool_result_removal"),
+        ("SlidingWindowCompactor", "sliding_window"),
+        ("SummarizingCompactor", "summarizing"),
+    ],
+)
+def test_older_names_are_understood(alias: str, name: str) -> None:
+    assert compactor(alias).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("summarising", {}),
+        ("", {}),
+        ("none", {"threshold": 3}),
+        ("tool_result_removal", {"threshold": "many"}),
+        ("tool_result_removal", {"keep": -1}),
+        ("sliding_window", {"keep_turns": 0}),
+        ("summarizing", {"keep_turns": True}),
+        ("summarizing", {"tone": "friendly"}),
+    ],
+)
+def test_what_makes_no_compactor_is_refused(name: str, parameters: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        compactor(name, **parameters)
