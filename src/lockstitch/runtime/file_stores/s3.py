@@ -1,0 +1,88 @@
+"""Files in a bucket: s3://{bucket}/{prefix}/{thread_id}/{file_id}_{filename}. Needs the extra `s3`."""
+
+import re
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
+
+from lockstitch.errors import LockstitchError, NotFound, Refused, StoreReadOnly, StoreUnreachable
+from lockstitch.runtime.file_stores.naming import place_of
+
+_FILE: Final = re.compile(r"[0-9a-f-]{36}/[^/]+_[^/]*")
+_MISSING_BUCKET: Final = "NoSuchBucket"
+
+
+class S3FileStore:
+    """Any service that speaks S3. Credentials and whatever is not given come from the environment, as AWS names it."""
+
+    name = "s3"
+
+    def __init__(
+        self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None
+    ) -> None:
+        self.bucket = bucket
+        self.prefix = prefix.strip("/")
+        given: dict[str, Any] = {"endpoint": endpoint, "region": region}
+        try:
+            self._objects = S3Store(
+                bucket,
+                client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+                retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
+                **{name: value for name, value in given.items() if value},
+            )
+        except (BaseError, ValueError) as exc:
+            raise Refused(f"The bucket {bucket} cannot be opened: {_reason(exc)}") from exc
+
+    async def store(self, thread_id: UUID, file_id: str, filename: str, content: bytes) -> str | None:
+        key = self._root + "/".join(place_of(thread_id, file_id, filename))
+        path = f"s3://{self.bucket}/{key}"
+        try:
+            await self._objects.put_async(key, content)
+        except (BaseError, OSError, ValueError) as exc:
+            raise _translated(exc, path) from exc
+        return path
+
+    async def retrieve(self, path: str) -> bytes:
+        key = self._key(path)
+        try:
+            found = await self._objects.get_async(key)
+            return bytes(await found.bytes_async())
+        except (BaseError, OSError, ValueError) as exc:
+            raise _translated(exc, path) from exc
+
+    async def delete(self, path: str) -> None:
+        key = self._key(path)
+        try:
+            await self._objects.delete_async(key)
+        except (BaseError, OSError, ValueError) as exc:
+            problem = _translated(exc, path)
+            if not isinstance(problem, NotFound):
+                raise problem from exc
+
+    @property
+    def _root(self) -> str:
+        return f"{self.prefix}/" if self.prefix else ""
+
+    def _key(self, path: str) -> str:
+        """The key of a path that this store gave out."""
+        root = f"s3://{self.bucket}/{self._root}"
+        rest = path.removeprefix(root)
+        if not path.startswith(root) or not _FILE.fullmatch(rest):
+            raise Refused(f"{path!r} is no file of the file store {root}.")
+        return self._root + rest
+
+
+def _translated(exc: Exception, path: str) -> LockstitchError:
+    if isinstance(exc, FileNotFoundError) and _MISSING_BUCKET not in str(exc):
+        return NotFound(f"There is no file {path}.")
+    if isinstance(exc, PermissionDeniedError | UnauthenticatedError | PermissionError):
+        return StoreReadOnly(f"The file {path} cannot be reached with these credentials: {_reason(exc)}")
+    return StoreUnreachable(f"The file {path} cannot be kept or read: {_reason(exc)}")
+
+
+def _reason(exc: Exception) -> str:
+    """The first line of what went wrong; what follows is the client's own trace."""
+    return str(exc).partition("\n")[0][:300]
