@@ -1,0 +1,32 @@
+"""Memories by name."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from lockstitch.errors import Refused
+from lockstitch.runtime.memories.none import NoMemoryStore
+from lockstitch.runtime.memories.record import RecordMemoryStore
+from lockstitch.runtime.memory import MemoryStore
+
+_KINDS: Final = (NoMemoryStore, RecordMemoryStore)
+
+NAMES: Final = tuple(kind.name for kind in _KINDS)
+
+_BY_NAME: Final[dict[str, Callable[..., MemoryStore]]] = {
+    **{kind.name: kind for kind in _KINDS},
+    # How older records name them.
+    **{kind.__name__: kind for kind in _KINDS},
+    "placeholder": NoMemoryStore,
+    "PlaceholderMemoryStore": NoMemoryStore,
+}
+
+
+def memory_store(name: str, **parameters: Any) -> MemoryStore:
+    """The memory of this name, made with these parameters. Refused when there is none, or it does not take them."""
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        raise Refused(f"There is no memory {name!r}; there are {', '.join(NAMES)}.")
+    try:
+        return kind(**parameters)
+    except TypeError as exc:
+        raise Refused(f"The memory {name} does not take these parameters: {exc}") from exc

@@ -1,0 +1,165 @@
+"""The memory in the record: by project and user, the same after a repeated call, on every backend."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lockstitch.records import FakeClock, Message, foreign_id
+from lockstitch.runtime.memories.record import RecordMemoryStore
+from lockstitch.runtime.memory import Retrieved, Scope, Updated
+from lockstitch.store import Store, open_store
+from tests.samples import begin_turn
+
+pytestmark = pytest.mark.anyio
+
+
+def question(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+SAID = [question("I live in Ulm and have a cat."), {"role": "assistant", "content": "Good to know."}]
+
+
+class Model:
+    """Answers what it was told to, and remembers what it was asked."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str]] = []
+
+    async def __call__(self, purpose: str, prompt: str) -> str:
+        self.asked.append((purpose, prompt))
+        return self.answers.pop(0)
+
+
+async def scope_of(store: Store, model: Any = None, *, user: str | None = "ada", agent: str = "helper") -> Scope:
+    head = await store.create(user_id=user, agent=agent)
+    begun, run = await begin_turn(store, head, "hello", agent=agent)
+    return Scope(store, begun.head, run, model or Model())
+
+
+async def test_facts_are_kept_and_known_in_the_next_thread(timed_store: Store, clock: FakeClock) -> None:
+    memory = RecordMemoryStore(limit=2)
+    model = Model('["The user lives in Ulm.", "The user has a cat."]')
+    scope = await scope_of(timed_store, model)
+
+    assert await memory.update(scope, SAID) == Updated(created=2)
+
+    [(purpose, prompt)] = model.asked
+    assert purpose == "memory"
+    assert "user: I live in Ulm and have a cat." in prompt
+    later = await scope_of(timed_store)
+    assert await memory.retrieve(later, question("What does my CAT eat?")) == Retrieved(1, ["The user has a cat."])
+    assert sorted((await memory.retrieve(later, question("user"))).texts) == [
+        "The user has a cat.",
+        "The user lives in Ulm.",
+    ]
+    assert await memory.retrieve(later, question("Bonjour?")) == Retrieved(0, [])
+    kept = await timed_store.memories.list(user_id="ada")
+    assert {one.id for one in kept} == {
+        foreign_id("default", "memory", f"{scope.run.id} run {number}") for number in (1, 2)
+    }
+    assert {(one.agent, one.thread_id, one.created_at) for one in kept} == {("helper", scope.head.id, clock.now())}
+
+
+async def test_a_repeated_update_leaves_the_same(timed_store: Store, clock: FakeClock) -> None:
+    """As after a crash between the memory's write and the run's end: the model may say something else by then."""
+    memory = RecordMemoryStore()
+    model = Model('["The user lives in Ulm."]', '["Something else.", "And more."]')
+    scope = await scope_of(timed_store, model)
+    first = await memory.update(scope, SAID)
+    before = await timed_store.memories.list()
+    clock.advance(60)
+
+    assert await memory.update(scope, SAID) == first
+    assert await timed_store.memories.list() == before
+    assert len(model.asked) == 1
+
+
+async def test_what_is_known_already_is_updated_in_place(timed_store: Store, clock: FakeClock) -> None:
+    memory = RecordMemoryStore()
+    await memory.update(await scope_of(timed_store, Model('["The user lives in Ulm."]')), SAID)
+    clock.advance(60)
+    model = Model('["the user lives  in Ulm", "The user moved in 2020."]')
+    scope = await scope_of(timed_store, model)
+
+    assert await memory.update(scope, SAID) == Updated(created=1, updated=1)
+    assert await memory.update(scope, SAID) == Updated(created=1, updated=1)
+
+    assert "- The user lives in Ulm." in model.asked[0][1]
+    kept = sorted(await timed_store.memories.list(), key=lambda one: one.text)
+    assert [one.text for one in kept] == ["The user lives in Ulm.", "The user moved in 2020."]
+    assert kept[0].updated_at - kept[0].created_at == timedelta(seconds=60)
+
+
+async def test_a_memory_belongs_to_a_user_of_a_project(store_url: str) -> None:
+    memory = RecordMemoryStore(extract=lambda messages: ["The code word is plum."])
+    asked = question("What is the code word?")
+    async with open_store(store_url) as store, open_store(store_url, project="other", migrate=False) as other:
+        await memory.update(await scope_of(store), SAID)
+
+        assert (await memory.retrieve(await scope_of(store), asked)).found == 1
+        assert (await memory.retrieve(await scope_of(store, user="bob"), asked)).found == 0
+        assert (await memory.retrieve(await scope_of(store, user=None), asked)).found == 0
+        assert (await memory.retrieve(await scope_of(other), asked)).found == 0
+        assert (await memory.retrieve(await scope_of(store, agent="writer"), asked)).found == 1
+
+
+async def test_agents_can_remember_for_themselves() -> None:
+    memory = RecordMemoryStore(by_agent=True, extract=lambda messages: ["The code word is plum."])
+    async with open_store("sqlite:///:memory:") as store:
+        await memory.update(await scope_of(store), SAID)
+
+        assert (await memory.retrieve(await scope_of(store), question("word?"))).found == 1
+        assert (await memory.retrieve(await scope_of(store, agent="writer"), question("word?"))).found == 0
+
+
+async def test_the_facts_of_what_is_lost_are_kept_before_a_compaction() -> None:
+    memory = RecordMemoryStore()
+    model = Model('["One."]', '["Two."]', '["Three.", "One."]')
+    async with open_store("sqlite:///:memory:") as store:
+        scope = await scope_of(store, model)
+
+        assert await memory.before_compact(scope, SAID) == {"memories_created": 1, "memories_updated": 0}
+        assert await memory.before_compact(scope, SAID) == {"memories_created": 1, "memories_updated": 0}
+        later = [*SAID, question("More.")]
+        assert await memory.before_compact(scope, later) == {"memories_created": 1, "memories_updated": 0}
+        assert await memory.update(scope, later) == Updated(created=1, updated=1)
+
+        assert len(model.asked) == 3
+        assert sorted(one.text for one in await store.memories.list()) == ["One.", "Three.", "Two."]
+        report = await memory.after_compact(scope, SAID)
+        assert report is not None
+        assert report["messages"] == 2
+        assert report["memories"] == 3
+        assert report["tokens"] > 0
+
+
+async def test_facts_can_be_found_without_a_model() -> None:
+    async def extract(messages: Sequence[Message]) -> list[str]:
+        return [f"{len(messages)} messages", "nul\x00 and \ud800 go", "  ", "2 MESSAGES"]
+
+    model = Model()
+    async with open_store("sqlite:///:memory:") as store:
+        assert await RecordMemoryStore(extract=extract).update(await scope_of(store, model), SAID) == Updated(2)
+        assert sorted(one.text for one in await store.memories.list()) == ["2 messages", "nul and go"]
+    assert model.asked == []
+
+
+@pytest.mark.parametrize("answer", ["", "I cannot do that.", "[]", "null", '{"facts": "none"}', "[" * 5_000])
+async def test_an_answer_without_facts_keeps_nothing(answer: str) -> None:
+    async with open_store("sqlite:///:memory:") as store:
+        assert await RecordMemoryStore().update(await scope_of(store, Model(answer)), SAID) == Updated()
+        assert await store.memories.list() == []
+
+
+async def test_of_nothing_said_the_model_is_not_asked() -> None:
+    model = Model()
+    async with open_store("sqlite:///:memory:") as store:
+        scope = await scope_of(store, model)
+        call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "look", "input": {}}]}
+        assert await RecordMemoryStore().update(scope, [call]) == Updated()
+        assert await RecordMemoryStore().update(scope, []) == Updated()
+    assert model.asked == []

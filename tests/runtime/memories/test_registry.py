@@ -1,0 +1,46 @@
+"""Memories by name, also by the names of older records."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.runtime.memories.registry import NAMES, memory_store
+from lockstitch.runtime.memory import Retrieved
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_and_its_parameters_make_the_same_memory_again(name: str) -> None:
+    one = memory_store(name)
+
+    assert one.name == name
+    assert memory_store(name, **one.parameters).parameters == one.parameters
+
+
+@pytest.mark.parametrize("alias", ["placeholder", "PlaceholderMemoryStore", "NoMemoryStore"])
+async def test_older_names_remember_nothing(alias: str) -> None:
+    none = memory_store(alias)
+    scope: Any = None
+
+    assert none.name == "none"
+    assert await none.retrieve(scope, {"role": "user", "content": "hello"}) == Retrieved()
+    assert await none.update(scope, []) is None
+    assert await none.before_compact(scope, []) is None
+    assert await none.after_compact(scope, []) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("elephant", {}),
+        ("none", {"limit": 1}),
+        ("record", {"limit": 0}),
+        ("record", {"limit": "x"}),
+        ("record", {"a": 1}),
+    ],
+)
+def test_what_makes_no_memory_is_refused(name: str, parameters: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        memory_store(name, **parameters)
