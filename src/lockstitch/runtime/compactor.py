@@ -18,7 +18,7 @@ class Sight:
     stitches: Sequence[Stitch]
     tokens: int
     lane: UUID | None = None
-    """Whose context it is; stitches of other lanes do no harm."""
+    """Whose context it is, where the stitches are of several lanes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,9 @@ class _Log:
     """The stitches behind a context, and what an earlier compaction had made of them."""
 
     def __init__(self, sight: Sight) -> None:
-        log = sorted((one for one in sight.stitches if one.lane == sight.lane), key=lambda one: one.position)
+        lanes = {one.lane for one in sight.stitches}
+        lane = lanes.pop() if sight.lane is None and len(lanes) == 1 else sight.lane
+        log = sorted((one for one in sight.stitches if one.lane == lane), key=lambda one: one.position)
         start = next((one for one in reversed(log) if replaces_context(one)), None)
         self._start = start.position if start and start.type == "compaction" else 0
         self._kept = kept_positions(start) if start and start.type == "compaction" else []

@@ -1,0 +1,340 @@
+"""Runs as traces: what a collector gets, decoded from the wire."""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from uuid import UUID
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from lockstitch.errors import Refused
+from lockstitch.records import Entry, Run, Stitch, Thread, new_id, place
+from lockstitch.runtime.telemetry import Exporter, trace
+from tests.samples import answered, asked, result, said
+
+pytestmark = pytest.mark.anyio
+
+START = datetime(2026, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC)
+INTERNAL, CLIENT, ERROR = 1, 3, 2
+
+
+def nanoseconds(after: float) -> int:
+    return (int(START.timestamp()) * 1_000_000 + START.microsecond + round(after * 1_000_000)) * 1_000
+
+
+class Story:
+    """A run that asked for two tools, of which one failed, and then answered."""
+
+    def __init__(self, **run: Any) -> None:
+        self.thread = Thread(project="p", user_id="ada", agent="helper", created_at=START, updated_at=START)
+        given: Any = {
+            "thread_id": self.thread.id,
+            "sequence": 2,
+            "turn": 1,
+            "agent": "helper",
+            "version": 3,
+            "status": "completed",
+            "stop_reason": "end_turn",
+            "first_position": 1,
+            "model": "claude-sonnet-4-5",
+            "provider": "anthropic",
+            "input_tokens": 30,
+            "output_tokens": 7,
+            "cache_read_tokens": 5,
+            "total_cost": 0.25,
+            "steps": 2,
+            "started_at": START,
+            "completed_at": START + timedelta(seconds=9),
+        }
+        self.run = Run(**{**given, **run})
+        request = {"sha256": "x", "parameters": {"max_tokens": 2048, "api_kwargs": {"temperature": 0.5}}}
+        data = {"stop_reason": "tool_use", "response_id": "msg_1", "model": "claude-sonnet-4-5-20250929"}
+        tokens = {"input_tokens": 20, "output_tokens": 4, "cache_read_tokens": 5, "cache_write_tokens": 0}
+        model = "claude-sonnet-4-5"
+        self.stitches = self._placed(
+            (0.0, said("Look", step_number=0)),
+            (2.0, asked("c1", "c2", name="look", data={**data, "request": request}, duration_ms=1500, **tokens)),
+            (3.0, result("c1", 0, 2, "seen", duration_ms=250, step_number=1)),
+            (3.5, Entry(type="tool_error", name="look", status="timeout", data={"message": "too slow"})),
+            (3.5, result("c2", 1, 2, "too slow", step_number=1)),
+            (9.0, answered("It is there.", name=model, duration_ms=900, input_tokens=10, output_tokens=3)),
+        )
+        self.stitches[1] = self.stitches[1].changed(name=model)
+        failed = self.stitches[4].message or {}
+        self.stitches[4] = self.stitches[4].changed(message={**failed, "is_error": True}, status="error")
+
+    def _placed(self, *entries: tuple[float, Entry]) -> list[Stitch]:
+        return [
+            place(entry.changed(run_id=self.run.id), self.thread.id, number, None, 1, START + timedelta(seconds=at))
+            for number, (at, entry) in enumerate(entries, start=1)
+        ]
+
+    def trace(self, **options: Any) -> ExportTraceServiceRequest:
+        return trace(self.thread, self.run, self.stitches, **options)
+
+
+def spans_of(request: ExportTraceServiceRequest) -> list[Any]:
+    [resource] = request.resource_spans
+    [scope] = resource.scope_spans
+    return list(scope.spans)
+
+
+def attributes_of(part: Any) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        kind = value.WhichOneof("value")
+        return [plain(one) for one in value.array_value.values] if kind == "array_value" else getattr(value, kind)
+
+    return {one.key: plain(one.value) for one in part.attributes}
+
+
+def test_a_run_is_a_span_with_its_calls_below() -> None:
+    story = Story()
+    spans = spans_of(story.trace())
+    run, *calls = spans
+
+    assert [span.name for span in spans] == [
+        "invoke_agent helper",
+        "chat claude-sonnet-4-5",
+        "execute_tool look",
+        "execute_tool look",
+        "chat claude-sonnet-4-5",
+    ]
+    assert [span.kind for span in spans] == [INTERNAL, CLIENT, INTERNAL, INTERNAL, CLIENT]
+    assert len({span.trace_id for span in spans}) == 1
+    assert len({span.span_id for span in spans}) == 5
+    assert all(len(span.trace_id) == 16 and len(span.span_id) == 8 for span in spans)
+    assert run.parent_span_id == b""
+    assert {span.parent_span_id for span in calls} == {run.span_id}
+    assert attributes_of(run) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.agent.name": "helper",
+        "gen_ai.agent.version": "3",
+        "gen_ai.conversation.id": str(story.thread.id),
+        "gen_ai.request.model": "claude-sonnet-4-5",
+        "gen_ai.response.finish_reasons": ["end_turn"],
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 7,
+        "gen_ai.usage.cache_read.input_tokens": 5,
+        "gen_ai.usage.cache_creation.input_tokens": 0,
+        "user.id": "ada",
+        "lockstitch.run.id": str(story.run.id),
+        "lockstitch.run.status": "completed",
+        "lockstitch.steps": 2,
+        "lockstitch.total_cost": 0.25,
+    }
+
+
+def test_a_model_call_tells_what_was_asked_and_used() -> None:
+    chat = spans_of(Story().trace())[1]
+    told = attributes_of(chat)
+
+    assert told["gen_ai.operation.name"] == "chat"
+    assert told["gen_ai.request.model"] == "claude-sonnet-4-5"
+    assert told["gen_ai.response.model"] == "claude-sonnet-4-5-20250929"
+    assert told["gen_ai.response.id"] == "msg_1"
+    assert told["gen_ai.response.finish_reasons"] == ["tool_use"]
+    assert told["gen_ai.request.max_tokens"] == 2048
+    assert told["gen_ai.request.temperature"] == 0.5
+    assert told["gen_ai.usage.input_tokens"] == 20
+    assert told["gen_ai.usage.cache_read.input_tokens"] == 5
+    assert told["lockstitch.step"] == 1
+    assert "gen_ai.output.messages" not in told
+
+
+def test_times_are_those_of_the_record() -> None:
+    run, chat, tool, *_ = spans_of(Story().trace())
+
+    assert (run.start_time_unix_nano, run.end_time_unix_nano) == (nanoseconds(0), nanoseconds(9))
+    assert (chat.start_time_unix_nano, chat.end_time_unix_nano) == (nanoseconds(0.5), nanoseconds(2))
+    assert (tool.start_time_unix_nano, tool.end_time_unix_nano) == (nanoseconds(2.75), nanoseconds(3))
+
+
+def test_errors_are_the_status_of_what_failed() -> None:
+    run, _, seen, slow, _ = spans_of(Story().trace())
+
+    assert [run.status.code, seen.status.code, slow.status.code] == [0, 0, ERROR]
+    assert attributes_of(slow)["error.type"] == "tool_error"
+    [event] = run.events
+    assert event.name == "exception"
+    assert attributes_of(event)["exception.type"] == "timeout"
+
+    failed = spans_of(Story(status="failed", stop_reason="error", error="No credit left: €0").trace())[0]
+    assert failed.status.code == ERROR
+    assert failed.status.message == "No credit left: €0"
+    assert attributes_of(failed)["error.type"] == "error"
+
+
+def test_what_was_said_is_told_on_demand_only() -> None:
+    story = Story()
+    assert b"seen" not in story.trace().SerializeToString()
+    assert b"too slow" not in spans_of(story.trace())[3].SerializeToString()
+
+    _, chat, tool, slow, _ = spans_of(story.trace(content=True))
+
+    [message] = json.loads(attributes_of(chat)["gen_ai.output.messages"])
+    assert message["finish_reason"] == "tool_calls"
+    assert message["parts"][0] == {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"of": "c1"}}
+    assert json.loads(attributes_of(tool)["gen_ai.tool.call.arguments"]) == {"of": "c1"}
+    assert attributes_of(tool)["gen_ai.tool.call.result"] == "seen"
+    assert slow.status.message == "too slow"
+
+
+def test_the_same_run_is_the_same_trace_and_a_member_is_below_its_leader() -> None:
+    story = Story()
+    member = story.run.changed(id=new_id(), parent_run_id=story.run.id, sequence=3, agent="member")
+    next_turn = story.run.changed(id=new_id(), turn=2)
+
+    assert story.trace() == story.trace()
+    leader = spans_of(story.trace())[0]
+    [below] = spans_of(trace(story.thread, member, story.stitches))
+    [later] = spans_of(trace(story.thread, next_turn, []))
+    assert below.trace_id == leader.trace_id != later.trace_id
+    assert below.parent_span_id == leader.span_id
+    assert leader.span_id == story.run.id.bytes[8:]
+
+
+def test_a_run_that_goes_on_ends_with_what_is_known() -> None:
+    story = Story(status="running", completed_at=None, stop_reason=None)
+
+    assert spans_of(story.trace())[0].end_time_unix_nano == nanoseconds(9)
+    [bare] = spans_of(trace(story.thread, story.run, []))
+    assert bare.end_time_unix_nano == bare.start_time_unix_nano == nanoseconds(0)
+    assert "gen_ai.response.finish_reasons" not in attributes_of(bare)
+
+
+# On the wire
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes traces, and answers as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.got: list[tuple[str, dict[str, str], ExportTraceServiceRequest]] = []
+        self.answer: tuple[int, str, bytes] = (200, "application/x-protobuf", b"")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server: Any = self.server
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server.got.append((self.path, dict(self.headers), ExportTraceServiceRequest.FromString(body)))
+        status, kind, answer = server.answer
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(answer)))
+        if status == 302:
+            self.send_header("Location", "/elsewhere")
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    server = Collector()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_a_trace_arrives_at_the_collector(collector: Collector) -> None:
+    story = Story()
+    exporter = Exporter(f"{collector.url}/otel/", {"Authorization": "Bearer plum"})
+
+    assert await exporter.send(story.trace(service="shop")) is True
+
+    [(path, headers, request)] = collector.got
+    assert path == "/otel/v1/traces"
+    assert headers["Content-Type"] == "application/x-protobuf"
+    assert headers["Authorization"] == "Bearer plum"
+    assert request == story.trace(service="shop")
+    assert attributes_of(request.resource_spans[0].resource) == {"service.name": "shop"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((503, "text/plain", b"later"), "503"),
+        ((400, "application/json", b"{}"), "400"),
+        ((302, "text/plain", b""), "sent on"),
+        ((200, "application/x-protobuf", b"\xff\xff"), "could not be sent"),
+        (
+            (
+                200,
+                "application/x-protobuf",
+                ExportTraceServiceResponse(
+                    partial_success=ExportTracePartialSuccess(rejected_spans=2, error_message="quota")
+                ).SerializeToString(),
+            ),
+            "refused 2 spans: quota",
+        ),
+    ],
+)
+async def test_what_a_collector_does_not_take_is_only_logged(
+    collector: Collector, caplog: pytest.LogCaptureFixture, answer: Any, reason: str
+) -> None:
+    collector.answer = answer
+
+    with caplog.at_level(logging.WARNING, logger="lockstitch"):
+        assert await Exporter(collector.url).send(Story().trace()) is False
+
+    assert reason in caplog.text
+
+
+async def test_a_collector_that_answers_in_json_has_taken_it(collector: Collector) -> None:
+    collector.answer = (200, "application/json", b"{}")
+
+    assert await Exporter(collector.url).send(Story().trace()) is True
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://127.0.0.1:9/x y"])
+async def test_no_collector_at_all_is_only_logged(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="lockstitch"):
+        assert await Exporter(endpoint, timeout=2).send(Story().trace()) is False
+
+    assert "could not be sent" in caplog.text
+
+
+@pytest.mark.parametrize("endpoint", ["", "localhost:4318", "file:///etc/passwd"])
+def test_an_address_that_is_none_is_refused(endpoint: str) -> None:
+    with pytest.raises(Refused):
+        Exporter(endpoint)
+
+
+def test_importing_lockstitch_loads_no_protobuf() -> None:
+    program = "import sys, lockstitch; sys.exit('google.protobuf' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_ids_of_any_version_make_spans() -> None:
+    story = Story(id=UUID("11111111-1111-5111-8111-111111111111"))
+
+    assert spans_of(story.trace())[0].span_id == b"\x81" + b"\x11" * 7
