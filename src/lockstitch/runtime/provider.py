@@ -3,6 +3,10 @@
 Messages are in our vocabulary on both sides (records.message); a provider maps them both ways, and what it needs back
 verbatim (signatures, encrypted reasoning) rides in the blocks. A provider keeps no state and retries nothing: retries
 are the runtime's, so that each is recorded.
+
+A model may write arguments that are no JSON object. The input of the tool_use block is then `{INVALID_JSON: "what it
+wrote"}`: the call stands in the record as it was made, the runtime answers it with is_error, and a provider whose calls
+are texts sends back that text.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -16,12 +20,15 @@ from lockstitch.records.request import build
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn"]
 """Why a response ended, in one vocabulary; pause_turn asks to be called again with what there is."""
 
+INVALID_JSON: Final = "__invalid_json"
+"""The only key of a tool_use's input when what the model wrote is no JSON object; its value is that text."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call of a model. Its JSON, by which it is known and rebuilt, has the messages last.
 
-    `step`, `turn` and `attempt` say where in a thread it stands; they are not part of what is sent.
+    `turn`, `step`, `attempt` and `purpose` say where in a thread it stands; they are not part of what is sent.
     """
 
     model: str
@@ -40,9 +47,14 @@ class ModelRequest:
     api_kwargs: Json = field(default_factory=dict[str, Any])
     """Passed on unchanged: temperature, top_p, stop_sequences, …"""
     timeout: float = 600.0
+    """Seconds without a word from the provider after which the call has failed. A long answer may take longer."""
     turn: int = 1
     step: int = 1
+    """0 for a call beside the loop."""
     attempt: int = 0
+    """0 at first, then one more with every retry."""
+    purpose: str | None = None
+    """What a call beside the loop is for: title, summary, memory, …"""
 
     @property
     def parameters(self) -> Json:
