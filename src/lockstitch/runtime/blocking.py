@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,9 +34,19 @@ async def run_blocking(function: Callable[[], T]) -> T:
         try:
             result = context.run(function)
         except BaseException as exc:  # it is raised again where it is awaited
-            problem = RuntimeError(str(exc)) if isinstance(exc, StopIteration) else exc
-        if not loop.is_closed():
+            problem = _as_error(exc)
+        # Who waited may be gone, and the loop with it, at any moment.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(tell, result, problem)
 
     threading.Thread(target=work, name="lockstitch-blocking", daemon=True).start()
     return await future
+
+
+def _as_error(exc: BaseException) -> BaseException:
+    """What may be raised in the loop: there, the end of an iterator, an exit or a cancelling would mean the loop's."""
+    if isinstance(exc, Exception) and not isinstance(exc, StopIteration | StopAsyncIteration):
+        return exc
+    error = RuntimeError(f"{type(exc).__name__}: {exc}".removesuffix(": "))
+    error.__cause__ = exc
+    return error

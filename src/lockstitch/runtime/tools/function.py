@@ -1,7 +1,7 @@
 """Tools from Python functions: the schema comes from type hints, the description from the docstring."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, cast, get_type_hints, overload
 
@@ -14,6 +14,8 @@ from lockstitch.runtime.blocking import run_blocking
 from lockstitch.runtime.tool import Call, Effect, OnDoubt, Tool, ToolContext
 
 _CONTEXT: Final = "ctx"
+_FIELD: Final = "parameter_"
+"""Stands before a parameter's name in the model, where `json`, `model_config` or `_x` would mean something else."""
 
 
 @overload
@@ -64,20 +66,21 @@ def _tool(
 
 def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
     """The parameters of a function as a model."""
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except NameError as exc:
-        raise Refused(f"Tool {name}: {exc}; its type hints must be importable where it is defined.") from exc
+    hints = _hints(function, name)
+    names: dict[str, str] = {}
     fields: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function, name):
         if parameter.name == _CONTEXT:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise Refused(f"Tool {name}: {parameter} cannot be asked for by name; give it plain parameters.")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+        field = f"{_FIELD}{parameter.name}"
+        names[field] = parameter.name
+        fields[field] = (hints.get(parameter.name, Any), default)
     try:
-        model = create_model(f"{name}_input", __config__=ConfigDict(extra="forbid"), **fields)
+        config = ConfigDict(extra="forbid", alias_generator=names.__getitem__)
+        model = create_model(f"{name}_input", __config__=config, **fields)
         model.model_json_schema()
     except PydanticUserError as exc:
         said = str(exc).splitlines()[0]
@@ -85,14 +88,34 @@ def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
     return model
 
 
+def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as exc:
+        raise Refused(f"Tool {name} cannot be made: {exc}. Wrap it in a function of your own.") from exc
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """The type hints of a function, or of what stands behind a partial or an object that can be called."""
+    behind: Any = function
+    while isinstance(behind, partial):
+        behind = cast("partial[Any]", behind).func
+    if not inspect.isroutine(behind) and not inspect.isclass(behind):
+        behind = type(behind).__call__
+    try:
+        return get_type_hints(behind, include_extras=True)
+    except NameError as exc:
+        raise Refused(f"Tool {name}: {exc}; its type hints must be importable where it is defined.") from exc
+
+
 def _checked(model: type[BaseModel], given: Json) -> Json:
     """The arguments for the function; Refused says which of them is wrong, so that the model can mend it."""
     try:
         checked = model.model_validate(given)
     except ValidationError as exc:
-        problems = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors())
+        problems = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'input'}: {error['msg']}" for error in exc.errors())
         raise Refused(f"Invalid arguments: {problems}") from exc
-    return {name: getattr(checked, name) for name in model.model_fields}
+    return {field.removeprefix(_FIELD): getattr(checked, field) for field in model.model_fields}
 
 
 def _call(function: Callable[..., Any], model: type[BaseModel]) -> Call:

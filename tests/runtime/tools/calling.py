@@ -1,0 +1,16 @@
+"""Calling tools without a run around them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from lockstitch.records import Thread, new_id
+from lockstitch.runtime.tool import Tool, ToolContext
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+THREAD = Thread(created_at=NOW, updated_at=NOW)
+CONTEXT = ToolContext(thread=THREAD, run_id=new_id(), call_id="call-1", step=1, deps="deps")
+
+
+async def call(tool: Tool, **given: Any) -> Any:
+    assert tool.call is not None
+    return await tool.call(CONTEXT, given)

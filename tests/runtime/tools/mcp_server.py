@@ -1,0 +1,179 @@
+"""A real MCP server for the tests, of the official package: `python mcp_server.py MODE [PORT]`.
+
+stdio    over stdin and stdout
+http     over streamable HTTP; the port stands in the first line of stdout
+old      the same as it was before 2026: it keeps sessions, and knows no `server/discover`
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
+from pydantic import BaseModel
+
+server = MCPServer("test", log_level="ERROR")
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: float
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+def put(name: str) -> str:
+    return f"put {name}"
+
+
+@server.tool(title="Send a letter", description="", annotations=ToolAnnotations(destructive_hint=True))
+def send(to: str) -> str:
+    return f"sent to {to}"
+
+
+@server.tool(name="files.read")
+def read(path: str) -> str:
+    return f"read {path}"
+
+
+@server.tool()
+def weather(city: str) -> Weather:
+    return Weather(city=city, degrees=21.5)
+
+
+@server.tool()
+def only_structured(city: str) -> CallToolResult:
+    return CallToolResult(content=[], structured_content={"city": city, "big": 2**60})
+
+
+@server.tool()
+def nothing() -> CallToolResult:
+    return CallToolResult(content=[])
+
+
+@server.tool()
+def picture() -> Image:
+    return Image(data=b"png", format="png")
+
+
+@server.tool()
+def everything() -> CallToolResult:
+    return CallToolResult(
+        content=[
+            TextContent(text="Look:"),
+            ImageContent(data="aW1n", mime_type="image/jpeg"),
+            ImageContent(data="c3Zn", mime_type="image/svg+xml"),
+            AudioContent(data="d2F2", mime_type="audio/wav"),
+            ResourceLink(name="notes", uri="file:///notes.txt", description="Notes"),
+            EmbeddedResource(resource=TextResourceContents(uri="file:///a.txt", text="a text")),
+            EmbeddedResource(
+                resource=BlobResourceContents(uri="file:///a.pdf", mime_type="application/pdf", blob="cGRm")
+            ),
+            EmbeddedResource(resource=BlobResourceContents(uri="file:///a.csv", mime_type="text/csv", blob="YSxi")),
+            EmbeddedResource(resource=BlobResourceContents(uri="file:///a.bin", blob="AAAA")),
+        ]
+    )
+
+
+@server.tool()
+def fail(why: str) -> str:
+    raise ToolError(why)
+
+
+@server.tool()
+def fail_silently() -> CallToolResult:
+    return CallToolResult(content=[], is_error=True)
+
+
+@server.tool()
+def key(context: Context) -> str:
+    return str((context.request_context.meta or {}).get("lockstitch/key"))
+
+
+@server.tool()
+def pid() -> str:
+    return str(os.getpid())
+
+
+@server.tool()
+def environment(name: str) -> str:
+    return f"{os.environ.get(name)} in {os.getcwd()}"
+
+
+@server.tool()
+async def hold(port: int) -> str:
+    """Tell the test that the call has begun, and end when the test says how."""
+    incoming, outgoing = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return (await incoming.readline()).decode().strip()
+    finally:
+        outgoing.close()
+
+
+@server.tool()
+def die(last_words: str) -> str:
+    print(last_words, file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+class Old:
+    """An app in front of the real one that refuses what servers did not know before 2026."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        if headers.get(b"mcp-method") == b"server/discover":
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self.app(scope, receive, send)
+
+
+class Guarded(Old):
+    """An app in front of the real one that wants a token when there is one."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        wanted = os.environ.get("TOKEN", "").encode()
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "http" and wanted and headers.get(b"authorization") != wanted:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self.app(scope, receive, send)
+
+
+def serve(mode: str, port: int) -> None:
+    listening = socket.create_server(("127.0.0.1", port))
+    app = Guarded(server.streamable_http_app())
+    config = uvicorn.Config(Old(app) if mode == "old" else app, log_level="error")
+    print(listening.getsockname()[1], flush=True)
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "stdio":
+        server.run("stdio")
+    else:
+        serve(sys.argv[1], int(sys.argv[2]))
