@@ -15,16 +15,18 @@ from typing import Any
 
 import pytest
 
+import lockstitch
 from lockstitch import sync
 from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
 from lockstitch.records import Entry, FakeClock, Feedback, File, Memory, new_id, waiting
 from lockstitch.store import Store, open_store
 from lockstitch.store.agents import Agents
 from lockstitch.store.shelf import Shelf
+from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 
-ASYNC_ONLY = {"backend"}
-"""What the blocking face does not have: the backend, whose methods are to be awaited."""
+ASYNC_ONLY = {"backend", "desk"}
+"""What the blocking face does not have: what is below the store, and what drivers of threads need of it."""
 
 
 @pytest.fixture
@@ -50,6 +52,19 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters(one: type, ot
         assert parameters(method) == parameters(methods(other)[name]), name
 
 
+METHODS = ("run", "stream", "start", "resume", "submit", "retry")
+FUNCTIONS = ("approve", "deny", "settle", "submit_results", "answer", "cancel")
+
+
+def test_agents_are_run_in_the_same_way_in_both_faces() -> None:
+    for name in METHODS:
+        (_, *ours), (_, *theirs) = parameters(getattr(sync, name)), parameters(getattr(lockstitch.Agent, name))
+        assert ours == theirs, name
+    for name in FUNCTIONS:
+        assert parameters(getattr(sync, name)) == parameters(getattr(lockstitch, name)), name
+    assert {*METHODS, *FUNCTIONS} < set(sync.__all__) <= set(dir(sync))
+
+
 def test_both_are_opened_in_the_same_way() -> None:
     assert parameters(open_store) == parameters(sync.open_store)
 
@@ -57,7 +72,7 @@ def test_both_are_opened_in_the_same_way() -> None:
 def test_both_have_the_same_attributes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     with sync.open_store(url, project="p") as blocking:
-        attributes = {name for name in vars(blocking._store) if not name.startswith("_")}
+        attributes = {name for name in vars(blocking.awaited) if not name.startswith("_")}
         assert all(hasattr(blocking, name) for name in attributes - ASYNC_ONLY)
         assert blocking.project == "p"
 
@@ -100,6 +115,61 @@ def test_a_conversation_from_beginning_to_end(store: sync.SyncStore) -> None:
     assert store.delete("k") == 1
     with pytest.raises(NotFound):
         store.thread("k")
+
+
+@lockstitch.tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay something."""
+    return f"paid {amount}"
+
+
+def payer(*script: Any) -> lockstitch.Agent:
+    return lockstitch.Agent("payer", model=Scripted(list(script)), tools=[pay], title=False)
+
+
+PAY = {"calls": [{"name": "pay", "input": {"amount": 5}}]}
+
+
+def test_an_agent_from_beginning_to_end(store: sync.SyncStore) -> None:
+    agent = payer([PAY, "Paid."], ["Again."], [PAY, "As you like."], [{"text": "A story. " * 50, "chunk": 5}])
+    waiting = sync.run(agent, "Pay", store=store, thread="t")
+    assert waiting.status == "waiting"
+    sync.approve(store, "t", "call_1_1_0", by="ada")
+    heard: list[str] = []
+    done = sync.resume(agent, "t", store=store, listener=lambda event: heard.append(event.type))
+    assert done is not None
+    assert done.output_text == "Paid."
+    assert heard[-1] == "finished"
+    told = list(sync.stream(agent, "And?", store=store, thread="t"))
+    assert [event.type for event in told] == ["started", "text", "finished"]
+    sync.run(agent, "Pay", store=store, thread="t")
+    sync.deny(store, "t", "call_3_1_0", reason="enough")
+    done = sync.resume(agent, "t", store=store)
+    assert done is not None
+    assert done.output_text == "As you like."
+    assert sync.resume(agent, "t", store=store) is None
+    for call in (
+        lambda: sync.answer(store, "t", "x"),
+        lambda: sync.settle(store, "t", "x", redo=True),
+        lambda: sync.submit(agent, "t", [], store=store),
+        lambda: sync.submit_results(store, "t", []),
+        lambda: sync.retry(agent, "t", store=store),
+    ):
+        with pytest.raises(Conflict):
+            call()
+    goal = sync.start(agent, store=store, goal="g", key="goal")
+    assert sync.cancel(store, goal).status == "cancelled"
+    assert store.fork("t", at=2, key="fork").key == "fork"
+    assert sync.run(payer("Hello."), "Hi").output_text == "Hello.", "in memory only"
+    sync.close(agent, store=store)
+
+
+def test_leaving_a_stream_gives_the_thread_back(store: sync.SyncStore) -> None:
+    agent = payer({"text": "A story. " * 50, "chunk": 5, "pause": 0.01})
+    events = sync.stream(agent, "Tell", store=store, thread="t")
+    assert any(event.type == "text" for event in events)
+    events.close()
+    assert (store.thread("t").status, store.thread("t").worker_id) == ("pending", None)
 
 
 def test_leases_and_letters(store: sync.SyncStore) -> None:
@@ -272,7 +342,7 @@ def test_a_forked_process_is_told_to_open_its_own(store: sync.SyncStore, store_u
 
 INTERRUPTED = """
 import sys
-from lockstitch import sync
+from lockstitch import Entry, sync
 with sync.open_store(sys.argv[1]) as store:
     head = store.create()
     print("ready", flush=True)
@@ -280,7 +350,7 @@ with sync.open_store(sys.argv[1]) as store:
         for stitch in store.watch(head.id):
             pass
     except KeyboardInterrupt:
-        print(store.append(head, [sync.Entry(type="error")]).head.position, flush=True)
+        print(store.append(head, [Entry(type="error")]).head.position, flush=True)
         raise
 """
 

@@ -41,16 +41,35 @@ if TYPE_CHECKING:
         tool_result,
         waiting,
     )
+    from lockstitch.runtime import (
+        Agent,
+        App,
+        Event,
+        Result,
+        Tool,
+        ToolContext,
+        ToolFailed,
+        answer,
+        approve,
+        cancel,
+        deny,
+        settle,
+        submit_results,
+        tool,
+    )
     from lockstitch.store import Appended, Copied, Draft, Page, Report, Store, Turn, open_store
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
+    "App",
     "Appended",
     "Conflict",
     "Copied",
     "Draft",
     "Entry",
+    "Event",
     "FakeClock",
     "Feedback",
     "File",
@@ -64,6 +83,7 @@ __all__ = [
     "Page",
     "Refused",
     "Report",
+    "Result",
     "Run",
     "SchemaMismatch",
     "Stitch",
@@ -77,16 +97,30 @@ __all__ = [
     "ThreadBusy",
     "ThreadEnded",
     "ThreadWaiting",
+    "Tool",
+    "ToolContext",
+    "ToolFailed",
     "Turn",
     "Worker",
     "__version__",
+    "answer",
+    "approve",
+    "cancel",
+    "deny",
     "open_store",
+    "settle",
+    "submit_results",
     "sync",
+    "tool",
     "tool_result",
     "waiting",
 ]
 
 _STORE = {"Appended", "Copied", "Draft", "Page", "Report", "Store", "Turn", "open_store"}
+_RUNTIME = {
+    *("Agent", "App", "Event", "Result", "Tool", "ToolContext", "ToolFailed", "answer", "approve", "cancel"),
+    *("deny", "settle", "submit_results", "tool"),
+}
 _RECORDS = {
     *("Entry", "FakeClock", "Feedback", "File", "Letter", "Memory", "Message", "Run", "Stitch", "Thread"),
     *("Worker", "tool_result", "waiting"),
@@ -98,11 +132,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "sync":
         return import_module("lockstitch.sync")
-    floor = "store" if name in _STORE else "records" if name in _RECORDS else "errors"
-    value = getattr(import_module(f"lockstitch.{floor}"), name)
+    value = getattr(import_module(f"lockstitch.{_floor(name)}"), name)
     # Found here from now on, without asking again.
     globals()[name] = value
     return value
+
+
+def _floor(name: str) -> str:
+    floors = {"store": _STORE, "runtime": _RUNTIME, "records": _RECORDS}
+    return next((floor for floor, names in floors.items() if name in names), "errors")
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,7 @@ from tests.cli.story import Story, tell
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """`lockstitch` in this process."""
     monkeypatch.delenv("LOCKSTITCH_STORE", raising=False)
+    monkeypatch.delenv("LOCKSTITCH_APP", raising=False)
 
     def called(*arguments: str) -> Told:
         capsys.readouterr()

@@ -65,7 +65,7 @@ def test_every_command_has_its_place_in_the_help(call: Call) -> None:
     assert sorted(command.commands) == sorted(name for names in SECTIONS.values() for name in names)  # type: ignore[attr-defined]
     told = call("--help")
     assert all(len(line) <= 80 for line in told.lines)
-    assert "..." not in told.out.partition("Look at threads")[2], "every line of help fits"
+    assert "..." not in told.out.partition("Run agents")[2], "every line of help fits"
 
 
 @pytest.mark.parametrize("name", leaves(), ids=" ".join)

@@ -10,6 +10,8 @@ from tests.cli.test_arguments import leaves
 
 UNKNOWN = "0198c0de-0000-7000-8000-000000000000"
 
+APP = ["--app", "examples.ledger:app"]
+
 # What each command needs besides the store.
 ARGUMENTS: dict[str, list[str]] = {
     "show": [UNKNOWN],
@@ -24,8 +26,23 @@ ARGUMENTS: dict[str, list[str]] = {
     "archive": ["--older-than", "30d"],
     "purge": ["--expired", "--yes"],
     "adopt": ["/nonexistent/file.json"],
+    "run": ["ledger", "Hi", *APP],
+    "chat": ["ledger", *APP],
+    "start": ["ledger", "--goal", "g", *APP],
+    "resume": [UNKNOWN, *APP],
+    "retry": [UNKNOWN, *APP],
+    "cancel": [UNKNOWN],
+    "fork": [UNKNOWN],
+    "approve": [UNKNOWN, "call"],
+    "deny": [UNKNOWN, "call"],
+    "settle": [UNKNOWN, "call", "--redo"],
+    "answer": [UNKNOWN, "yes"],
 }
-NAMES_ONE = ("show", "context", "history", "log", "request", "title", "delete")
+NAMES_ONE = (
+    *("show", "context", "history", "log", "request", "title", "delete"),
+    *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
+)
+MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start")
 
 
 def typed(name: list[str]) -> list[str]:
@@ -46,7 +63,8 @@ def check(told: Told, code: int) -> None:
     assert "Traceback" not in told.err
 
 
-COMMANDS = pytest.mark.parametrize("name", leaves(), ids=" ".join)
+# The demonstration has a store of its own.
+COMMANDS = pytest.mark.parametrize("name", [name for name in leaves() if name != ["demo"]], ids=" ".join)
 
 
 @COMMANDS
@@ -61,6 +79,8 @@ def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> Non
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
+    if name[0] in ("run", "chat", "start"):
+        return
     told = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
     if name == ["migrate"]:
         assert told.code == 0
@@ -78,7 +98,7 @@ def test_a_folder_that_is_no_store(call: Call, tmp_path: Path, name: list[str]) 
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "letter.txt").write_text("Dear Ada")
-    if name[0] in ("migrate", "adopt"):
+    if name[0] in MAKES_A_STORE:
         return
     check(call(*on(name, f"file:///{folder}", tmp_path / "target.db")), 5)
     check(call(*on(name, f"sqlite:///{folder}", tmp_path / "target.db")), 5)

@@ -44,6 +44,8 @@ def open_files() -> set[str]:
 
 @pytest.mark.req("S0-005")
 async def test_a_store_is_a_context_that_leaves_nothing_open(store_url: str) -> None:
+    # What other tests left behind may have work to do when it goes.
+    gc.collect()
     tasks = asyncio.all_tasks()
     async with open_store(store_url):
         pass
@@ -57,7 +59,7 @@ async def test_a_store_is_a_context_that_leaves_nothing_open(store_url: str) -> 
     await asyncio.sleep(0)
     gc.collect()
     assert {link for link in open_files() - before if "/" in link and "pipe" not in link} == set()
-    assert asyncio.all_tasks() == tasks
+    assert asyncio.all_tasks() <= tasks
     # The loop's own pool of threads stays for the next; it is small and not the store's.
     assert threading.active_count() <= threads + 8
 

@@ -1,12 +1,17 @@
-"""`make crash`: kill, look, deliver, and count. Ends with the one line that says how it went."""
+"""`make crash`: kill, look, deliver, and count. Ends with the one line that says how it went.
+
+Writers are killed at random moments, the runtime at every named point of an errand.
+"""
 
 import argparse
 import sys
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 
 from tests.crash.killing import kill
+from tests.crash.matrix import kill_at_points
 from tests.fixtures import BACKENDS
 from tests.races.deliveries import play
 from tests.servers import PostgresServer
@@ -15,12 +20,13 @@ from tests.servers import PostgresServer
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="per backend")
+    parser.add_argument("--points", type=int, default=None, help="of the errand, per backend; all of them if not given")
     parser.add_argument("--rounds", type=int, default=2000, help="of deliveries, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    lost = repeated = problems = 0
+    points = lost = repeated = doubts = problems = 0
     for backend in arguments.backends:
         with tempfile.TemporaryDirectory(prefix="lockstitch-crash-") as folder:
             server = PostgresServer() if backend == "postgres" else None
@@ -31,14 +37,23 @@ def main() -> int:
                       f"repeated {toll.repeated}", *toll.problems, sep="\n  ", flush=True)  # fmt: skip
                 faults = play(_url(backend, Path(folder) / "rounds", server), arguments.rounds, arguments.seed, 7200)
                 print(f"{backend}: {arguments.rounds} rounds of deliveries: {dict(faults) or 'no fault'}", flush=True)
+                number = count()
+                errands = kill_at_points(
+                    lambda: _url(backend, Path(folder) / f"errand-{next(number)}", server),  # noqa: B023
+                    Path(folder) / "errands",
+                    arguments.points,
+                )
+                print(f"{backend}: the errand, killed at {errands}", flush=True)
             finally:
                 if server:
                     server.close()
-        lost += toll.lost + faults["lost"] + faults["asleep"]
-        repeated += toll.repeated + faults["doubled"]
-        problems += len(toll.problems) + faults["gaps"]
-    print(f"crash: {arguments.kills} points x {len(arguments.backends)} backends: "
-          f"lost {lost}, repeated {repeated}, in doubt 0")  # fmt: skip
+        points = max(points, toll.kills + len(errands.verdicts))
+        lost += toll.lost + faults["lost"] + faults["asleep"] + errands.lost
+        repeated += toll.repeated + faults["doubled"] + errands.repeated
+        doubts += errands.in_doubt
+        problems += len(toll.problems) + faults["gaps"] + len(errands.problems)
+    print(f"crash: {points} points x {len(arguments.backends)} backends: "
+          f"lost {lost}, repeated {repeated}, in doubt {doubts}")  # fmt: skip
     return 1 if lost or repeated or problems else 0
 
 

@@ -1,16 +1,21 @@
-"""The demonstration runs by itself and keeps what it promises."""
+"""The demonstration runs by itself and keeps what it promises, from a checkout and from an installed package."""
 
-import re
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from tests.cli.calling import environment
+import pytest
+
+from tests.cli.calling import begin, environment, run
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
-def test_the_demo_kills_and_finds_everything_whole(tmp_path: Path) -> None:
+def test_the_demo_kills_and_pays_once(tmp_path: Path) -> None:
+    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, str(DEMO)],
         env=environment(TMPDIR=str(tmp_path)),
@@ -22,12 +27,40 @@ def test_the_demo_kills_and_finds_everything_whole(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "cut off" in done.stdout
-    assert "All depots are checked" in done.stdout
-    assert "All well: 1 thread, 30 stitches read." in done.stdout
-    for command in ("threads", "history parcels", "log ", "doctor --verify"):
-        assert f"$ lockstitch {command}" in done.stdout
-    kept = re.search(r"All (\d+) acknowledged stitches are there", done.stdout)
-    assert kept
-    assert 10 <= int(kept[1]) < 30
+    assert time.monotonic() - began < 60
+    told = done.stdout
+    for command in ("run clerk", "resume order-4711", "settle order-4711", "history order-4711", "log ", "doctor"):
+        assert f"$ lockstitch {command}" in told
+    assert "Nobody knows whether charge" in told
+    assert "Order 4711 is settled" in told
+    assert "All well: 1 thread, 12 stitches read." in told
+    assert "charged exactly once" in told
+    assert "$0.00" in told
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+def test_its_facts_as_json(tmp_path: Path) -> None:
+    facts = run("demo", "--json", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}).json
+    assert (facts["ok"], facts["charges"], facts["model"]) == (True, 1, "scripted")
+    assert facts["total_cost"] > 0
+
+
+def test_a_real_model_needs_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for model, key in (("openai:gpt-5", "OPENAI_API_KEY"), ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY")):
+        told = run("demo", "--model", model, cwd=tmp_path)
+        assert (told.code, told.out) == (1, "")
+        assert key in told.err
+    assert run("demo", "--model", "nonsense", cwd=tmp_path).code == 1
+
+
+def test_interrupted_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    with begin("demo", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}) as process:
+        assert process.stdout is not None
+        while "→ charge" not in process.stdout.readline():
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []

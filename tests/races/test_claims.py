@@ -29,6 +29,8 @@ async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
     async def work() -> None:
         while heads := await store.claim_next(limit=limit):
             got.extend(str(head.id) for head in heads)
+            # Whoever has claimed something is busy with it, and others have their turn.
+            await asyncio.sleep(0.002)
 
     await asyncio.gather(*(work() for _ in range(5)))
     await store.backend.close()  # as if it had been killed: what it holds it holds

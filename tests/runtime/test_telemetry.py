@@ -20,7 +20,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from lockstitch.errors import Refused
 from lockstitch.records import Entry, Run, Stitch, Thread, new_id, place
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.telemetry import Exporter, trace
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import open_store
 from tests.samples import answered, asked, result, said
 
 pytestmark = pytest.mark.anyio
@@ -338,3 +342,42 @@ def test_ids_of_any_version_make_spans() -> None:
     story = Story(id=UUID("11111111-1111-5111-8111-111111111111"))
 
     assert spans_of(story.trace())[0].span_id == b"\x81" + b"\x11" * 7
+
+
+def _sums() -> Agent:
+    @tool(effect="safe")
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    script = [{"calls": [{"name": "add", "input": {"a": 1, "b": 2}}]}, "It is 3."]
+    return Agent("sums", model=Scripted(script), tools=[add], title=False, max_tokens=99)
+
+
+async def test_a_run_is_sent_where_the_environment_says(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b, x-key=k")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
+    agent = _sums()
+    async with open_store("sqlite:///:memory:") as store:
+        await agent.run("Add", store=store)
+        await agent.close()
+    [(_, headers, request)] = collector.got
+    lower = {name.lower(): value for name, value in headers.items()}
+    assert (lower["x-team"], lower["x-key"]) == ("a b", "k")
+    run, first, called, last = spans_of(request)
+    assert [span.name for span in (run, first, called, last)] == [
+        *("invoke_agent sums", "chat scripted", "execute_tool add", "chat scripted")
+    ]
+    assert attributes_of(first)["gen_ai.request.max_tokens"] == 99
+    assert attributes_of(request.resource_spans[0].resource) == {"service.name": "shop"}
+
+
+async def test_a_collector_that_is_away_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    agent = _sums()
+    silent = Agent("sums", model=Scripted(["Fine."]), title=False, traces="http://127.0.0.1:9")
+    async with open_store("sqlite:///:memory:") as store:
+        assert (await agent.run("Add", store=store)).status == "completed"
+        assert (await silent.run("Hi", store=store)).status == "completed"
+        await silent.close()
+    assert "127.0.0.1:9" in caplog.text

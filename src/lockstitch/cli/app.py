@@ -8,14 +8,18 @@ from typer.core import TyperGroup
 from lockstitch import __version__
 from lockstitch.cli.arguments import hoist
 from lockstitch.cli.commands import (
+    chat,
     conversation,
     copying,
+    demo,
     editing,
     finding,
     log,
     query,
+    replies,
     reports,
     retention,
+    running,
     show,
     tail,
     threads,
@@ -25,6 +29,8 @@ from lockstitch.cli.output import Output
 from lockstitch.cli.session import Session
 
 SECTIONS = {
+    "Run agents": ("run", "chat", "start", "resume", "retry", "cancel", "fork", "demo"),
+    "Reply to threads that wait": ("approve", "deny", "settle", "answer"),
     "Look at threads": ("threads", "show", "context", "history", "log", "request", "tail"),
     "Find": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),
@@ -84,13 +90,14 @@ def globals_of(
 
     \b
     Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 not found,
-    4 busy or in conflict, 5 store unreachable, damaged or newer,
+    4 busy, in conflict or waiting, 5 store unreachable, damaged or newer,
     6 partly done, 130 interrupted.
     """
-    context.obj = Session(url=store, project=project, out=Output(as_json=as_json))
+    context.obj = Session(url=store, project=project, out=Output(as_json=as_json), app_name=app_name)
 
 
 for group in (
+    *(running, chat, demo, replies),
     *(threads, show, conversation, log, tail),
     *(finding, reports, query),
     *(editing, copying, retention, upkeep),

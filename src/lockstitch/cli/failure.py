@@ -34,7 +34,7 @@ def explain(exc: BaseException) -> tuple[int, str, str]:
     if isinstance(exc, LockstitchError):
         return exc.exit_code, kind, _one_line(str(exc))
     if isinstance(exc, KeyboardInterrupt):
-        return INTERRUPTED, "Interrupted", "interrupted"
+        return INTERRUPTED, "Interrupted", str(exc) or "interrupted"
     # What typer raises for wrong options and arguments; its classes have moved between versions, this has not.
     format_message = getattr(exc, "format_message", None)
     if format_message is not None:

@@ -20,25 +20,26 @@ def show(out: Output, messages: Sequence[Message]) -> None:
             out.line()
         role = str(message.get("role", ""))
         out.line(role, style=_SPEAKERS.get(role, "bold"))
-        for part in _parts(message):
-            out.line(part, indent=2)
+        for piece in _parts(message):
+            out.line(piece, indent=2)
 
 
 def as_line(message: Message | None) -> str:
     """The gist of a message on one line."""
-    return one_line(" ".join(part.plain for part in _parts(message))) if message else ""
+    return one_line(" ".join(piece.plain for piece in _parts(message))) if message else ""
 
 
 def _parts(message: Message) -> Iterator[Text]:
     # A tool_call stitch carries the bare block.
     if "role" not in message and "type" in message:
-        yield _part(message)
+        yield part(message)
         return
     for block in blocks(message):
-        yield _part(block)
+        yield part(block)
 
 
-def _part(block: Json) -> Text:
+def part(block: Json) -> Text:
+    """One block of a message."""
     kind = str(block.get("type", ""))
     if kind == "text":
         return Text(safe(str(block.get("text", ""))))
@@ -54,7 +55,7 @@ def _part(block: Json) -> Text:
 
 def _result(content: Any) -> str:
     if isinstance(content, list):
-        return safe(" ".join(_part(cast("Json", block)).plain for block in cast("list[Any]", content)))
+        return safe(" ".join(part(cast("Json", block)).plain for block in cast("list[Any]", content)))
     return safe(content) if isinstance(content, str) else _inline(content)
 
 

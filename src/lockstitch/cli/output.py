@@ -25,6 +25,7 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._console = _Console(highlight=False, markup=False, emoji=False, legacy_windows=False)
+        self._aside = _Console(stderr=True, highlight=False, markup=False, emoji=False, legacy_windows=False)
 
     @property
     def width(self) -> int | None:
@@ -70,6 +71,20 @@ class Output:
             label = Text(name.ljust(longest + 2), style="dim")
             value = Text(safe(value)) if isinstance(value, str) else value
             self._console.print(label + value, soft_wrap=True)
+
+    def stream(self, text: str) -> None:
+        """A piece of an answer as it comes."""
+        sys.stdout.write(safe(text))
+        sys.stdout.flush()
+
+    def aside(self, text: Text) -> None:
+        """A line about the answer, cut to what a terminal shows of it."""
+        sys.stdout.flush()
+        if self._aside.is_terminal:
+            text = text.copy()
+            text.plain = " ".join(text.plain.split())
+            text.truncate(self._aside.width, overflow="ellipsis")
+        self._aside.print(text, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Something about the answer that is no part of it, for people only."""

@@ -11,6 +11,8 @@ def _bounded(value: int | None) -> int | None:
 
 
 ThreadName = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id or key.", show_default=False)]
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="An agent of your app.", show_default=False)]
+CallName = Annotated[str, typer.Argument(metavar="CALL", help="The call's id, as `show` has it.", show_default=False)]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, callback=_bounded, metavar="N", help="At most so many.")]
 Offset = Annotated[int, typer.Option(min=0, callback=_bounded, metavar="N", help="Pass over so many first.")]
@@ -21,6 +23,8 @@ Before = Annotated[
 Lines = Annotated[int, typer.Option("--lines", "-n", min=0, callback=_bounded, metavar="N", help="Begin so many back.")]
 Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only since then: 90s, 15m, 12h, 7d ago, or a date.")]
 Force = Annotated[bool, typer.Option("--force", help="Also what a worker holds just now.")]
+User = Annotated[str | None, typer.Option(metavar="U", help="Whose thread it is.")]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not go on with it here, even with --app.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -1,13 +1,17 @@
-"""What every command knows: which store, which project, and where answers go."""
+"""What every command knows: which store, which project, whose code, and where answers go."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from lockstitch import sync
 from lockstitch.cli.output import Output
+from lockstitch.errors import Refused
+
+if TYPE_CHECKING:
+    from lockstitch.runtime import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,7 @@ class Session:
     url: str
     project: str
     out: Output
+    app_name: str | None = None
 
     @property
     def as_json(self) -> bool:
@@ -25,6 +30,16 @@ class Session:
     def open(self, *, create: bool = False, url: str | None = None) -> sync.SyncStore:
         """The store, for `with`. Only what is there to write may make one that is not there yet."""
         return sync.open_store(self.url if url is None else url, project=self.project, create=create)
+
+    def app(self) -> "App":
+        """The code of the user's agents. Imported only by commands that need it, and only then."""
+        if not self.app_name:
+            raise Refused(
+                "This needs the code of your agents: name its App with --app module:name, or in LOCKSTITCH_APP."
+            )
+        from lockstitch.runtime.app import load_app
+
+        return load_app(self.app_name)
 
 
 def session_of(context: typer.Context) -> Session:

@@ -45,4 +45,6 @@ def line(stitch: Stitch, *, whole: bool = False) -> Text:
 
 
 def _data(stitch: Stitch) -> str:
-    return one_line(codec.dumps(stitch.data).decode()) if stitch.data else ""
+    # How a request is rebuilt is for `lockstitch request`, not for people.
+    shown = {name: value for name, value in stitch.data.items() if name != "request"}
+    return one_line(codec.dumps(shown).decode()) if shown else ""

@@ -14,8 +14,10 @@ from lockstitch.records.record import Count, Json, Record, Text, Time
 CHAIN: Final = frozenset({"llm_call", "tool_call", "thread_result"})
 """The types that previous_id links into one list per thread."""
 
-MESSAGES: Final = frozenset({"input", "llm_call", "tool_call", "thread_result"})
-"""The types whose messages are a run's history."""
+MESSAGES: Final = frozenset(
+    {"input", "llm_call", "tool_call", "thread_result", "max_steps_reached", "final_answer_validation_failed"}
+)
+"""The types whose messages are a run's history: what was said in it, by the user, the model, tools or the runtime."""
 
 ERRORS: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
 """The types that `errors` lists."""
@@ -26,7 +28,7 @@ TYPES: Final = (
     *("run_started", "run_paused", "run_resumed", "run_completed", "run_failed"),
     *("max_steps_reached", "final_summary_generation"),
     *("api_call_started", "api_retry", "api_error"),
-    *("tool_started", "tool_error"),
+    *("permission", "tool_started", "tool_error"),
     *("memory_retrieval", "memory_update", "memory_before_compact", "memory_after_compact"),
     *("context_transformation", "final_answer_validation", "final_answer_validation_failed"),
     *("file_generated", "file_downloaded", "file_stored", "file_error"),

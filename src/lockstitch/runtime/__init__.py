@@ -1,0 +1,27 @@
+"""The runtime: who acts, and what is committed before what."""
+
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.app import App
+from lockstitch.runtime.cancelling import cancel
+from lockstitch.runtime.event import Event
+from lockstitch.runtime.replies import answer, approve, deny, settle, submit_results
+from lockstitch.runtime.result import Result
+from lockstitch.runtime.tool import Tool, ToolContext, ToolFailed
+from lockstitch.runtime.tools.function import tool
+
+__all__ = [
+    "Agent",
+    "App",
+    "Event",
+    "Result",
+    "Tool",
+    "ToolContext",
+    "ToolFailed",
+    "answer",
+    "approve",
+    "cancel",
+    "deny",
+    "settle",
+    "submit_results",
+    "tool",
+]

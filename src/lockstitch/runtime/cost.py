@@ -42,6 +42,8 @@ _TOKENS: Final = (
 _MILLION: Final = Decimal(1_000_000)
 _THOUSAND: Final = Decimal(1_000)
 _DATED: Final = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3}|latest)")
+_WITHOUT_PRICE: Final = frozenset({"scripted"})
+"""Providers that nobody pays, so that nobody need be told that their price is unknown."""
 """What a version adds to the name of a model."""
 
 
@@ -137,6 +139,8 @@ def _is_version(model: str, name: str) -> bool:
 
 
 def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rates | None:
+    if provider in _WITHOUT_PRICE:
+        return None
     try:
         # Here and not above: its tables take a quarter of a second to load.
         import genai_prices

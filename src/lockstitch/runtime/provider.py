@@ -9,7 +9,7 @@ wrote"}`: the call stands in the record as it was made, the runtime answers it w
 are texts sends back that text.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
@@ -35,7 +35,9 @@ class ModelRequest:
     messages: Sequence[Message]
     system: str | None = None
     tools: Sequence[Json] = ()
-    """[{name, description, input_schema}]; none: the model may call nothing."""
+    """[{name, description, input_schema}]"""
+    tool_choice: Literal["auto", "none"] = "auto"
+    """Whether the model may call tools. They are named in any case: a provider may refuse their results otherwise."""
     max_tokens: int = 2048
     thinking_tokens: int = 0
     server_tools: Sequence[Json] = ()
@@ -60,6 +62,7 @@ class ModelRequest:
     def parameters(self) -> Json:
         """All but system text, tools and messages, without what is not set: what an llm_call keeps."""
         optional: Json = {
+            "tool_choice": self.tool_choice if self.tool_choice != "auto" else None,
             "thinking_tokens": self.thinking_tokens,
             "server_tools": list(self.server_tools),
             "beta_headers": list(self.beta_headers),
@@ -129,7 +132,7 @@ class Provider(Protocol):
 
     name: str
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Piece | Response]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
         """The pieces of an answer as they come, and last the Response. Closing the iterator ends the call.
 
         The raw events of the provider are among the pieces only if `raw_events` is set on the provider.

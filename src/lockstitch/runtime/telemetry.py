@@ -52,10 +52,13 @@ def trace(
         if one.type == "llm_call"
         for index, call in enumerate(tool_uses(one.message))
     }
+    # What all requests of a run have in common stands at its beginning, once.
+    started = next((one for one in mine if one.type == "run_started"), None)
+    common: Json = (started.data.get("request") or {}) if started is not None else {}
     spans = [_run_span(thread, run, mine)]
     for one in mine:
         if one.type == "llm_call":
-            spans.append(_chat_span(thread, run, one, content))
+            spans.append(_chat_span(thread, run, one, common, content))
         elif one.type == "tool_call":
             call = calls.get((one.reply_to or 0, one.call_index or 0), {})
             spans.append(_tool_span(thread, run, one, call, content))
@@ -131,8 +134,8 @@ def _run_span(thread: Thread, run: Run, mine: Sequence[Stitch]) -> Span:
     return span
 
 
-def _chat_span(thread: Thread, run: Run, call: Stitch, content: bool) -> Span:
-    request: Json = call.data.get("request") or {}
+def _chat_span(thread: Thread, run: Run, call: Stitch, common: Json, content: bool) -> Span:
+    request: Json = {**common, **(call.data.get("request") or {})} if not call.data.get("purpose") else {}
     parameters: Json = request.get("parameters") or {}
     extra: Json = parameters.get("api_kwargs") or {}
     asked = {**parameters, **extra}

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.errors import Conflict
+from lockstitch.errors import Conflict, NotFound
 from lockstitch.records import Agent, AgentVersion, Clock, Json, codec
 from lockstitch.store.shelf import Shelf
 
@@ -35,6 +35,13 @@ class Agents(Shelf[Agent]):
             raise Conflict(f"Agent {name} got another version {version.version} at the same time; try again.")
         await self._backend.put([agent.changed(version=version.version)])
         return version
+
+    async def version(self, project: str, name: str, version: int) -> AgentVersion:
+        """One version of a definition, or NotFound."""
+        found = await self._backend.get(AgentVersion, (project, name, version))
+        if found is None:
+            raise NotFound(f"There is no version {version} of agent {name} in this store.")
+        return found
 
     async def versions(self, project: str, name: str) -> list[AgentVersion]:
         where = (Where("project", "=", project), Where("name", "=", name))

@@ -1,7 +1,6 @@
 """Appending: drafts become one commit, and what went wrong is found out, not guessed."""
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from lockstitch.records import Clock, Letter, Stitch, Thread
 from lockstitch.store.draft import Draft, Placed, build
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
+from lockstitch.store.unsafe import unsafe
 
 FIND_OUT = 30.0
 """Seconds to wait for a store that went away in mid-commit, to find out what became of it."""
@@ -57,7 +57,7 @@ class Appender:
                 break
             except Conflict as exc:
                 problem = await self._explain(exc, placed)
-            if not _unsafe("fence") or problem.reason not in ("fence", "position", "holder"):
+            if not unsafe("fence") or problem.reason not in ("fence", "position", "holder"):
                 raise problem
             # Only to show that the tests notice: write on top of whatever is there now.
             drafts = [await self._rebased(draft) for draft in drafts]
@@ -232,8 +232,3 @@ def _in_lock_order(
     posts = [(-depth, letter.thread_id, letter) for depth, letter in letters]
     ordered = sorted([*steps, *posts], key=lambda step: (step[0], step[1]))
     return Commit([step for _, _, step in ordered], tuple(sorted(threads, key=lambda thread: thread.depth)))
-
-
-def _unsafe(what: str) -> bool:
-    """Whether a safety was switched off, to prove that the tests would notice its absence."""
-    return os.environ.get("LOCKSTITCH_UNSAFE") == what

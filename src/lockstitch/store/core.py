@@ -36,6 +36,7 @@ from lockstitch.records import (
 from lockstitch.store.agents import Agents
 from lockstitch.store.appending import Appended, Appender
 from lockstitch.store.archives import Archives
+from lockstitch.store.desk import Desk
 from lockstitch.store.draft import Draft
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
@@ -64,6 +65,7 @@ class Core:
         self._media = Media(backend, clock)
         self._reading = Reading(backend, self._archives, self._media)
         self._watching = Watching(backend, self._reading)
+        self.desk = Desk(backend, self._reading, self._media, self._leases, self._appender)
         self.agents = Agents(backend, clock)
         self.memories = Shelf(backend, Memory)
         self.files = Shelf(backend, File)

@@ -45,9 +45,13 @@ class Leases:
             worker, self._worker = self._worker, None
             await self._backend.release(worker.id)
 
+    async def registered(self) -> Worker:
+        """This process as a worker, made one if it is none yet."""
+        return self._worker or await self.beat(30.0, None)
+
     async def claim(self, thread_id: UUID, take_over: bool) -> Thread:
         """Take one thread, from a holder that is dead too."""
-        worker = self._worker or await self.beat(30.0, None)
+        worker = await self.registered()
         for _ in range(_ATTEMPTS):
             claimed = await self._backend.claim(worker.id, thread_id=thread_id)
             if claimed:
@@ -64,7 +68,7 @@ class Leases:
         raise await self._refused(thread_id, worker)
 
     async def claim_next(self, agents: Sequence[str] | None, project: str | None, limit: int) -> list[Thread]:
-        worker = self._worker or await self.beat(30.0, None)
+        worker = await self.registered()
         return await self._backend.claim(worker.id, agents=agents, project=project, limit=limit)
 
     async def reap(self) -> list[UUID]:

@@ -1,6 +1,6 @@
 """Media: large base64 content is lifted out of messages into blobs, and put back for whoever reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 from uuid import UUID
@@ -33,7 +33,7 @@ class Media:
         """The drafts with their large media in blobs; the very same where there is nothing to lift."""
         for draft in drafts:
             for entry in draft.entries:
-                if _holds_media(entry.message) or _holds_media(entry.data):
+                if holds_media(entry.message) or holds_media(entry.data):
                     return [await self._lifted(draft) for draft in drafts]
         return drafts
 
@@ -48,7 +48,7 @@ class Media:
 
     async def lift_letter(self, letter: Letter) -> Letter:
         """The letter with the large media of its entry in blobs."""
-        if letter.entry is None or not _holds_media(letter.entry):
+        if letter.entry is None or not holds_media(letter.entry):
             return letter
         _check(letter.entry)
         found: dict[str, tuple[str, str | None]] = {}
@@ -58,15 +58,23 @@ class Media:
 
     async def keep(self, thread_id: UUID, texts: Mapping[str, tuple[str, str | None]]) -> None:
         """Write texts as blobs that a thread uses; one that is there already is only noted."""
-        if not texts:
-            return
+        await self.write(texts)
+        await self.note_uses(thread_id, texts)
+
+    async def write(self, texts: Mapping[str, tuple[str, str | None]]) -> None:
+        """Write texts as blobs. Until a thread notes that it uses them they may go with the last thread that does."""
         now = self._clock.now()
         for digest, (text, media_type) in texts.items():
             if not await self._backend.count(Find(Blob, (Where("sha256", "=", digest),))):
                 content = text.encode()
                 blob = Blob(sha256=digest, size=len(content), media_type=media_type, content=content, created_at=now)
                 await self._backend.put([blob])
-        await self._backend.put([BlobUse(thread_id=thread_id, sha256=digest) for digest in texts])
+
+    async def note_uses(self, thread_id: UUID, digests: Iterable[str]) -> None:
+        """Note that a thread, which must exist, uses blobs."""
+        uses = [BlobUse(thread_id=thread_id, sha256=digest) for digest in digests]
+        if uses:
+            await self._backend.put(uses)
 
     async def keep_text(self, thread_id: UUID, text: str, media_type: str) -> str:
         """Keep one text for a thread; its sha256."""
@@ -100,7 +108,7 @@ def _check(content: Any) -> None:
     codec.dumps(content)
 
 
-def _holds_media(value: Any) -> bool:
+def holds_media(value: Any) -> bool:
     """Whether there is something to lift: a look that costs little, since most messages have nothing."""
     if not value:
         return False

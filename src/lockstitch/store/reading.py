@@ -106,9 +106,16 @@ class Reading:
         """The stitches of a run in the order in which they were written."""
         if run.first_position >= head.first_position:
             found = await self._backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
-            return await self._media.restore(found)
+            return [*(await self._earlier_input(head, run)), *(await self._media.restore(found))]
         log = await self.stitches(head, [(run.first_position, None)])
         return [stitch for stitch in log if stitch.run_id == run.id]
+
+    async def _earlier_input(self, head: Thread, run: Run) -> list[Stitch]:
+        """The input of a run that was there before it: delivered while nobody held the thread, it caused the run."""
+        if run.input_position is None or run.input_position >= run.first_position:
+            return []
+        found = await self.stitches(head, [(run.input_position, run.input_position)])
+        return [stitch.changed(run_id=run.id) for stitch in found]
 
     async def messages(self, head: Thread, run: Run) -> list[Message]:
         return history(await self.log(head, run), run.id)
@@ -128,13 +135,16 @@ class Reading:
 
     async def request(self, stitch: Stitch, head: Thread) -> Json:
         """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
-        kept: Json | None = stitch.data.get("request")
-        if stitch.type != "llm_call" or kept is None:
+        own: Json | None = stitch.data.get("request")
+        if stitch.type != "llm_call" or own is None:
             raise NotFound(f"Stitch {stitch.id} is a {stitch.type} that keeps no request.")
-        system = await self._text(kept.get("system"))
-        tools_text = await self._text(kept.get("tools"))
+        kept: Json = {**(await self._common_request(stitch, head)), **own}
+        system = await self._optional_text(kept.get("system"))
+        tools_text = await self._optional_text(kept.get("tools"))
         tools: list[Json] = codec.loads(tools_text) if tools_text is not None else []
         log = await self.for_context(head, stitch.position - 1, stitch.lane)
+        first = int(kept.get("context_from") or 0)
+        log = [one for one in log if one.position >= first]
         request = build(kept.get("parameters") or {}, system, tools, context(log, stitch.lane))
         if codec.digest(request) != kept.get("sha256"):
             raise StoreDamaged(
@@ -142,6 +152,15 @@ class Reading:
                 "what it was made of has changed. Run `lockstitch doctor --verify`."
             )
         return request
+
+    async def _common_request(self, stitch: Stitch, head: Thread) -> Json:
+        """What all requests of a run have in common: its run_started keeps it, once."""
+        run = await self._backend.get(Run, (stitch.run_id,)) if stitch.run_id else None
+        if run is None:
+            return {}
+        begun = await self.stitches(head, [(run.first_position, run.first_position + 1)])
+        started = next((one for one in begun if one.type == "run_started" and one.run_id == run.id), None)
+        return (started.data.get("request") or {}) if started is not None else {}
 
     async def latest(
         self, project: str, limit: int, since: datetime | None = None, types: Collection[str] = ()
@@ -172,7 +191,7 @@ class Reading:
         positions = {position for run in runs for position in (run.input_position, run.output_position) if position}
         log = await self.stitches(head, [(position, position) for position in positions]) if positions else []
         said = {stitch.position: stitch.message for stitch in log}
-        files = await self._files(head, runs)
+        files = await self.files(head, runs)
         return [
             Turn(
                 run,
@@ -183,7 +202,7 @@ class Reading:
             for run in runs
         ]
 
-    async def _files(self, head: Thread, runs: Sequence[Run]) -> dict[UUID, list[Json]]:
+    async def files(self, head: Thread, runs: Sequence[Run]) -> dict[UUID, list[Json]]:
         if not runs:
             return {}
         where = (
@@ -196,9 +215,11 @@ class Reading:
                 found.setdefault(file.last_updated_run, []).append(as_generated(file))
         return found
 
-    async def _text(self, digest: str | None) -> str | None:
-        if digest is None:
-            return None
+    async def _optional_text(self, digest: str | None) -> str | None:
+        return None if digest is None else await self.text(digest)
+
+    async def text(self, digest: str) -> str:
+        """A text that requests refer to by its sha256."""
         blob = await self._backend.get(Blob, (digest,))
         if blob is None:
             raise StoreDamaged(f"The text with sha256 {digest}, part of a request, is missing from this store.")

@@ -8,7 +8,7 @@ from uuid import UUID
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.errors import Refused
 from lockstitch.records import ERRORS, Clock, Json, Message, Stitch, Thread, codec
-from lockstitch.store import adopting, copying, doctor, overview, retention
+from lockstitch.store import adopting, copying, doctor, forking, overview, retention
 from lockstitch.store.core import Core, ThreadRef
 from lockstitch.store.overview import Overview
 from lockstitch.store.reading import Page
@@ -106,6 +106,10 @@ class Store(Core):
     async def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
         """An existing conversation as a thread: a turn for each thing the user said."""
         return await adopting.adopt(self, messages, fields)
+
+    async def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
+        """A new thread that goes on from a position of this one; calls open there are answered with an error."""
+        return await forking.fork(self, await self.thread(ref), at, fields)
 
     async def archive(self, before: datetime) -> int:
         """Compress the turns that ended before then and that no context needs; how many turns."""

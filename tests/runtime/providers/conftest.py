@@ -1,11 +1,8 @@
-"""The fake server for each test, and no keys or URLs from outside."""
+"""No keys or URLs from outside."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from tests.runtime.fake_api import FakeApi, fake_api
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +21,3 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, str(tmp_path))
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with fake_api() as api:
-        yield api

@@ -1,12 +1,13 @@
 """The projection `agent_config/{thread}.json`: everything needed to see where an agent stands."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from lockstitch.backends.files import log, tables
+from lockstitch.backends.files import layout, log, tables
 from lockstitch.backends.files.folder import Folder
-from lockstitch.records import File, Json, Run, Stitch, Thread, context, format_time, history, open_calls
+from lockstitch.records import File, Json, Run, Stitch, Thread, codec, context, format_time, history, open_calls
 from lockstitch.records.fold import kept_positions, replaced_positions, replaces_context
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -26,6 +27,9 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+
+
 def of(folder: Folder, head: Thread) -> Json:
     """The document of a thread, its keys in the order in which people know them."""
     stitches = _context_stitches(folder, head)
@@ -35,12 +39,13 @@ def of(folder: Folder, head: Thread) -> Json:
     open_runs = [
         run for run_id in facts if not facts[run_id].ended and (run := tables.run(folder, head.id, run_id)) is not None
     ]
-    setting = {name: _given(head.settings.get(name), default) for name, default in _DEFAULTS.items()}
+    settings = {**head.settings, **_texts(folder, head)}
+    setting = {name: _given(settings.get(name), default) for name, default in _DEFAULTS.items()}
     state = _state(head, open_runs)
     answered = [stitch for stitch in stitches if stitch.type == "llm_call" and stitch.input_tokens is not None]
     return {
         "agent_uuid": str(head.id),
-        "system_prompt": head.settings.get("system_prompt") or "",
+        "system_prompt": settings.get("system_prompt") or "",
         "model": _model(head, last_run),
         "max_steps": setting["max_steps"],
         "thinking_tokens": setting["thinking_tokens"],
@@ -119,6 +124,19 @@ def _state(head: Thread, open_runs: Sequence[Run]) -> Json:
     """What the runtime must remember: the thread's, and over it what the open run of the top lane says."""
     top = [run for run in open_runs if run.parent_run_id is None]
     return {**head.state, **(top[-1].state if top else {})}
+
+
+def _texts(folder: Folder, head: Thread) -> Json:
+    """The instructions and tools of the latest run, which threads refer to by their hash."""
+    digests: Any = head.settings.get("texts")
+    found: Json = {}
+    for name, key in (("system", "system_prompt"), ("tools", "tool_schemas")):
+        digest = str(cast("Json", digests).get(name)) if isinstance(digests, dict) else ""
+        # Settings are the caller's to write, and a file name is made of this.
+        content = folder.content(layout.blob(digest)) if _SHA256.fullmatch(digest) else None
+        if content is not None:
+            found[key] = content.decode() if name == "system" else codec.loads(content)
+    return found
 
 
 def _model(head: Thread, last_run: Run | None) -> str:

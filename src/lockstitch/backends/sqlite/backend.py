@@ -213,6 +213,8 @@ class SqliteBackend:
 async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float) -> Answer:
     """Ask in a thread; whoever stops waiting stops the query too, before its connection is closed under it."""
     asking = asyncio.ensure_future(asyncio.to_thread(query, connection, sql, limit, seconds))
+    # That it was interrupted is no news to anybody, also when whoever waits for that is cancelled again.
+    asking.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
@@ -220,5 +222,4 @@ async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: 
         while not asking.done():
             connection.interrupt()
             await asyncio.wait([asking], timeout=0.02)
-        asking.exception()  # that it was interrupted is no news to anybody
         raise

@@ -56,7 +56,8 @@ class SummarizingCompactor:
     def _old(self, view: View) -> list[Part]:
         """What the summary will stand for, or nothing where that is no more than an earlier summary."""
         for groups in (view.turns, view.steps):
-            found = [part for part in chain.from_iterable(groups()[: -self._keep_turns]) if view.free(part)]
+            settled = [group for group in groups()[: -self._keep_turns] if not any(part.waiting for part in group)]
+            found = [part for part in chain.from_iterable(settled) if view.free(part)]
             if len(found) > 1 and not found[0].results:
                 return found
         return []

@@ -76,7 +76,9 @@ class View:
         part.state = "changed"
 
     def remove(self, parts: Sequence[Part]) -> None:
-        """Remove a turn or a step, but for what must stay."""
+        """Remove a turn or a step, but for what must stay; none of it goes while a response of it waits."""
+        if any(part.waiting for part in parts):
+            return
         for part in filter(self.free, parts):
             self.tokens = max(0, self.tokens - estimate(part.message))
             part.state = "gone"

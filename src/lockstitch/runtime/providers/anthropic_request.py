@@ -40,6 +40,8 @@ def build(request: ModelRequest, cache: CacheTime | None) -> Json:
         client_tools[-1] = {**client_tools[-1], **mark}
     if client_tools or request.server_tools:
         body["tools"] = [*client_tools, *request.server_tools]
+        if request.tool_choice == "none":
+            body["tool_choice"] = {"type": "none"}
     if request.thinking_tokens:
         body["thinking"] = {"type": "enabled", "budget_tokens": request.thinking_tokens}
     if request.output_schema:

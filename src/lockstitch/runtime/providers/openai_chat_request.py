@@ -29,6 +29,8 @@ def build(request: ModelRequest, *, custom: bool) -> Json:
     tools = [*(_tool(tool) for tool in request.tools), *request.server_tools]
     if tools:
         body["tools"] = tools
+        if request.tool_choice == "none":
+            body["tool_choice"] = "none"
     if request.thinking_tokens:
         body["reasoning_effort"] = effort(request.thinking_tokens)
     if schema := request.output_schema:

@@ -28,6 +28,8 @@ def build(request: ModelRequest) -> Json:
     tools = [*(_tool(tool) for tool in request.tools), *request.server_tools]
     if tools:
         body["tools"] = tools
+        if request.tool_choice == "none":
+            body["tool_choice"] = "none"
     if reasons(request.model):
         body["include"] = ["reasoning.encrypted_content"]
     if request.thinking_tokens:

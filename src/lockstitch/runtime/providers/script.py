@@ -108,8 +108,8 @@ def read_scene(reply: Any) -> Scene:
     if "usage" in given:
         _check_keys(given["usage"], Usage._fields, "The usage of a reply")
         given["usage"] = Usage(**given["usage"])
-    _check_word(given.get("fail"), _words(ErrorKind), "fail")
-    _check_word(given.get("stop_reason"), _words(StopReason), "stop_reason")
+    _check_word(given.get("fail"), ErrorKind, "fail")
+    _check_word(given.get("stop_reason"), StopReason, "stop_reason")
     return Scene(**given)
 
 
@@ -137,9 +137,9 @@ def _check_keys(given: Any, known: Iterable[str], what: str) -> None:
         raise _wrong(f"{what} knows no {', '.join(unknown)}; it knows {', '.join(known)}")
 
 
-def _check_word(given: Any, known: Sequence[str], key: str) -> None:
-    if given is not None and given not in known:
-        raise _wrong(f"{key} is one of {', '.join(known)}, not {given!r}")
+def _check_word(given: Any, literal: Any, key: str) -> None:
+    if given is not None and given not in _words(literal):
+        raise _wrong(f"{key} is one of {', '.join(_words(literal))}, not {given!r}")
 
 
 def _words(literal: Any) -> list[str]:

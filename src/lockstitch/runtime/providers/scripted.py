@@ -140,5 +140,5 @@ def _response(request: ModelRequest, scene: Scene, content: list[Json]) -> Respo
 
 def _estimate(request: ModelRequest, content: list[Json]) -> Usage:
     """A token for every four bytes that go either way."""
-    sent = [request.system, list(request.tools), list(request.messages)]
+    sent = [request.system or "", list(request.tools), list(request.messages)]
     return Usage(len(codec.dumps(sent)) // 4, max(1, len(codec.dumps(content)) // 4))

@@ -1,15 +1,8 @@
-"""The blocking face: the same store without await.
-
-Every store has an event loop in a background thread of its own; each method here hands its twin to that loop and
-waits for the outcome. Any thread may call, many at once. What the methods do is told at their twins in `Store`.
-"""
+"""The store without await. What the methods do is told at their twins in `Store`."""
 
 import asyncio
 import inspect
-import os
-import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -17,7 +10,6 @@ from typing import Any, Generic, Self, TypeVar, cast
 from uuid import UUID
 
 from lockstitch.backend import Answer, Fields, FullBackend, Hit, Receipt, Sizes, Usage
-from lockstitch.errors import Refused, StoreUnreachable
 from lockstitch.records import (
     Agent,
     AgentVersion,
@@ -42,15 +34,13 @@ from lockstitch.store.copying import Progress
 from lockstitch.store.overview import Overview
 from lockstitch.store.shelf import Shelf
 from lockstitch.store.store import ThreadRef
+from lockstitch.sync.portal import CLOSING, Portal
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
-CLOSING = 10.0
-"""Seconds to wait for a store to close. Nothing acknowledged is lost by going without."""
-
 INTERRUPTED = 0.5
-"""The same for whoever was interrupted and wants to leave."""
+"""Seconds that closing may take for whoever was interrupted and wants to leave."""
 
 _END: Any = object()
 
@@ -65,74 +55,6 @@ def open_store(
 ) -> "SyncStore":
     """The store at `url`, for `with`."""
     return SyncStore(lambda: open_async_store(url, project=project, clock=clock, migrate=migrate, create=create))
-
-
-class Portal:
-    """An event loop in a thread, and the way into it.
-
-    Whoever waits is never left waiting: an interrupt cancels what was asked for and goes on its way, and a process
-    that was forked off, where the thread does not exist, is told so.
-    """
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._closed = False
-        begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        # A daemon: a program that ends without closing its stores ends all the same.
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(begun)), name="lockstitch", daemon=True)
-        self._thread.start()
-        self._loop, self._end = begun.result()
-
-    @staticmethod
-    async def _live(begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
-        end = asyncio.Event()
-        begun.set_result((asyncio.get_running_loop(), end))
-        await end.wait()
-
-    @property
-    def alive(self) -> bool:
-        return not self._closed and self._pid == os.getpid() and self._thread.is_alive()
-
-    @property
-    def inside(self) -> bool:
-        """Whether the caller is the loop's own thread, which must not wait for itself."""
-        return threading.current_thread() is self._thread
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin `work` on the loop."""
-        problem: Exception | None = None
-        if self._pid != os.getpid():
-            problem = StoreUnreachable(
-                f"This store was opened by process {self._pid} and does not work in a process forked off it; "
-                "open it again here."
-            )
-        elif not self.alive:
-            problem = StoreUnreachable("This store is closed; open it again.")
-        elif self.inside:
-            problem = Refused("A callback runs on the store's own loop and cannot call the store it is called by.")
-        if problem is not None:
-            work.close()
-            raise problem
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The outcome of `work`."""
-        future = self.submit(work)
-        try:
-            return future.result(timeout)
-        except BaseException:
-            # An interrupt reaches whoever waits, not the loop; what nobody waits for any more is stopped.
-            future.cancel()
-            raise
-
-    def close(self, patience: float = CLOSING) -> None:
-        """End the loop and its thread. From a forked process, or a second time, this does nothing."""
-        if not self.alive:
-            return
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._end.set)
-        if not self.inside:
-            self._thread.join(patience)
 
 
 class SyncShelf(Generic[R]):
@@ -164,6 +86,9 @@ class SyncAgents(SyncShelf[Agent]):
 
     def register(self, project: str, name: str, definition: Json, *, role: str = "agent") -> AgentVersion:
         return self._portal.call(self._agents.register(project, name, definition, role=role))
+
+    def version(self, project: str, name: str, version: int) -> AgentVersion:
+        return self._portal.call(self._agents.version(project, name, version))
 
     def versions(self, project: str, name: str) -> Sequence[AgentVersion]:
         return self._portal.call(self._agents.versions(project, name))
@@ -197,6 +122,16 @@ class SyncStore:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(_patience(exc))
+
+    @property
+    def portal(self) -> Portal:
+        """The way to this store's loop, for what else is to be awaited there."""
+        return self._portal
+
+    @property
+    def awaited(self) -> Store:
+        """The store as code on that loop sees it."""
+        return self._store
 
     @property
     def clock(self) -> Clock:
@@ -309,6 +244,9 @@ class SyncStore:
 
     def keep_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
         return self._call(self._store.keep_text(ref, text, media_type))
+
+    def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
+        return self._call(self._store.fork(ref, at=at, **fields))
 
     def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
         return self._call(self._store.adopt(messages, **fields))

@@ -1,0 +1,186 @@
+"""`run`, `start`, `resume`, `retry`, `cancel` and `fork`: giving agents something to do, and having them stop."""
+
+import asyncio
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from lockstitch.cli.parameters import AgentName, ThreadName, User, examples
+from lockstitch.cli.running import Listener, at_work, conclude, drive, going_on, prompting, report
+from lockstitch.cli.session import session_of
+from lockstitch.cli.telling import Teller
+from lockstitch.cli.text import plural
+from lockstitch.errors import Refused
+from lockstitch.records import Thread
+from lockstitch.store import Store
+
+app = typer.Typer()
+
+AT_ONCE = 50
+"""Threads that `start` makes at the same time: they share commits."""
+
+PATIENCE = 5.0
+"""Seconds in which another process is expected to notice that its run is to end."""
+
+
+@app.command(
+    epilog=examples(
+        'lockstitch run helper "Write to Ada" --app shop:app',
+        'lockstitch run helper "And to Bob" --thread customer-42 --json',
+        "git diff | lockstitch run reviewer -",
+    )
+)
+def run(
+    context: typer.Context,
+    agent: AgentName,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to do; - reads stdin.", show_default=False)],
+    thread: Annotated[
+        str | None, typer.Option(metavar="THREAD", help="Go on with this thread, by id or key; made if unknown.")
+    ] = None,
+    user: User = None,
+) -> None:
+    """Give an agent something to do, and drive it here to its end.
+
+    The answer goes to stdout, what happens on the way to stderr. Exit code 4: it waits for somebody; the message says
+    which command answers. Ctrl-C gives the thread back, and `resume` goes on with it.
+    """
+    session = session_of(context)
+    code = session.app()
+    chosen = code.agent(agent)
+    text = _prompt(prompt)
+    with at_work(session, code, create=True) as store:
+        act = prompting(chosen, text, thread=thread, user_id=user)
+        result = drive(store, act, Teller(session.out), name=thread)
+        assert result is not None
+        report(session, result, thread or str(result["thread_id"]))
+
+
+@app.command(
+    epilog=examples(
+        'lockstitch start clerk --goal "Close the day" --app shop:app',
+        'lockstitch start clerk --goal "Tidy up" --count 100 --json',
+    )
+)
+def start(
+    context: typer.Context,
+    agent: AgentName,
+    goal: Annotated[str, typer.Option(metavar="G", help="What is to be reached.", show_default=False)],
+    count: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many threads.")] = 1,
+    key: Annotated[str | None, typer.Option(metavar="K", help="The thread's key, for one thread.")] = None,
+    user: User = None,
+) -> None:
+    """Make threads with a goal, and print their ids. Nothing runs yet: a worker or `resume` drives them."""
+    session = session_of(context)
+    if key is not None and count > 1:
+        raise Refused("--key names one thread, and --count asks for several.")
+    if not goal.strip():
+        raise Refused("The goal is empty.")
+    code = session.app()
+    chosen = code.agent(agent)
+    with at_work(session, code, create=True) as store:
+        for done in range(0, count, AT_ONCE):
+
+            async def make(number: int) -> list[Thread]:
+                making = (chosen.start(store=store.awaited, goal=goal, key=key, user_id=user) for _ in range(number))
+                return list(await asyncio.gather(*making))
+
+            for made in store.portal.call(make(min(AT_ONCE, count - done))):
+                if session.as_json:
+                    session.out.json({"id": str(made.id), "key": made.key, "status": made.status})
+                else:
+                    session.out.line(str(made.id))
+    session.out.note(f"Started {plural(count, 'thread')}; `lockstitch resume` drives one.")
+
+
+@app.command(epilog=examples("lockstitch resume customer-42 --app shop:app", "lockstitch resume customer-42 --json"))
+def resume(
+    context: typer.Context,
+    thread: ThreadName,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Even from a holder whose lease has not run out: you know it is dead.")
+    ] = False,
+) -> None:
+    """Go on with a thread that was cut off, or got what it waited for."""
+    session = session_of(context)
+    code = session.app()
+    with at_work(session, code) as store:
+        head = store.thread(thread)
+        result = drive(store, going_on(code, head, take_over=take_over), Teller(session.out), name=thread)
+        conclude(session, store, result, head, thread)
+
+
+@app.command(epilog=examples("lockstitch retry customer-42 --app shop:app"))
+def retry(context: typer.Context, thread: ThreadName) -> None:
+    """Try a failed or cancelled run again: a new run on the same context."""
+    session = session_of(context)
+    code = session.app()
+    with at_work(session, code) as store:
+        head = store.thread(thread)
+        chosen = code.agent(head.agent)
+
+        async def again(inner: Store, listener: Listener) -> None:
+            await chosen.retry(head, store=inner, listener=listener)
+
+        result = drive(store, again, Teller(session.out), name=thread)
+        conclude(session, store, result, head, thread)
+
+
+@app.command(epilog=examples("lockstitch cancel customer-42"))
+def cancel(context: typer.Context, thread: ThreadName) -> None:
+    """End a thread's open run, whoever drives it. What was streamed so far is kept."""
+    from lockstitch import sync
+
+    session = session_of(context)
+    with session.open() as store:
+        head = sync.cancel(store, thread)
+        until = time.monotonic() + PATIENCE
+        while head.cancel_requested and time.monotonic() < until:
+            time.sleep(0.05)
+            head = store.thread(head)
+    if session.as_json:
+        asked = head.cancel_requested
+        session.out.json({"id": str(head.id), "status": head.status, "cancel_requested": asked})
+    elif head.cancel_requested:
+        session.out.line(f"Asked the holder of thread {head.id} to end its run; it has not done so yet.")
+    else:
+        session.out.line(f"Cancelled. Thread {head.id} {_state(head)}.")
+
+
+@app.command(epilog=examples("lockstitch fork customer-42 --at 17", "lockstitch fork customer-42 --key what-if"))
+def fork(
+    context: typer.Context,
+    thread: ThreadName,
+    at: Annotated[
+        int | None, typer.Option(metavar="POS", help="The last position that the fork knows of; else all.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="K", help="The new thread's key.")] = None,
+) -> None:
+    """Make a thread that goes on from a position of another.
+
+    Its id is printed. The other thread is not touched; calls that were open there are answered with an error.
+    """
+    session = session_of(context)
+    with session.open() as store:
+        made = store.fork(thread, at=at, **({"key": key} if key else {}))
+    if session.as_json:
+        session.out.json({"id": str(made.id), "key": made.key, "forked_from": made.state["forked_from"]})
+    else:
+        session.out.line(str(made.id))
+
+
+def _prompt(given: str) -> str:
+    text = given
+    if given == "-":
+        try:
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as exc:
+            raise Refused(f"What stdin holds is not valid UTF-8: {exc.reason} at byte {exc.start}.") from exc
+    if not text.strip():
+        raise Refused("The prompt is empty.")
+    return text
+
+
+def _state(head: Thread) -> str:
+    return "waits for input" if head.status == "waiting" else f"is {head.status}"

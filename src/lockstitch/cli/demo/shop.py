@@ -1,0 +1,74 @@
+"""The app of the demonstration: a clerk who looks orders up and charges cards.
+
+Without a key the clerk's model is scripted. What happens to cards is written into a file outside the record, as a bank
+would.
+"""
+
+import asyncio
+import json
+import os
+from typing import Final
+
+from lockstitch.runtime import Agent, App, ToolContext, tool
+from lockstitch.runtime.providers.scripted import Scripted
+
+MODEL: Final = "LOCKSTITCH_DEMO_MODEL"
+BANK: Final = "LOCKSTITCH_DEMO_BANK"
+SECONDS: Final = "LOCKSTITCH_DEMO_SECONDS"
+"""The environment: which model, where the bank keeps its books, how long it takes to answer."""
+
+QUESTION: Final = "Please settle order 4711."
+
+_SCRIPT: Final = [
+    {
+        "text": "I look the order up first.",
+        "calls": [
+            {"name": "find_order", "input": {"number": 4711}},
+            {"name": "find_card", "input": {"customer": "Ada"}},
+        ],
+    },
+    {
+        "text": "Two lamps for Ada, 42 euros. I charge her card.",
+        "calls": [{"name": "charge", "input": {"order": 4711, "euros": 42}}],
+    },
+    "Order 4711 is settled: 42 euros were charged to Ada's card, once.",
+]
+
+
+@tool(effect="safe")
+async def find_order(number: int) -> str:
+    """Find an order by its number."""
+    return json.dumps({"order": number, "customer": "Ada", "items": "two lamps", "euros": 42})
+
+
+@tool(effect="safe")
+async def find_card(customer: str) -> str:
+    """Find out whether a customer has a card on file."""
+    return f"{customer} has a card on file."
+
+
+@tool(effect="once", on_doubt="ask")
+async def charge(order: int, euros: int, ctx: ToolContext) -> str:
+    """Charge the customer's card for an order. This must never happen twice."""
+    _book({"order": order, "euros": euros, "key": ctx.key})
+    # The money has moved; the bank's answer takes a while. This is where the process is killed.
+    await asyncio.sleep(float(os.environ.get(SECONDS, "0")))
+    return f"charged {euros} EUR for order {order}"
+
+
+def _book(charged: dict[str, object]) -> None:
+    with open(os.environ[BANK], "a", encoding="utf-8") as bank:
+        bank.write(json.dumps(charged) + "\n")
+
+
+clerk = Agent(
+    "clerk",
+    model=os.environ.get(MODEL) or Scripted(_SCRIPT),
+    instructions="You are a clerk. To settle an order, find it and the customer's card, then charge its sum once.",
+    tools=[find_order, find_card, charge],
+    title=False,
+    # What a model of the middle class costs, so that there is something to see.
+    prices={"scripted": {"input": 3.0, "output": 15.0}},
+)
+
+app = App([clerk])

@@ -1,0 +1,88 @@
+"""After the answer: having it checked, and naming the conversation."""
+
+import inspect
+import json
+import re
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, ValidationError
+
+from lockstitch.records import Json, codec, text_of
+from lockstitch.records.message import user
+from lockstitch.runtime.acts.model import ask_beside
+from lockstitch.runtime.setup import AnswerCheck
+from lockstitch.runtime.stage import Stage, Stopped
+from lockstitch.runtime.wording import keepable, message_of
+
+TITLE_LENGTH: Final = 50
+_SHOWN: Final = 800
+_FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?```\s*$", re.DOTALL)
+
+
+async def check_answer(stage: Stage, text: str) -> None:
+    """Check the final answer; what is wrong with it is told to the model, which goes on."""
+    journal = stage.journal
+    output, problem = _parsed(stage, text)
+    if problem is None and stage.setup.check is not None:
+        try:
+            problem = await stage.unless_stopped(_verdict(stage.setup.check, text if output is None else output))
+        except Stopped:
+            raise
+        except Exception as exc:  # the caller's own check, which must not leave the thread stuck
+            journal.note(stage.note_error(exc, fatal=True, where="final_answer_check"), first=False)
+            return
+    data: Json = {"passed": problem is None} if problem is None else {"passed": False, "problem": problem}
+    journal.note(journal.entry("final_answer_validation", data=data), first=False)
+    if problem is not None:
+        journal.note(journal.entry("final_answer_validation_failed", message=user(problem), data={"problem": problem}))
+    elif output is not None:
+        journal.change_run(output=_as_json(output))
+
+
+async def _verdict(check: AnswerCheck, answer: Any) -> str | None:
+    verdict: Any = check(answer)
+    problem: Any = await verdict if inspect.isawaitable(verdict) else verdict
+    if problem is not None and not isinstance(problem, str):
+        raise TypeError(f"a check returns None or what is wrong with the answer, not {problem!r}")
+    return problem if problem is None else keepable(problem)
+
+
+async def make_title(stage: Stage) -> None:
+    """A title of 50 characters at most. A conversation without one is no failure."""
+    journal = stage.journal
+    said = [text_of(message) for message in journal.messages[:6]]
+    talk = "\n\n".join(text for text in said if text)[:_SHOWN]
+    prompt = f"Name this conversation in at most {TITLE_LENGTH} characters. Answer with the title alone.\n\n{talk}"
+    title = await stage.attempt(ask_beside(stage, "title", prompt, max_tokens=64), purpose="title") or ""
+    cleaned = " ".join(title.replace("\x00", "").strip().strip("\"'").split())
+    if cleaned:
+        journal.note(first=False, title=cleaned[:TITLE_LENGTH].rstrip())
+
+
+def _parsed(stage: Stage, text: str) -> tuple[Any, str | None]:
+    """The structured output, and what is wrong with it; neither where none is asked for."""
+    if stage.setup.definition.output_schema is None:
+        return None, None
+    fenced = _FENCE.match(text)
+    body = fenced.group(1) if fenced else text
+    model = stage.setup.output_type
+    try:
+        if model is not None:
+            output = model.model_validate_json(body)
+            codec.dumps(_as_json(output))
+            return output, None
+        found = codec.loads(body)
+    except ValidationError as exc:
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in exc.errors()[:10])
+        return None, f"Your answer does not follow the schema: {problems}. Answer with the corrected JSON alone."
+    except json.JSONDecodeError as exc:
+        return None, f"Your answer is no JSON: {exc}. Answer with the JSON alone."
+    except Exception as exc:  # numbers that are none, and whatever the validators of the caller's model raise
+        return None, f"Your answer cannot be taken: {message_of(exc)} Answer with the corrected JSON alone."
+    if not isinstance(found, dict):
+        return None, "Your answer must be a JSON object. Answer with the JSON alone."
+    return cast("Json", found), None
+
+
+def _as_json(output: BaseModel | Json) -> Json:
+    return output.model_dump(mode="json") if isinstance(output, BaseModel) else output

@@ -1,0 +1,254 @@
+"""Running tools: several at once, each marked before it starts, their results committed in batches as they come."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from lockstitch.errors import Refused
+from lockstitch.records import Entry, Json, codec, tool_result
+from lockstitch.runtime import points
+from lockstitch.runtime.acts.files import keep_file
+from lockstitch.runtime.provider import INVALID_JSON
+from lockstitch.runtime.situation import Call
+from lockstitch.runtime.stage import Stage, Stopped
+from lockstitch.runtime.tool import ToolContext, ToolFailed
+from lockstitch.runtime.wording import message_of
+from lockstitch.store.unsafe import unsafe
+
+_GRACE: Final = 0.05
+"""Seconds that a finished result waits for others, so that tools which end together are one commit."""
+
+_PATIENCE: Final = 1.0
+"""Seconds that a tool has to end once it is cancelled; then it is left to itself."""
+
+_SHOWN: Final = 2_000
+"""Characters shown of a result that is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a call gave."""
+
+    call: Call
+    content: Any
+    problem: Exception | None
+    files: Sequence[Entry]
+    duration_ms: int
+
+
+_Running = dict["asyncio.Task[_Outcome]", Call]
+
+
+async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
+    """Run the calls. The last batch of results is noted, and committed by whoever acts next."""
+    journal = stage.journal
+    waiting = deque(calls)
+    running: _Running = {}
+    try:
+        while True:
+            starting = _next(waiting, stage.setup.definition.parallel_tools - len(running))
+            journal.note(*_marks(stage, starting))
+            if running or starting:
+                await _commit_and_tell(stage, starting)
+            if len(starting) == 1 and not running and not waiting:
+                # Nothing to run beside it, so no task of its own.
+                _note(stage, await stage.unless_stopped(_run(stage, starting[0])))
+                return
+            running |= {asyncio.create_task(_run(stage, call)): call for call in starting}
+            if not running:
+                return
+            await stage.unless_stopped(_some_end(running))
+            _note_ended(stage, running)
+    except Stopped:
+        _note_ended(stage, running)
+        raise
+    finally:
+        await _end(running)
+
+
+async def _some_end(running: _Running) -> None:
+    """Wait until some calls have ended, and a moment longer for those that end with them."""
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    if not all(task.done() for task in running):
+        await asyncio.wait(running, timeout=_GRACE)
+
+
+def _note_ended(stage: Stage, running: _Running) -> None:
+    """Note the results of those that have ended, in the order of their calls."""
+    done = [task for task in running if task.done()]
+    for task in done:
+        del running[task]
+    for outcome in sorted((task.result() for task in done), key=lambda outcome: outcome.call.index):
+        _note(stage, outcome)
+
+
+async def _end(tasks: _Running) -> None:
+    """Cancel what still runs and see it end."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def _next(waiting: deque[Call], count: int) -> list[Call]:
+    return [waiting.popleft() for _ in range(min(count, len(waiting)))]
+
+
+def _marks(stage: Stage, calls: Sequence[Call]) -> list[Entry]:
+    """What says that a call is about to begin. Safe ones need none: they may run again in any case. Keyed ones that
+    were cut have theirs."""
+    if unsafe("intent"):
+        return []
+    return [
+        stage.journal.entry("tool_started", name=call.name, call_id=call.id, call_index=call.index)
+        for call in calls
+        if (known := stage.setup.definition.tool(call.name)) is not None
+        and known.effect != "safe"
+        and not (known.effect == "keyed" and call.state == "cut")
+    ]
+
+
+async def _commit_and_tell(stage: Stage, starting: Sequence[Call]) -> None:
+    for call in starting:
+        stage.tell("tool_call", {"id": call.id, "name": call.name, "input": call.input})
+    await stage.journal.commit()
+
+
+async def _run(stage: Stage, call: Call) -> _Outcome:
+    """One call, whatever becomes of it."""
+    journal = stage.journal
+    tool = stage.setup.tools[call.name]
+    context = ToolContext(
+        thread=journal.head, run_id=journal.open.id, call_id=call.id, step=call.step, deps=stage.setup.deps
+    )
+    began = journal.clock.now()
+    content: Any = None
+    problem: Exception | None = None
+    files: list[Entry] = []
+    try:
+        points.reach("tool.before")
+        assert tool.call is not None
+        work = tool.call(context, _arguments(call))
+        content = as_content(await _within(tool.timeout or stage.setup.definition.tool_timeout, work))
+        points.reach("tool.after")
+        for made in context.files:
+            files += await keep_file(stage, made, step=call.step)
+    except Exception as exc:  # whatever a tool raises is its result
+        problem = exc
+    duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
+    return _Outcome(call, content, problem, files, duration)
+
+
+async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
+    """What a tool gives within its time. It runs in a task of its own, so that one that will not end holds up nobody,
+    and one that cancels itself is told from a run that is given up."""
+    task = asyncio.create_task(_staying(work))
+    try:
+        await asyncio.wait({task}, timeout=limit)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_PATIENCE)
+            task.add_done_callback(_forget)
+    if not task.done() or (task.cancelled() and task.cancelling()):
+        raise TimeoutError(f"The tool did not end within {limit} seconds.")
+    if task.cancelled():
+        raise ToolFailed("The tool gave itself up.")
+    return task.result()
+
+
+async def _staying(work: Awaitable[Any]) -> Any:
+    """A tool that wants to end the process has failed, and no more."""
+    try:
+        return await work
+    except SystemExit as exc:
+        raise ToolFailed(f"SystemExit: {message_of(exc)}") from exc
+
+
+def _forget(task: "asyncio.Future[Any]") -> None:
+    """Nobody waits for this one any more, so nobody is told how it ended."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _arguments(call: Call) -> Json:
+    given: Any = call.input
+    if not isinstance(given, dict):
+        raise Refused("Invalid arguments: they must be a JSON object.")
+    given = cast("Json", given)
+    if INVALID_JSON in given:
+        raise Refused(f"Invalid arguments: this is no JSON: {str(given[INVALID_JSON])[:200]}")
+    return given
+
+
+def _note(stage: Stage, outcome: _Outcome) -> None:
+    journal, call = stage.journal, outcome.call
+    content, failed = outcome.content, outcome.problem is not None
+    entries: list[Entry] = [*outcome.files]
+    if outcome.problem is not None:
+        said, kind = message_of(outcome.problem), type(outcome.problem).__name__
+        content = said if isinstance(outcome.problem, Refused | ToolFailed) else f"{kind}: {said}"
+        data: Json = {"type": kind, "message": said}
+        entries.append(journal.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
+    block = _block(call.id, content, failed)
+    size, limit = _size(block["content"]), stage.setup.definition.tool_result_limit
+    if size > limit:
+        said = (
+            f"The tool ran, but its result has {size:,} characters, and {limit:,} are the limit. Ask for less. "
+            f"It begins: {str(content)[:_SHOWN]}"
+        )
+        block = _block(call.id, said, failed=True)
+    failed = bool(block.get("is_error"))
+    journal.note(
+        *entries,
+        journal.entry(
+            "tool_call",
+            name=call.name,
+            call_id=call.id,
+            call_index=call.index,
+            reply_to=call.response,
+            status="error" if failed else "ok",
+            message=block,
+            duration_ms=outcome.duration_ms,
+        ),
+    )
+    stage.tell("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
+
+
+def _block(call_id: str, content: Any, failed: bool) -> Json:
+    """The result as it is kept; what cannot be kept becomes an error that says so."""
+    block = tool_result(call_id, content, is_error=failed)
+    try:
+        codec.dumps(block)
+    except Refused as exc:
+        return tool_result(call_id, f"The tool's result cannot be kept: {exc}", is_error=True)
+    return block
+
+
+def as_content(value: Any) -> Any:
+    """A tool's return value as the content of its result: text, or blocks, or JSON as text."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(_is_block(item) for item in cast("list[Any]", value)):
+        return cast("list[Json]", value)
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return codec.dumps(to_jsonable_python(value, fallback=str)).decode()
+
+
+def _is_block(item: Any) -> bool:
+    if not isinstance(item, dict):
+        return False
+    return cast("Json", item).get("type") in ("text", "image", "document", "search_result")
+
+
+def _size(content: Any) -> int:
+    return len(content) if isinstance(content, str) else len(codec.dumps(content))

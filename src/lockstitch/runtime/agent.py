@@ -1,0 +1,262 @@
+"""An agent: who acts. This is its face; what makes it what it is stands in its blueprint."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypedDict, Unpack
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec, new_id
+from lockstitch.records.message import user
+from lockstitch.runtime.beginning import Input, as_message
+from lockstitch.runtime.blueprint import Blueprint, Instructions, Parts, Settings, ToolSource
+from lockstitch.runtime.compactor import Compactor
+from lockstitch.runtime.compactors.registry import compactor as compactor_named
+from lockstitch.runtime.definition import Definition, OnBusy
+from lockstitch.runtime.driving import Driver, OnWaiting, put_in_line, waits_for_others, when_free
+from lockstitch.runtime.event import Event
+from lockstitch.runtime.exporting import Traces
+from lockstitch.runtime.file_store import FileStore
+from lockstitch.runtime.file_stores.registry import file_store as file_store_at
+from lockstitch.runtime.formatters.registry import formatter as formatter_named
+from lockstitch.runtime.listening import events_of
+from lockstitch.runtime.memories.registry import memory_store as memory_named
+from lockstitch.runtime.memory import MemoryStore
+from lockstitch.runtime.provider import Provider
+from lockstitch.runtime.replies import submit_results
+from lockstitch.runtime.result import Result, result_in
+from lockstitch.runtime.setup import AnswerCheck, Setup
+from lockstitch.runtime.stage import Listener
+from lockstitch.runtime.tool import Tool
+from lockstitch.store import Store, open_store
+from lockstitch.store.core import ThreadRef
+
+Prompt = str | Sequence[Json] | Message
+
+
+class Call(TypedDict, total=False):
+    """What may be said when a run begins."""
+
+    user_id: str | None
+    deps: Any
+    extras: Json
+    metadata: Json
+    tags: Sequence[str]
+    kind: str
+    on_busy: OnBusy
+    on_waiting: OnWaiting
+    take_over: bool
+
+
+class Agent:
+    """A named agent. Runs in any store; a known thread goes on where it was."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Provider,
+        instructions: Instructions = "",
+        tools: Sequence[Tool | ToolSource] = (),
+        output: type[BaseModel] | Json | None = None,
+        check: AnswerCheck | None = None,
+        compactor: str | Compactor = "none",
+        memory: str | MemoryStore = "none",
+        files: str | FileStore = "none",
+        deps: Any = None,
+        prices: Mapping[str, Json] | None = None,
+        traces: str | Traces | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.name = name
+        self.deps = deps
+        self._traces = traces if isinstance(traces, Traces) else Traces(traces)
+        parts = Parts(
+            instructions=instructions,
+            tools=tools,
+            output=output,
+            check=check,
+            compactor=compactor_named(compactor) if isinstance(compactor, str) else compactor,
+            memory=memory_named(memory) if isinstance(memory, str) else memory,
+            files=file_store_at(files) if isinstance(files, str) else files,
+            prices=prices,
+        )
+        self._blueprint = Blueprint(name, model, parts, settings)
+
+    @property
+    def definition(self) -> Definition:
+        """What is written down of this agent, once its tools are known."""
+        return self._blueprint.definition
+
+    # Running
+
+    async def run(
+        self, prompt: Prompt, *, store: Store | None = None, thread: ThreadRef | None = None, **call: Unpack[Call]
+    ) -> Result:
+        """Give the agent something to do, and drive it here until it is done or waits for somebody.
+
+        `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
+        outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for.
+        """
+        if store is None:
+            async with open_store("sqlite:///:memory:") as memory:
+                return await self._run(prompt, memory, thread, call, None)
+        return await self._run(prompt, store, thread, call, None)
+
+    def stream(
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
+    ) -> AsyncGenerator[Event, None]:
+        """The same, told as it happens. Leaving the loop early gives the run up where it is; `resume` goes on."""
+        return events_of(lambda listener: self._run(prompt, store, thread, call, listener))
+
+    async def frames(
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
+    ) -> AsyncGenerator[str, None]:
+        """The same as text for a wire, in the format that the agent is set to."""
+        base = self._blueprint.base
+        formatter = formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
+        async with aclosing(self.stream(prompt, store=store, thread=thread, **call)) as events:
+            async for event in events:
+                for frame in formatter.feed(event):
+                    yield frame
+        for frame in formatter.end():
+            yield frame
+
+    async def start(
+        self, *, store: Store, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
+    ) -> Thread:
+        """A thread with a goal for whoever drives it: a worker, or `resume`. Nothing runs yet."""
+        version = await self._blueprint.version(store)
+        given = {"key": key} if key else {}
+        return await store.create(**given, goal=goal, kind=kind, agent=self.name, version=version.version, **fields)
+
+    async def resume(
+        self,
+        thread: ThreadRef,
+        *,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        take_over: bool = False,
+    ) -> Result | None:
+        """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do."""
+        head = await store.thread(thread)
+        return await self._driver(store, deps, listener, take_over).resume(head)
+
+    async def submit(
+        self, thread: ThreadRef, results: Sequence[Json], *, store: Store, **options: Any
+    ) -> Result | None:
+        """Hand in the results of the calls that a browser executed, and go on."""
+        await submit_results(store, thread, results)
+        return await self.resume(thread, store=store, **options)
+
+    async def retry(
+        self, thread: ThreadRef, *, store: Store, deps: Any = None, listener: Listener | None = None
+    ) -> Result | None:
+        """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed."""
+        head = await store.thread(thread)
+        last = await store.desk.last_run(head)
+        driver = self._driver(store, deps, listener, take_over=False)
+        if last is None or last.status not in TERMINAL:
+            return await driver.resume(head)
+        if last.status == "completed":
+            raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
+        if head.ended:
+            head = (await store.append(head, fields={"status": "pending", "result": None})).head
+        return await driver.run(head, Input(user(""), again=last))
+
+    async def close(self) -> None:
+        """Wait for traces that are on their way, and let go of connections to providers and tool servers."""
+        await self._traces.close()
+        await self._blueprint.close()
+
+    async def _run(
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
+    ) -> Result:
+        given = Input(
+            as_message(prompt),
+            extras=call.get("extras") or {},
+            metadata=call.get("metadata") or {},
+            tags=tuple(call.get("tags") or ()),
+        )
+        codec.dumps(given.message)
+        await self._blueprint.ready()
+        driver = self._driver(store, call.get("deps"), listener, bool(call.get("take_over")))
+        head = await self._known(store, thread, call)
+        if head is None:
+            try:
+                return await driver.open(self._new_thread(store, thread, call), given)
+            except KeyTaken:
+                # Somebody else made it in between, so it is a known one now.
+                assert thread is not None
+                head = await store.thread(thread)
+        waiting: OnWaiting = call.get("on_waiting", "refuse")
+        busy = call.get("on_busy", self._blueprint.base.on_busy)
+        try:
+            return await driver.run(head, given, waiting)
+        except ThreadBusy as exc:
+            if busy == "refuse" or exc.reason != "holder":
+                raise
+        if busy == "queue":
+            return await self._in_line(store, head, given, driver)
+        await store.edit(head, cancel_requested=True)
+        result = await when_free(store, head, lambda free: driver.run(free, given, waiting))
+        assert result is not None
+        return result
+
+    async def _in_line(self, store: Store, head: Thread, given: Input, driver: Driver) -> Result:
+        """Leave the message in line and wait for its run; drive it ourselves if nobody else does."""
+        entry_id = await put_in_line(store, head, given, sender=f"queue:{new_id()}")
+        pause = 0.02
+        while True:
+            # A run that waits for others is theirs to go on with, and ours comes after it.
+            result = None if waits_for_others(head) else await when_free(store, head, driver.resume)
+            run = await self._run_of(store, head, entry_id)
+            if run is not None and (run.status in TERMINAL or run.status == "waiting"):
+                return result if result is not None and result.run_id == run.id else await result_in(store, run)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 1.5, 0.5)
+            head = await store.thread(head.id)
+
+    @staticmethod
+    async def _run_of(store: Store, head: Thread, entry_id: UUID) -> Run | None:
+        """The run that a message in line has caused, once it has."""
+        try:
+            stitch = await store.stitch(entry_id)
+        except NotFound:
+            # It lies in the inbox still.
+            return None
+        if stitch.run_id is not None:
+            return await store.run(stitch.run_id)
+        return next((run for run in await store.runs(head) if run.input_position == stitch.position), None)
+
+    async def _known(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread | None:
+        """The thread that is meant, or None when it is to be made."""
+        if thread is None:
+            return None
+        try:
+            head = await store.thread(thread)
+        except NotFound:
+            if isinstance(thread, str | UUID):
+                return None
+            raise
+        if call.get("user_id") is not None and head.user_id != call.get("user_id"):
+            raise Refused(f"Thread {thread} belongs to another user.")
+        return head
+
+    def _new_thread(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread:
+        name: dict[str, Any] = {}
+        if isinstance(thread, str | UUID):
+            wanted = as_id(thread)
+            name = {"id": wanted} if wanted else {"key": thread}
+        return store.new_thread(**name, agent=self.name, kind=call.get("kind", "chat"), user_id=call.get("user_id"))
+
+    def _driver(self, store: Store, deps: Any, listener: Listener | None, take_over: bool) -> Driver:
+        async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
+            return await self._blueprint.setup(store, run, self.deps if deps is None else deps)
+
+        return Driver(store, make, listener, take_over, self._traces)

@@ -1,0 +1,198 @@
+"""A blueprint: all that makes an agent what it is. What can be written down is its definition; the rest is code."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypedDict
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
+
+from lockstitch.errors import Refused
+from lockstitch.records import AgentVersion, Json, Run
+from lockstitch.runtime.compactor import Compactor
+from lockstitch.runtime.compactors.registry import compactor as compactor_named
+from lockstitch.runtime.definition import Definition, LogLevel, OnBusy, Part, ToolDefinition
+from lockstitch.runtime.file_store import FileStore
+from lockstitch.runtime.formatters.registry import formatter as formatter_named
+from lockstitch.runtime.memories.registry import memory_store as memory_named
+from lockstitch.runtime.memory import MemoryStore
+from lockstitch.runtime.provider import Provider
+from lockstitch.runtime.providers.resolving import provider_for
+from lockstitch.runtime.setup import AnswerCheck, Setup
+from lockstitch.runtime.tool import Tool
+from lockstitch.store import Store
+
+Instructions = str | Callable[[Any], "str | Awaitable[str]"]
+"""The system text, or what makes it of the caller's deps when a run begins."""
+
+
+class ToolSource(Protocol):
+    """Brings tools that are found out when they are needed, such as those of an MCP server."""
+
+    async def tools(self) -> Sequence[Tool]: ...
+
+    async def close(self) -> None: ...
+
+
+class Settings(TypedDict, total=False):
+    """What an agent may set besides who it is; each is explained at its field in `Definition`."""
+
+    server_tools: Sequence[Json]
+    max_steps: int
+    max_tokens: int
+    thinking_tokens: int
+    beta_headers: Sequence[str]
+    api_kwargs: Json
+    formatter: str
+    stream_meta_history_and_tool_results: bool
+    max_retries: int
+    base_delay: float
+    timeout: float
+    parallel_tools: int
+    tool_timeout: float | None
+    tool_result_limit: int
+    log: LogLevel
+    log_chunks: bool
+    title: bool
+    on_busy: OnBusy
+    history: Any
+    run_budget: float | None
+    thread_budget: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of an agent that are code."""
+
+    instructions: Instructions
+    tools: Sequence[Tool | ToolSource]
+    output: type[BaseModel] | Json | None
+    check: AnswerCheck | None
+    compactor: Compactor
+    memory: MemoryStore
+    files: FileStore
+    prices: Mapping[str, Json] | None
+
+
+class Blueprint:
+    """Makes the setup of a run: of the code's definition for a new one, of the stored one for one that is open."""
+
+    def __init__(self, name: str, model: str | Provider, parts: Parts, settings: Settings) -> None:
+        self.name = name
+        self._parts = parts
+        self._tools = [tool for tool in parts.tools if isinstance(tool, Tool)]
+        self._sources = [tool for tool in parts.tools if not isinstance(tool, Tool)]
+        self._found: Sequence[Tool] | None = None
+        self._providers: dict[str, tuple[Provider, str]] = {}
+        self._given_provider = None if isinstance(model, str) else model
+        formatter_named(str(settings.get("formatter", "json")))
+        output = parts.output
+        self.base = Definition.of(
+            name=name,
+            model=model if isinstance(model, str) else f"{model.name}:{getattr(model, 'model', model.name)}",
+            instructions=parts.instructions if isinstance(parts.instructions, str) else "",
+            tools=[ToolDefinition(**tool.definition) for tool in self._tools],
+            output_schema=output.model_json_schema() if isinstance(output, type) else output,
+            compactor=Part(type=parts.compactor.name, parameters=parts.compactor.parameters),
+            memory=Part(type=parts.memory.name, parameters=parts.memory.parameters),
+            checks_answer=parts.check is not None,
+            **settings,
+        )
+        """The definition without the tools that are only found out when they are needed."""
+
+    async def ready(self) -> None:
+        """Find out the tools and the provider; what is wrong with them is told before anything is written."""
+        await self.tools_now()
+        self.provider(self.base.model)
+
+    async def close(self) -> None:
+        """Let go of connections to providers and tool servers."""
+        for provider, _ in self._providers.values():
+            await provider.close()
+        self._providers = {}
+        for source in self._sources:
+            await source.close()
+        self._found = None
+
+    async def setup(self, store: Store, run: Run | None, deps: Any) -> tuple[Setup, str | None]:
+        """The code's definition for a new run; for an open one the definition it began with, and the code's tools."""
+        if run is not None and run.agent != self.name:
+            raise Refused(
+                f"The open run of thread {run.thread_id} is one of agent {run.agent}, and this is {self.name}. "
+                "Go on with that agent, or cancel the run."
+            )
+        tools = {tool.name: tool for tool in await self.tools_now()}
+        definition, version = await self._current(store)
+        compactor, memory = self._parts.compactor, self._parts.memory
+        if run is not None and run.version is not None and run.version != version:
+            stored = (await store.agents.version(store.project, self.name, run.version)).definition
+            definition, version = Definition.model_validate(stored), run.version
+            # The code's own part, where it is the same: it may be one that no registry knows.
+            if definition.compactor != self.base.compactor:
+                compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
+            if definition.memory != self.base.memory:
+                memory = memory_named(definition.memory.type, **definition.memory.parameters)
+        provider, model = self.provider(definition.model)
+        setup = Setup(
+            definition=definition,
+            version=version,
+            provider=provider,
+            model=model,
+            compactor=compactor,
+            memory=memory,
+            files=self._parts.files,
+            tools=tools,
+            output_type=self._parts.output if isinstance(self._parts.output, type) else None,
+            check=self._parts.check,
+            deps=deps,
+            prices=self._parts.prices,
+        )
+        return setup, None if run is not None else await self._resolved(deps)
+
+    async def _resolved(self, deps: Any) -> str | None:
+        instructions = self._parts.instructions
+        if isinstance(instructions, str):
+            return instructions or None
+        text = instructions(deps)
+        return (await text if inspect.isawaitable(text) else text) or None
+
+    async def tools_now(self) -> Sequence[Tool]:
+        if self._found is None:
+            self._found = [*self._tools, *[tool for source in self._sources for tool in await source.tools()]]
+            self.__dict__.pop("definition", None)
+        return self._found
+
+    @cached_property
+    def definition(self) -> Definition:
+        """What is written down of this agent, once its tools are known."""
+        values = {**self.base.__dict__, "tools": [ToolDefinition(**tool.definition) for tool in self._found or ()]}
+        return self.base if not self._sources else Definition.of(**values)
+
+    async def _current(self, store: Store) -> tuple[Definition, int]:
+        await self.tools_now()
+        return self.definition, (await self.version(store)).version
+
+    async def version(self, store: Store) -> AgentVersion:
+        """The version of the code's definition in this store, made if it is new."""
+        await self.tools_now()
+        known = _versions.setdefault(store, {})
+        mark = (store.project, self.name, id(self.definition))
+        if mark not in known:
+            known[mark] = (
+                await store.agents.register(store.project, self.name, self.definition.as_json()),
+                self.definition,
+            )
+        return known[mark][0]
+
+    def provider(self, model: str) -> tuple[Provider, str]:
+        if self._given_provider is not None and model == self.base.model:
+            return self._given_provider, model.partition(":")[2]
+        if model not in self._providers:
+            self._providers[model] = provider_for(model)
+        return self._providers[model]
+
+
+_versions: WeakKeyDictionary[Store, dict[tuple[str, str, int], tuple[AgentVersion, Definition]]] = WeakKeyDictionary()
+"""Which versions a store is known to have. The definition is held too, so that its id is not given to another."""

@@ -1,0 +1,67 @@
+"""Cancelling: a wish that whoever holds the thread fulfils, or we do. No code of the agent is needed."""
+
+from collections.abc import AsyncGenerator
+
+from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.records import Run, Thread
+from lockstitch.runtime.compactors.none import NoCompactor
+from lockstitch.runtime.definition import Definition
+from lockstitch.runtime.driving import Driver
+from lockstitch.runtime.file_stores.none import NoFileStore
+from lockstitch.runtime.memories.none import NoMemoryStore
+from lockstitch.runtime.provider import Download, ModelRequest, Piece, Provider, ProviderError, Response
+from lockstitch.runtime.setup import Setup
+from lockstitch.store import Store
+from lockstitch.store.core import ThreadRef
+
+
+async def cancel(store: Store, ref: ThreadRef) -> Thread:
+    """Have a thread's open run end, whatever it does; what was streamed so far is kept. The thread as it is then.
+
+    A holder elsewhere learns of it within a moment: then the thread that is returned may still be running.
+    """
+    head = await store.thread(ref)
+    if head.ended:
+        raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
+    if head.kind == "chat" and await store.desk.open_run(head) is None:
+        raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
+    await store.edit(head, cancel_requested=True)
+
+    async def make(_: Thread, run: Run | None) -> tuple[Setup, str | None]:
+        return await _bare_setup(store, head, run), None
+
+    try:
+        await Driver(store, make).resume(await store.thread(head))
+    except ThreadBusy as exc:
+        if exc.reason != "holder":
+            raise
+    return await store.thread(head)
+
+
+async def _bare_setup(store: Store, head: Thread, run: Run | None) -> Setup:
+    """Enough to end a run, and no more."""
+    name = (run.agent if run is not None else head.agent) or "unknown"
+    definition = Definition(name=name, model="none:none")
+    if run is not None and run.version is not None:
+        try:
+            stored = await store.agents.version(head.project, name, run.version)
+            definition = Definition.model_validate(stored.definition)
+        except NotFound:
+            pass
+    version = (run.version if run is not None else None) or 0
+    return Setup(definition, version, _Absent(), "none", NoCompactor(), NoMemoryStore(), NoFileStore())
+
+
+class _Absent(Provider):
+    """No provider: a run that is being ended calls no model."""
+
+    name = "none"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+        raise ProviderError("There is no model here.", "setup")
+        yield Piece("text")  # so that this is a generator
+
+    async def download(self, file_id: str) -> Download:
+        raise ProviderError("There is no provider here.", "setup")
+
+    async def close(self) -> None: ...

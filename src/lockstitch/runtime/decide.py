@@ -1,0 +1,271 @@
+"""Deciding: the one brain of in-process runs, workers and resume. Pure, so that recovery is no special path.
+
+For a run as it stands in the log the answer is always the same. A process that was killed and a process that was not
+ask the same question after the same stitch.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from lockstitch.records import Entry, Json, Stitch, answer_of, tool_result, waiting
+from lockstitch.records.message import blocks, user
+from lockstitch.runtime.action import (
+    Action,
+    CallModel,
+    CheckAnswer,
+    Compact,
+    FetchFiles,
+    Finish,
+    Idle,
+    MakeTitle,
+    Pause,
+    Record,
+    Remember,
+    Retrieve,
+    RunTools,
+)
+from lockstitch.runtime.setup import Setup
+from lockstitch.runtime.situation import FINAL_SUMMARY, Call, Situation
+
+_OUT_OF_STEPS: Final = (
+    "You have used all {steps} steps of this run. Give your final answer now, without calling tools: what you found "
+    "or did, and what remains to be done."
+)
+_IN_DOUBT: Final = (
+    "This call was interrupted, and whether it took effect is unknown. It was not repeated. Find out before you call "
+    "it again, or tell the user."
+)
+_STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
+
+
+def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
+    """What comes next in the run that `situation` tells of."""
+    run = situation.run
+    if run is None:
+        return Idle()
+    if situation.head.cancel_requested:
+        return _end(situation, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
+    problem = situation.last("api_error", "error")
+    if problem is not None and problem.data.get("fatal", True):
+        said = str(problem.data.get("message") or problem.type)
+        return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=said)
+    if _is_paused(situation):
+        announced = _announced(situation)
+        return announced or Record([_entry(situation, "run_resumed")], first=False)
+    response = situation.response
+    if response is None:
+        return _before_model(setup, situation)
+    files = _new_files(situation, response)
+    if files:
+        return FetchFiles(files)
+    if any(call.state != "answered" for call in situation.calls):
+        return _tools(setup, situation, now)
+    if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
+        return _next_step(setup, situation)
+    return _after_answer(setup, situation, response, now)
+
+
+def _before_model(setup: Setup, situation: Situation) -> Action:
+    """What comes before a call of the model. A compaction first: what is recent begins with it."""
+    run = situation.run
+    assert run is not None
+    threshold = setup.compactor.threshold
+    if not situation.has("compaction"):
+        if threshold is not None and situation.tokens > threshold:
+            return Compact(situation.tokens)
+        if setup.definition.log == "full":
+            return Record([_unapplied(situation, threshold)], first=False)
+    if run.steps == 0 and setup.memory.name != "none" and not situation.has("memory_retrieval"):
+        return Retrieve()
+    spent = _over_budget(setup, situation)
+    if spent:
+        entry = _entry(situation, "error", data={"type": "BudgetReached", "message": spent, "fatal": True})
+        return Record([entry], first=False)
+    return CallModel(run.steps + 1)
+
+
+def _next_step(setup: Setup, situation: Situation) -> Action:
+    run = situation.run
+    assert run is not None
+    if run.steps < setup.definition.max_steps:
+        return _before_model(setup, situation)
+    if not situation.has("max_steps_reached"):
+        said = user(_OUT_OF_STEPS.format(steps=run.steps))
+        return Record([_entry(situation, "max_steps_reached", message=said, data={"max_steps": run.steps})])
+    return CallModel(run.steps, final=True)
+
+
+def _after_answer(setup: Setup, situation: Situation, response: Stitch, now: datetime) -> Action:
+    """The answer is there: what remains before the run's last commit."""
+    definition = setup.definition
+    summary = response.data.get("purpose") == FINAL_SUMMARY
+    reason = "max_steps" if summary else _stop_reason(response)
+    if summary and not situation.has("final_summary_generation"):
+        return Record([_entry(situation, "final_summary_generation", data={"finish_reason": _stop_reason(response)})])
+    checks = definition.checks_answer or definition.output_schema is not None
+    if checks and reason in ("end_turn", "stop_sequence") and not situation.has("final_answer_validation"):
+        return CheckAnswer(answer_of(response.message))
+    if _wants_title(setup, situation):
+        return MakeTitle()
+    if setup.memory.name != "none" and not situation.has("memory_update"):
+        return Remember()
+    return _end(situation, now, "completed", reason if reason in _STOPS | {"max_steps"} else "end_turn")
+
+
+def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
+    """Answer what cannot be run, run what can, and only then wait for others, in one pause."""
+    answers: list[Entry] = []
+    runnable: list[Call] = []
+    waits: list[Json] = []
+    for call in situation.calls:
+        if call.state == "answered":
+            continue
+        known = setup.definition.tool(call.name)
+        if known is None:
+            names = ", ".join(tool.name for tool in setup.definition.tools) or "none"
+            answers.append(_answer(situation, call, f"There is no tool {call.name}. Tools: {names}.", "error"))
+        elif call.state in ("cut", "running") and known.side == "backend" and known.effect == "once":
+            if known.on_doubt == "ask":
+                waits.append(waiting("doubt", now, id=call.id, name=call.name))
+            else:
+                answers.append(_answer(situation, call, _IN_DOUBT, "in_doubt"))
+        elif call.state == "fresh" and known.approval:
+            waits.append(waiting("approval", now, id=call.id, name=call.name))
+        elif known.side == "frontend":
+            waits.append(waiting("frontend_tools", now, id=call.id, name=call.name))
+        elif call.name in setup.tools:
+            runnable.append(call)
+        else:
+            why = f"unknown_tool: this code has no tool {call.name}; resume with one that has"
+            waits.append(waiting("retry", now, id=call.id, name=call.name, reason=why))
+    if answers:
+        return Record(answers)
+    if runnable:
+        return RunTools(runnable)
+    entry = _entry(situation, "run_paused", status=waits[0]["kind"], data={"waiting_for": waits})
+    return Pause(waits, [entry])
+
+
+def _end(
+    situation: Situation, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
+) -> Finish:
+    """The last commit of a run. It answers what is open, so that no context is ever invalid."""
+    run = situation.run
+    assert run is not None
+    entries = [_answer(situation, call, why, status) for call in situation.calls if call.state != "answered"]
+    duration = max(0, round((now - run.started_at).total_seconds() * 1000))
+    data: Json = {
+        "stop_reason": stop_reason,
+        "total_steps": run.steps,
+        "total_input_tokens": run.input_tokens,
+        "total_output_tokens": run.output_tokens,
+        "files_generated": len(run.state.get("files") or ()),
+    }
+    if status == "failed":
+        problem = situation.last("api_error", "error")
+        kind = problem.data.get("type") if problem is not None else None
+        data |= {"type": kind or "Error", "message": error}
+    last = _entry(
+        situation,
+        "run_failed" if status == "failed" else "run_completed",
+        status=status,
+        data=data,
+        duration_ms=duration,
+    )
+    return Finish(status, stop_reason, [*entries, last], error)
+
+
+def _answer(situation: Situation, call: Call, said: str, status: str) -> Entry:
+    """An answer that no tool gave."""
+    return _entry(
+        situation,
+        "tool_call",
+        name=call.name,
+        call_id=call.id,
+        call_index=call.index,
+        reply_to=call.response,
+        status=status,
+        message=tool_result(call.id, said, is_error=True),
+    )
+
+
+def _entry(situation: Situation, kind: str, **fields: Any) -> Entry:
+    run = situation.run
+    assert run is not None
+    lane = run.id if run.parent_run_id is not None else None
+    return Entry(type=kind, run_id=run.id, lane=lane, step_number=run.steps, **fields)
+
+
+def _is_paused(situation: Situation) -> bool:
+    last = situation.last("run_paused", "run_resumed")
+    return last is not None and last.type == "run_paused"
+
+
+def _announced(situation: Situation) -> Pause | None:
+    """The pause as it was announced, while nobody has answered anything since."""
+    paused = situation.last("run_paused")
+    assert paused is not None
+    retrying = paused.status == "retry"
+    answered = any(
+        stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
+        for stitch in situation.since
+    )
+    if answered or retrying:
+        return None
+    waits: Sequence[Json] = paused.data.get("waiting_for") or []
+    return Pause(waits)
+
+
+def _wants_title(setup: Setup, situation: Situation) -> bool:
+    head = situation.head
+    if not setup.definition.title or head.title or head.kind != "chat":
+        return False
+    return not any(stitch.data.get("purpose") == "title" for stitch in situation.since)
+
+
+def _unapplied(situation: Situation, threshold: int | None) -> Entry:
+    data = {
+        "applied": False,
+        "compaction_applied": False,
+        "reason": "below_threshold" if threshold is not None else "no_compactor",
+        "current_tokens": situation.tokens,
+        "threshold": threshold,
+    }
+    return _entry(situation, "compaction", data=data, estimated_tokens=situation.tokens)
+
+
+def _over_budget(setup: Setup, situation: Situation) -> str | None:
+    run = situation.run
+    assert run is not None
+    spent = run.total_cost or 0.0
+    before = float(situation.head.state.get("total_cost") or 0.0)
+    limits = ((setup.definition.run_budget, spent, "run"), (setup.definition.thread_budget, spent + before, "thread"))
+    for limit, cost, what in limits:
+        if limit is not None and cost >= limit:
+            return f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."
+    return None
+
+
+def _new_files(situation: Situation, response: Stitch) -> list[str]:
+    """Files that the response tells of and nobody has looked at since."""
+    seen = {stitch.data.get("file_id") for stitch in situation.since if stitch.type.startswith("file_")}
+    found: list[str] = []
+    for block in blocks(response.message) if response.message else []:
+        if str(block.get("type", "")).endswith("code_execution_tool_result"):
+            _collect_files(block.get("content"), found)
+    return [file_id for file_id in dict.fromkeys(found) if file_id not in seen]
+
+
+def _collect_files(value: Any, found: list[str]) -> None:
+    if isinstance(value, list):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            _collect_files(item, found)
+    elif isinstance(value, dict):
+        if isinstance(value.get("file_id"), str):  # pyright: ignore[reportUnknownMemberType]
+            found.append(value["file_id"])  # pyright: ignore[reportUnknownArgumentType]
+        _collect_files(value.get("content"), found)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _stop_reason(response: Stitch) -> str:
+    return str(response.data.get("stop_reason") or "end_turn")

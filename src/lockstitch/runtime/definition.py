@@ -1,0 +1,112 @@
+"""A definition: everything about an agent that can be written down, and is, as one version per change."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lockstitch.errors import Refused
+from lockstitch.records import Json, codec
+
+OnBusy = Literal["refuse", "queue", "interrupt"]
+"""What a second message does while a run is open: an error, the next run, or the end of the open one."""
+
+LogLevel = Literal["standard", "full"]
+
+
+class Part(BaseModel):
+    """A compactor or memory by its registered name, with what made it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str = "none"
+    parameters: Json = {}
+
+
+class ToolDefinition(BaseModel):
+    """A tool as it was when the definition was made; the code that belongs to it is found by its name."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    description: str = ""
+    input_schema: Json = {}
+    effect: Literal["safe", "keyed", "once"] = "once"
+    on_doubt: Literal["tell", "ask"] = "tell"
+    side: Literal["backend", "frontend"] = "backend"
+    approval: bool = False
+
+    @property
+    def schema_for_model(self) -> Json:
+        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+
+
+class Definition(BaseModel):
+    """How an agent runs. A new run takes the code's; an open run finishes on the one it began with."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    instructions: str = ""
+    tools: tuple[ToolDefinition, ...] = ()
+    server_tools: tuple[Json, ...] = ()
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    max_tokens: Annotated[int, Field(ge=1)] = 2048
+    thinking_tokens: Annotated[int, Field(ge=0)] = 0
+    beta_headers: tuple[str, ...] = ()
+    api_kwargs: Json = {}
+    output_schema: Json | None = None
+    compactor: Part = Part()
+    memory: Part = Part()
+    formatter: str = "json"
+    stream_meta_history_and_tool_results: bool = False
+    max_retries: Annotated[int, Field(ge=0)] = 5
+    base_delay: Annotated[float, Field(ge=0)] = 1.0
+    timeout: Annotated[float, Field(gt=0)] = 600.0
+    parallel_tools: Annotated[int, Field(ge=1)] = 5
+    tool_timeout: Annotated[float, Field(gt=0)] | None = None
+    tool_result_limit: Annotated[int, Field(ge=1)] = 400_000
+    log: LogLevel = "standard"
+    log_chunks: bool = False
+    title: bool = True
+    on_busy: OnBusy = "refuse"
+    history: Literal["all"] | Annotated[int, Field(ge=0)] = "all"
+    run_budget: Annotated[float, Field(gt=0)] | None = None
+    thread_budget: Annotated[float, Field(gt=0)] | None = None
+    checks_answer: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Definition":
+        if self.thinking_tokens >= self.max_tokens:
+            raise ValueError(
+                f"thinking_tokens ({self.thinking_tokens}) must be less than max_tokens ({self.max_tokens}), "
+                "which has to hold the answer too"
+            )
+        names = [tool.name for tool in self.tools]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"two tools are named {', '.join(sorted(twice))}")
+        codec.dumps(self.api_kwargs)
+        return self
+
+    @property
+    def tool_schemas(self) -> list[Json]:
+        return [tool.schema_for_model for tool in self.tools]
+
+    def tool(self, name: str) -> ToolDefinition | None:
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    def as_json(self) -> Json:
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def of(cls, **values: Any) -> "Definition":
+        """A checked definition; Refused names what is wrong."""
+        try:
+            return cls(**values)
+        except ValidationError as exc:
+            problems = "; ".join(
+                f"{'.'.join(map(str, error['loc']))}: {error['msg']}".removeprefix(": ").replace("Value error, ", "")
+                for error in exc.errors()
+            )
+            raise Refused(f"Agent {values.get('name')!r} cannot be defined so: {problems}.") from exc

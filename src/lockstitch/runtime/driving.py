@@ -1,0 +1,173 @@
+"""Driving a thread in this process: take it, go on where it was, give it back."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from lockstitch.errors import Conflict, ThreadBusy, ThreadWaiting
+from lockstitch.records import TERMINAL, Entry, Run, Thread, answer_of, waiting
+from lockstitch.runtime.beginning import Input, begin, next_input, recall
+from lockstitch.runtime.exporting import Traces
+from lockstitch.runtime.holding import give_back, give_back_left, holding
+from lockstitch.runtime.journal import Journal
+from lockstitch.runtime.loop import drive
+from lockstitch.runtime.result import Result, result_of
+from lockstitch.runtime.setup import Setup
+from lockstitch.runtime.stage import Listener, Stage
+from lockstitch.store import Store
+
+OnWaiting = Literal["refuse", "cancel"]
+
+SetupMaker = Callable[[Thread, Run | None], Awaitable[tuple[Setup, str | None]]]
+"""Makes the setup for a thread's open run, or for a new one, and resolves its instructions."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """How threads of one agent are driven."""
+
+    store: Store
+    make_setup: SetupMaker
+    listener: Listener | None = None
+    take_over: bool = False
+    traces: Traces | None = None
+
+    async def open(self, thread: Thread, given: Input) -> Result:
+        """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
+        if await self.store.desk.make_for(thread, given.message):
+            return await self.run(thread, given)
+        head = await self.store.desk.hold(thread)
+        result, _ = await self._drive_held(head, given, Journal(self.store, head, new=True))
+        assert result is not None
+        return result
+
+    async def run(self, head: Thread, given: Input, on_waiting: OnWaiting = "refuse") -> Result:
+        """Begin a run with `given` and drive it. A run that was cut off before is driven to its end first."""
+        while True:
+            self._refuse_waiting(head, on_waiting)
+            result, began = await self._drive(head, given, cancel=on_waiting == "cancel")
+            if began and result is not None:
+                return result
+            head = await self.store.thread(head.id)
+
+    async def resume(self, head: Thread) -> Result | None:
+        """Go on where the thread was: its open run, or a message nobody has answered. None: there is nothing to do."""
+        result, _ = await self._drive(head, None)
+        return result
+
+    async def _drive(self, before: Thread, given: Input | None, *, cancel: bool = False) -> tuple[Result | None, bool]:
+        """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one."""
+        await give_back_left(self.store, before.id)
+        head = await self.store.claim(before, take_over=self.take_over)
+        return await self._drive_held(head, given, None, cancel=cancel)
+
+    async def _drive_held(
+        self, head: Thread, given: Input | None, journal: Journal | None, *, cancel: bool = False
+    ) -> tuple[Result | None, bool]:
+        stage: Stage | None = None
+        try:
+            journal = journal or await Journal.load(self.store, head)
+            setup, system = await self.make_setup(head, journal.run)
+            stage = Stage(journal, setup, self.listener, system=system)
+            async with holding(self.store, head.id, stage):
+                began = journal.run is None
+                if journal.run is not None:
+                    await recall(stage)
+                    if cancel and journal.run.status == "waiting":
+                        journal.head = journal.head.changed(cancel_requested=True)
+                elif journal.head.cancel_requested and head.kind != "chat":
+                    await journal.commit(status="cancelled", waiting_for=[], cancel_requested=False)
+                    return None, False
+                else:
+                    if journal.head.cancel_requested:
+                        # The wish came too late: what it meant has ended, and a chat goes on after a run.
+                        await journal.commit(cancel_requested=False)
+                        journal.head = journal.head.changed(cancel_requested=False)
+                    cause = given or await next_input(stage)
+                    if cause is None:
+                        await give_back(self.store, journal.head, _at_rest(journal.head, self.store.clock.now()))
+                        return None, False
+                    await begin(stage, cause)
+                await drive(stage)
+                return await self._result(stage), began
+        except BaseException as exc:
+            if not _lost(exc, head.id):
+                latest = stage.journal.head if stage is not None else head
+                begun = stage is not None and stage.journal.run is not None
+                if latest.worker_id is not None:
+                    # As it was, or ready for whoever goes on with it.
+                    fields = {"status": "pending"} if begun else _at_rest(latest, self.store.clock.now())
+                    await asyncio.shield(give_back(self.store, latest, fields))
+            raise
+
+    async def _result(self, stage: Stage) -> Result:
+        journal = stage.journal
+        run, response = journal.open, journal.situation.response
+        said = answer_of(response.message) if response is not None and run.output_position else None
+        output = None
+        if run.output is not None and stage.setup.output_type is not None:
+            output = stage.setup.output_type.model_validate(run.output)
+        if self.traces is not None and run.status in TERMINAL:
+            self.traces.send(self.store, journal.head, run)
+        result = await result_of(journal.store, journal.head, run, said, output)
+        stage.tell("finished", {**result.as_json(), "title": journal.head.title}, now=True)
+        return result
+
+    @staticmethod
+    def _refuse_waiting(head: Thread, on_waiting: OnWaiting) -> None:
+        if waits_for_others(head) and on_waiting == "refuse":
+            pending = ", ".join(f"{one.get('kind')} {one.get('name') or one.get('id')}" for one in head.waiting_for)
+            raise ThreadWaiting(
+                f"Thread {head.id} waits for {pending}. Answer that first, or cancel it (on_waiting='cancel').",
+                thread_id=head.id,
+                reason="waiting",
+            )
+
+
+def _at_rest(head: Thread, now: datetime) -> dict[str, Any]:
+    """How a thread without an open run is left by whoever found nothing to do, or could not begin.
+
+    What it waited for stands in its head as long as it is held; but a chat without a run waits for its next message,
+    whatever it waited for before.
+    """
+    if head.kind == "chat":
+        waits = [one for one in head.waiting_for if one.get("kind") == "input"] or [waiting("input", now)]
+        return {"status": "waiting", "waiting_for": waits, "wake_at": None}
+    if head.waiting_for:
+        return {"status": "waiting", "waiting_for": head.waiting_for, "wake_at": head.wake_at}
+    return {"status": "pending"}
+
+
+def waits_for_others(head: Thread) -> bool:
+    """Whether an open run waits for somebody, and not the thread for its next message."""
+    return head.status == "waiting" and any(one.get("kind") != "input" for one in head.waiting_for)
+
+
+async def when_free(store: Store, head: Thread, act: Callable[[Thread], Awaitable[Result | None]]) -> Result | None:
+    """Do `act` as soon as nobody else holds the thread."""
+    pause = 0.02
+    while True:
+        try:
+            return await act(head)
+        except ThreadBusy as exc:
+            if exc.reason != "holder":
+                raise
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 1.5, 0.5)
+        head = await store.thread(head.id)
+
+
+async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> UUID:
+    """Leave a message for the run after the open one; the id of its entry."""
+    entry = Entry(type="input", message=given.message)
+    await store.deliver(head, entry, kind="input", sender=sender)
+    return entry.id
+
+
+def _lost(exc: BaseException, thread_id: UUID) -> bool:
+    """Whether the thread is another's now."""
+    return isinstance(exc, Conflict) and exc.thread_id == thread_id and exc.reason in ("fence", "holder", "gone")

@@ -1,0 +1,134 @@
+"""Holding threads: while a process drives any, it beats, and it listens for wishes to cancel.
+
+What it no longer drives it gives back; where the store does not answer at that moment, as soon as it does.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from lockstitch.errors import Conflict, LockstitchError, NotFound, StoreError
+from lockstitch.records import Thread
+from lockstitch.runtime.stage import Stage
+from lockstitch.store import Store
+
+BEAT: Final = 5.0
+"""Seconds between two beats; a lease lasts six of them."""
+
+LOOK: Final = 0.25
+"""Seconds between two looks for wishes to cancel."""
+
+_log = logging.getLogger("lockstitch")
+
+
+class _Holder:
+    """One per store: the beat of this process, and the threads it drives."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._driven: dict[UUID, Stage] = {}
+        self._left: dict[UUID, tuple[Thread, dict[str, Any]]] = {}
+        """What is driven no more and could not be given back."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self._driven and not self._left
+
+    def add(self, thread_id: UUID, stage: Stage) -> None:
+        self._driven[thread_id] = stage
+        self._keep_watching()
+
+    async def remove(self, thread_id: UUID) -> None:
+        self._driven.pop(thread_id, None)
+        if self.idle and self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def give_back(self, head: Thread, fields: dict[str, Any]) -> None:
+        """Let go of a thread, leaving these fields; if not now, then later. What is another's by now stays so."""
+        self._left.pop(head.id, None)
+        try:
+            await self._let_go(head, fields)
+        except StoreError as exc:
+            _log.warning("Thread %s is given back as soon as the store answers: %s", head.id, exc)
+            self._left[head.id] = (head, fields)
+            self._keep_watching()
+
+    async def give_back_left(self, thread_id: UUID) -> None:
+        """Let go of a thread that could not be given back before, if it is one."""
+        if thread_id in self._left:
+            await self.give_back(*self._left[thread_id])
+
+    async def _let_go(self, head: Thread, fields: dict[str, Any]) -> None:
+        # Letters that came meanwhile are a reason to go on, whatever it waited for.
+        for attempt in (fields, {"status": "pending"}, {"status": "pending"}):
+            try:
+                now = await self._store.thread(head.id)
+                if (now.worker_id, now.fence) != (head.worker_id, head.fence):
+                    return
+                await self._store.append(now, fields=attempt)
+            except NotFound:
+                return
+            except Conflict:
+                continue
+            return
+
+    def _keep_watching(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch(), name="lockstitch-holding")
+
+    async def _watch(self) -> None:
+        clock = asyncio.get_running_loop().time
+        beaten = clock()
+        while not self.idle:
+            await asyncio.sleep(LOOK)
+            for thread_id in list(self._left):
+                await self.give_back_left(thread_id)
+            try:
+                if clock() - beaten >= BEAT:
+                    doing = {str(thread_id): stage.doing for thread_id, stage in self._driven.items()}
+                    await self._store.register(doing=doing)
+                    beaten = clock()
+                for thread_id in await self._store.desk.wishes_to_cancel():
+                    stage = self._driven.get(thread_id)
+                    if stage is not None and not stage.stopping:
+                        stage.interrupt()
+            except LockstitchError as exc:
+                # What is unknown is no reason to stop: a lease that was lost shows at the next append.
+                _log.warning("The beat of this process failed: %s", exc)
+
+
+_holders: WeakKeyDictionary[Store, _Holder] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def holding(store: Store, thread_id: UUID, stage: Stage) -> AsyncGenerator[None, None]:
+    """Keep this process's lease alive while a thread is driven; it is interrupted when somebody wants it to end."""
+    holder = _holder(store)
+    holder.add(thread_id, stage)
+    try:
+        yield
+    finally:
+        await holder.remove(thread_id)
+        if holder.idle:
+            _holders.pop(store, None)
+
+
+async def give_back(store: Store, head: Thread, fields: dict[str, Any]) -> None:
+    """Let go of a thread that was not driven to a rest. Raises nothing: it is done now, or when the store answers."""
+    await _holder(store).give_back(head, fields)
+
+
+async def give_back_left(store: Store, thread_id: UUID) -> None:
+    """Let go of a thread that this process still holds only because the store did not answer."""
+    await _holder(store).give_back_left(thread_id)
+
+
+def _holder(store: Store) -> _Holder:
+    return _holders.setdefault(store, _Holder(store))

@@ -1,0 +1,91 @@
+"""The result of a run: what came of it, and where more of it is found."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from lockstitch.records import Json, Message, Run, Thread, answer_of
+from lockstitch.store import Store
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave, or where it stands when it waits for somebody.
+
+    `status` is the run's: completed, failed, cancelled, or waiting; `output` the structured answer where one was asked
+    for. `in_doubt` lists the calls that were cut off and whose outcome nobody knows.
+    """
+
+    thread_id: UUID
+    run_id: UUID
+    status: str
+    stop_reason: str | None
+    output_text: str | None
+    output: Any
+    steps: int
+    usage: dict[str, int]
+    cost: Json
+    total_cost: float | None
+    error: str | None
+    in_doubt: list[Json]
+    waiting_for: list[Json]
+    generated_files: list[Json]
+    container_id: str | None
+    title: str | None
+    store: Store = field(repr=False)
+
+    async def messages(self) -> list[Message]:
+        """Everything that was said in this run, whatever was compacted since."""
+        return await self.store.messages(self.run_id)
+
+    def as_json(self) -> Json:
+        return {
+            "thread_id": str(self.thread_id),
+            "run_id": str(self.run_id),
+            "status": self.status,
+            "stop_reason": self.stop_reason,
+            "output_text": self.output_text,
+            "steps": self.steps,
+            "usage": self.usage,
+            "total_cost": self.total_cost,
+            "in_doubt": self.in_doubt,
+            "waiting_for": self.waiting_for,
+            "generated_files": self.generated_files,
+            "error": self.error,
+        }
+
+
+async def result_of(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
+    """The result of a run as it stands."""
+    doubts: list[Json] = list(run.state.get("in_doubt") or [])
+    waits = [one for one in head.waiting_for if one.get("kind") != "input"] if run.status == "waiting" else []
+    doubts += [{"call_id": one.get("id"), "name": one.get("name")} for one in waits if one.get("kind") == "doubt"]
+    return Result(
+        thread_id=head.id,
+        run_id=run.id,
+        status=run.status,
+        stop_reason=run.stop_reason,
+        output_text=output_text,
+        output=output if output is not None else run.output,
+        steps=run.steps,
+        usage=run.usage,
+        cost=run.cost,
+        total_cost=run.total_cost,
+        error=run.error,
+        in_doubt=doubts,
+        waiting_for=waits,
+        generated_files=await store.desk.files_of(head, run) if run.state.get("files") else [],
+        container_id=run.state.get("container_id"),
+        title=head.title,
+        store=store,
+    )
+
+
+async def result_in(store: Store, run: Run) -> Result:
+    """The result of a run that somebody else drove, as it stands in the store."""
+    head = await store.thread(run.thread_id)
+    said = None
+    if run.output_position:
+        found = await store.stitches(head, run.output_position, run.output_position)
+        said = answer_of(found[0].message) if found else None
+    return await result_of(store, head, run, said)

@@ -1,0 +1,101 @@
+"""A situation: what there is to decide on. Pure facts of one run, read off the record.
+
+A call's last word in the log tells its state, and the fence tells who said it: a tool_started of the present holder is
+being worked on, one of an earlier holder was cut.
+
+    fresh      nothing was said of it yet
+    allowed    a person agreed to it, or to its repetition
+    running    begun by the present holder
+    cut        begun by an earlier holder, and never finished
+    answered   its result stands in the log
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from lockstitch.records import Json, Run, Stitch, Thread, tool_uses
+
+CallState = Literal["fresh", "allowed", "running", "cut", "answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call that a response asks for, and how far it has come."""
+
+    id: str
+    name: str
+    input: Any
+    index: int
+    response: int
+    """The position of the response that asks for it."""
+    step: int
+    state: CallState
+
+
+class Situation:
+    """A thread, its open run, what is recent of the run, and the size of the next request.
+
+    Recent is what was written from the last response on, or from a compaction after it: everything before that was
+    dealt with, since a context is made smaller only right before a model call.
+    """
+
+    def __init__(self, head: Thread, run: Run | None, recent: Sequence[Stitch], tokens: int = 0) -> None:
+        self.head = head
+        self.run = run
+        self.tokens = tokens
+        self.response = next((one for one in reversed(recent) if is_response(one)), None)
+        """The last response of the loop; calls beside it do not count."""
+        after = self.response.position if self.response is not None else 0
+        self.since = [stitch for stitch in recent if stitch.position > after]
+        """What came after the last response."""
+        self.calls = self._calls(self.response) if self.response is not None and self.response.calls else []
+        """The calls of the last response, in its order."""
+
+    def has(self, *types: str) -> bool:
+        """Whether one of these was written since the last response."""
+        return any(stitch.type in types for stitch in self.since)
+
+    def last(self, *types: str) -> Stitch | None:
+        return next((stitch for stitch in reversed(self.since) if stitch.type in types), None)
+
+    def _calls(self, response: Stitch) -> list[Call]:
+        return [self._call(response, index, block) for index, block in enumerate(tool_uses(response.message))]
+
+    def _call(self, response: Stitch, index: int, block: Json) -> Call:
+        return Call(
+            id=str(block.get("id")),
+            name=str(block.get("name")),
+            input=cast("Any", block.get("input")),
+            index=index,
+            response=response.position,
+            step=response.step_number or 0,
+            state=self._state(index),
+        )
+
+    def _state(self, index: int) -> CallState:
+        state: CallState = "fresh"
+        for stitch in self.since:
+            if stitch.call_index != index:
+                continue
+            if stitch.type == "tool_call":
+                return "answered"
+            if stitch.type == "permission":
+                state = "allowed"
+            elif stitch.type == "tool_started":
+                state = "running" if stitch.fence == self.head.fence else "cut"
+        return state
+
+
+def begins_recent(stitch: Stitch) -> bool:
+    """Whether everything before this stitch was dealt with."""
+    return is_response(stitch) or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
+
+
+def is_response(stitch: Stitch) -> bool:
+    """Whether a stitch is a step of the loop, or the summary at its end."""
+    return stitch.type == "llm_call" and stitch.data.get("purpose") in (None, FINAL_SUMMARY)
+
+
+FINAL_SUMMARY = "final_summary"
+"""The purpose of the call that ends a run at its step limit: no step, but its message is the answer."""

@@ -1,0 +1,60 @@
+"""The blocking face: the same without await.
+
+Every store has an event loop in a background thread of its own; each function and method here hands its twin to that
+loop and waits for the outcome. Any thread may call, many at once. An agent is the same in both faces: what is
+`await agent.run(…)` there is `sync.run(agent, …)` here. Names that need the runtime are loaded when they are used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lockstitch.sync.portal import Portal
+from lockstitch.sync.store import SyncAgents, SyncShelf, SyncStore, open_store
+
+if TYPE_CHECKING:
+    from lockstitch.sync.running import (
+        answer,
+        approve,
+        cancel,
+        close,
+        deny,
+        resume,
+        retry,
+        run,
+        settle,
+        start,
+        stream,
+        submit,
+        submit_results,
+    )
+
+__all__ = [
+    "Portal",
+    "SyncAgents",
+    "SyncShelf",
+    "SyncStore",
+    "answer",
+    "approve",
+    "cancel",
+    "close",
+    "deny",
+    "open_store",
+    "resume",
+    "retry",
+    "run",
+    "settle",
+    "start",
+    "stream",
+    "submit",
+    "submit_results",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("lockstitch.sync.running"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

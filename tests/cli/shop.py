@@ -1,0 +1,68 @@
+"""An app for tests of the command line: scripted agents, one for each thing that may happen to a run."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from lockstitch import Agent, App, ToolContext, tool
+from lockstitch.records import text_of
+from lockstitch.testing import Scripted
+
+STORY = "Once upon a time there was a thread. " * 200
+
+
+@tool(effect="safe")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay something."""
+    return f"paid {amount}"
+
+
+@tool(frontend=True)
+def look(where: str) -> str:
+    """Look at the user's page."""
+    raise AssertionError
+
+
+@tool(effect="once", on_doubt="ask")
+async def charge(amount: int, ctx: ToolContext) -> str:
+    """Charge a card; the first time it takes until somebody kills it."""
+    import asyncio
+
+    bank = Path(os.environ["BANK"])
+    first = not bank.exists()
+    with bank.open("a") as file:
+        file.write(f"{ctx.key}\n")
+    if first:
+        await asyncio.sleep(600)
+    return f"charged {amount}"
+
+
+def calls(name: str, **given: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "input": given}]}
+
+
+def agent(name: str, script: Any, *tools: Any, **options: Any) -> Agent:
+    prices = {"scripted": {"input": 1000.0, "output": 1000.0}}
+    return Agent(name, model=Scripted(script), tools=tools, title=False, base_delay=0.0, prices=prices, **options)
+
+
+app = App(
+    [
+        agent("echo", lambda request: f"You said: {text_of(request.messages[-1])}"),
+        agent("adder", [calls("add", a=1, b=2), "It is 3."], add),
+        agent("payer", [calls("pay", amount=5), "Done."], pay),
+        agent("looker", [calls("look", where="title"), "I see."], look),
+        agent("charger", [calls("charge", amount=7), "Charged."], charge),
+        agent("teller", [[{"text": STORY, "chunk": 20, "pause": 0.02}], ["The end."]]),
+        agent("failing", [[{"fail": "request", "message": "No such\nmodel."}], ["Fine."]]),
+        agent("retrying", [{"fail": "overloaded", "times": 2, "text": "At last."}], max_retries=3),
+        Agent("keyless", model="anthropic:claude-sonnet-5", title=False),
+        Agent("nowhere", model="scripted:/nonexistent/script.json", title=False),
+    ]
+)

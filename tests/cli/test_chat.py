@@ -1,0 +1,258 @@
+"""`chat`: through a pipe, and at a real terminal with Ctrl-C, Ctrl-D and kill -9."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import Told, environment, run
+from tests.cli.shop import STORY
+from tests.cli.test_running import ROOT
+
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str) -> None:
+    monkeypatch.setenv("LOCKSTITCH_APP", "tests.cli.shop:app")
+    monkeypatch.setenv("LOCKSTITCH_STORE", url)
+    monkeypatch.setenv("BANK", str(tmp_path / "bank"))
+
+
+def piped(said: str, *arguments: str) -> Told:
+    """`chat` with what is said coming through a pipe."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lockstitch", "chat", *arguments],
+        cwd=ROOT,
+        env=environment(),
+        input=said.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    return Told(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+# Through a pipe
+
+
+def test_line_by_line() -> None:
+    told = piped("one\n\n  \ntwo", "echo", "--thread", "k", "--user", "ada")
+    assert told.lines == ["You said: one", "You said: two"]
+    assert told.err.count("1 step · ") == 2
+    assert told.err.count(" in all") == 2
+    told = piped("three\n", "echo", "--thread", "k", "--json")
+    assert json.loads(told.out)["output_text"] == "You said: three"
+    assert piped("x\n", "echo", "--thread", "k", "--user", "bob").code == 2
+
+
+def test_a_chat_without_a_name_says_its_own() -> None:
+    told = piped("Hello\n", "echo")
+    name = re.search(r"--thread (\S+)`", told.err)
+    assert name
+    told = piped("Again\n", "echo", "--thread", name[1])
+    assert "1 turn" in told.err
+    assert len(run("history", name[1], "--json").json) == 2
+
+
+def test_bytes_that_are_no_text() -> None:
+    assert "You said: \N{REPLACEMENT CHARACTER}!" in piped("\udcff!\n", "echo").lines
+
+
+def test_a_failure_does_not_end_the_conversation() -> None:
+    told = piped("one\ntwo\n", "failing")
+    assert (told.code, told.out) == (0, "Fine.\n")
+    assert "The run failed: No such model." in told.err
+
+
+def test_approvals_are_asked_for() -> None:
+    told = piped("Pay\nwhat?\ny\nPay\nn too much\n", "payer", "--thread", "k")
+    assert told.lines == ["Done.", "Done."]
+    assert 'pay({"amount":5})' in told.err
+    results = [
+        message["content"][0]
+        for message in run("context", "k", "--json").json
+        if message["role"] == "user" and isinstance(message["content"], list)
+    ]
+    assert [result.get("is_error", False) for result in results] == [False, True]
+    assert "too much" in results[1]["content"]
+
+
+def test_leaving_a_question_open() -> None:
+    told = piped("Pay\n", "payer", "--thread", "k")
+    assert told.code == 4
+    assert "`lockstitch approve k call_1_1_0`" in told.err
+    assert piped("y\n", "payer", "--thread", "k").out == "Done.\n", "the same question is asked again"
+
+
+def test_the_work_of_a_browser_is_asked_for() -> None:
+    told = piped("Look\nthe title is Parcels\n", "looker", "--thread", "k")
+    assert told.out == "I see.\n"
+    assert run("context", "k", "--json").json[2]["content"][0]["content"] == "the title is Parcels"
+
+
+def test_a_doubt_is_settled_in_the_chat(tmp_path: Path) -> None:
+    bank = tmp_path / "bank"
+    command = [sys.executable, "-m", "lockstitch", "chat", "charger", "--thread", "k"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"Go\n")
+        process.stdin.flush()
+        while not (bank.exists() and bank.read_text()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    told = piped("hm\ndone it was charged\n", "charger", "--thread", "k")
+    assert told.out == "Charged.\n"
+    assert "whether it took effect is unknown" in told.err
+    assert len(bank.read_text().splitlines()) == 1
+
+
+# At a terminal
+
+
+# So that Ctrl-C is a signal, as at a real one.
+TAKE_THE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+class Terminal:
+    """A person at a terminal: sees what comes, types when it is there."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", screen: int) -> None:
+        self.process = process
+        self._screen = screen
+        self.seen = ""
+
+    def expect(self, text: str) -> None:
+        """Read until `text` has come; what came after it counts for the next time."""
+        while text not in self.seen:
+            piece = self._read()
+            assert piece, f"{text!r} never came, only {self.seen!r}"
+            self.seen += piece
+        self.seen = self.seen.partition(text)[2]
+
+    def type(self, keys: str) -> None:
+        os.write(self._screen, keys.encode())
+
+    def end(self) -> int:
+        while piece := self._read():
+            self.seen += piece
+        return self.process.wait(60)
+
+    def _read(self) -> str:
+        ready, _, _ = select.select([self._screen], [], [], 60)
+        assert ready, f"nothing more came after {self.seen!r}"
+        try:
+            return COLOUR.sub("", os.read(self._screen, 65536).decode(errors="replace"))
+        except OSError:
+            return ""
+
+
+@contextmanager
+def terminal(*arguments: str) -> Iterator[Terminal]:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", TAKE_THE_TERMINAL, "-m", "lockstitch", "chat", *arguments]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**environment(), "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        try:
+            yield Terminal(process, ours)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def test_ctrl_c_ends_an_answer_and_keeps_it() -> None:
+    with terminal("teller", "--thread", "k") as person:
+        person.expect("> ")
+        person.type("Tell me a story\n")
+        person.expect("Once upon a time")
+        person.type("\x03")
+        person.expect("The run was cancelled.")
+        person.expect("> ")
+        person.type("And now?\n")
+        person.expect("The end.")
+        person.expect("in all")
+        person.expect("> ")
+        person.type("\x04")
+        assert person.end() == 0
+    first, second = run("context", "k", "--json").json[1::2]
+    assert first["content"][0]["text"].startswith("Once upon a time")
+    assert len(first["content"][0]["text"]) < 2000
+    assert second["content"][0]["text"] == "The end."
+
+
+def test_ctrl_c_at_the_prompt_leaves() -> None:
+    with terminal("echo", "--thread", "k") as person:
+        person.expect("> ")
+        person.type("Hello\n")
+        person.expect("You said: Hello")
+        person.expect("> ")
+        person.type("\x03")
+        assert person.end() == 0
+
+
+def test_killed_in_the_middle_of_an_answer_it_is_finished_first() -> None:
+    with terminal("teller", "--thread", "k") as person:
+        person.expect("> ")
+        person.type("Tell me a story\n")
+        person.expect("Once upon a time")
+        person.process.send_signal(signal.SIGKILL)
+        person.end()
+    with terminal("teller", "--thread", "k") as person:
+        person.expect("thread k · 1 turn")
+        person.expect("Once upon a time")
+        person.expect("1 step · ")
+        person.expect("> ")
+        person.type("And now?\n")
+        person.expect("The end.")
+        person.expect("> ")
+        person.type("\x04")
+        assert person.end() == 0
+    second, first = run("history", "k", "--json").json
+    assert (first["final_response"], second["final_response"]) == (STORY, "The end.")
+
+
+def test_a_wish_to_end_gives_the_thread_back() -> None:
+    with terminal("teller", "--thread", "k") as person:
+        person.expect("> ")
+        person.type("Tell me a story\n")
+        person.expect("Once upon a time")
+        person.process.send_signal(signal.SIGTERM)
+        assert person.end() == 130
+    assert run("show", "k", "--json").json["status"] == "pending"
+
+
+def test_a_question_at_the_terminal() -> None:
+    with terminal("payer", "--thread", "k") as person:
+        person.expect("> ")
+        person.type("Pay\n")
+        person.expect("Allow this call?")
+        person.type("\x03")
+        person.expect("`lockstitch approve k call_1_1_0`")
+        assert person.end() == 4

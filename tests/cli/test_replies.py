@@ -1,0 +1,59 @@
+"""`approve`, `deny`, `settle` and `answer`: with an app the thread goes on at once, without one it is told how."""
+
+import json
+
+import pytest
+
+from tests.cli.calling import Call
+from tests.cli.test_nonsense import check
+
+APP = ("--app", "tests.cli.shop:app")
+
+
+@pytest.fixture
+def waiting(lockstitch: Call) -> Call:
+    """A store with a thread that waits for a person's word."""
+    assert lockstitch("run", "payer", "Pay", "--thread", "k", *APP).code == 4
+    return lockstitch
+
+
+def test_without_an_app_the_reply_is_noted(waiting: Call) -> None:
+    told = waiting("approve", "k", "call_1_1_0")
+    assert (told.code, told.out) == (0, "")
+    assert "`lockstitch resume k --app module:name` goes on" in told.err
+    assert waiting("resume", "k", *APP).out == "Done.\n"
+    assert waiting("context", "k", "--json").json[2]["content"][0]["content"] == "paid 5"
+
+
+def test_with_an_app_it_goes_on(waiting: Call) -> None:
+    told = waiting("approve", "k", "call_1_1_0", *APP)
+    assert (told.code, told.out) == (0, "Done.\n")
+    check(waiting("approve", "k", "call_1_1_0", *APP), 4)
+
+
+def test_unless_it_is_told_not_to(waiting: Call) -> None:
+    noted = waiting("deny", "k", "call_1_1_0", "--reason", "too much", "--no-resume", *APP, "--json").json
+    assert list(noted) == ["id", "status"]
+    result = waiting("resume", "k", *APP, "--json").json
+    assert (result["status"], result["output_text"]) == ("completed", "Done.")
+    refused = waiting("context", "k", "--json").json[2]["content"][0]
+    assert refused["is_error"]
+    assert "too much" in refused["content"]
+
+
+def test_what_is_not_waited_for(waiting: Call) -> None:
+    for command in (["approve", "k", "nonsense"], ["deny", "k", "nonsense"], ["settle", "k", "call_1_1_0", "--redo"]):
+        told = waiting(*command)
+        check(told, 3)
+        assert "waits for approval call_1_1_0" in told.err
+    check(waiting("answer", "k", "blue"), 4)
+    check(waiting("approve", "nobody", "call_1_1_0"), 3)
+    waiting("run", "echo", "Hi", "--thread", "idle", *APP)
+    told = waiting("approve", "idle", "call_1_1_0", "--json")
+    assert (told.code, json.loads(told.err)["error"]) == (4, "ThreadWaiting")
+
+
+def test_an_app_without_the_agent_changes_nothing(waiting: Call) -> None:
+    check(waiting("approve", "k", "call_1_1_0", "--app", "examples.ledger:app"), 3)
+    told = waiting("resume", "k", *APP)
+    assert (told.code, "approve k call_1_1_0" in told.err) == (4, True)

@@ -1,0 +1,326 @@
+"""`run`, `start`, `resume`, `retry`, `cancel` and `fork`."""
+
+import io
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.cli.calling import Call, begin, run
+from tests.cli.test_nonsense import UNKNOWN, check
+
+ROOT = Path(__file__).parents[2]
+RESULT = [
+    *("thread_id", "run_id", "status", "stop_reason", "output_text", "steps", "usage", "total_cost", "in_doubt"),
+]
+USAGE = ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
+
+
+@pytest.fixture(autouse=True)
+def app(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTITCH_APP", "tests.cli.shop:app")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+# run
+
+
+def test_the_last_line_is_the_result(lockstitch: Call) -> None:
+    told = lockstitch("run", "adder", "How much?", "--thread", "k", "--user", "ada", "--json")
+    result = json.loads(told.lines[-1])
+    assert list(result)[: len(RESULT)] == RESULT
+    assert list(result["usage"]) == USAGE
+    assert (result["status"], result["stop_reason"], result["output_text"]) == ("completed", "end_turn", "It is 3.")
+    assert (result["steps"], result["in_doubt"], told.err) == (2, [], "")
+    assert result["total_cost"] > 0
+    shown = lockstitch("show", "k", "--json").json
+    assert (shown["id"], shown["user_id"], shown["agent"]) == (result["thread_id"], "ada", "adder")
+    assert shown["total_cost"] == pytest.approx(result["total_cost"])
+    assert lockstitch("run", "adder", "Mine?", "--thread", "k", "--user", "bob").code == 2
+
+
+def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(lockstitch: Call) -> None:
+    told = lockstitch("run", "adder", "How much?")
+    assert told.out == "It is 3.\n"
+    call, result, sums = told.err.splitlines()
+    assert call == '→ add({"a":1,"b":2})'
+    assert result == "← 3"
+    assert "2 steps" in sums
+    assert "tokens in" in sums
+    assert "$" in sums
+
+
+def test_a_known_thread_goes_on(lockstitch: Call) -> None:
+    first = lockstitch("run", "echo", "one", "--thread", "k", "--json").json
+    second = lockstitch("run", "echo", "two", "--thread", first["thread_id"], "--json").json
+    assert second["thread_id"] == first["thread_id"]
+    assert [turn["user_message"] for turn in lockstitch("history", "k", "--json").json] == ["two", "one"]
+    wanted = "0198c0de-0000-7000-8000-00000000000a"
+    assert lockstitch("run", "echo", "x", "--thread", wanted, "--json").json["thread_id"] == wanted
+
+
+def test_the_prompt_may_come_from_stdin(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
+
+    given("Größe\nzwei\n".encode())
+    assert call("run", "echo", "-", "--store", url).out == "You said: Größe\nzwei\n"
+    for content in (b"", b" \n", b"\xff"):
+        given(content)
+        check(call("run", "echo", "-", "--store", url), 2)
+
+
+def test_trouble_on_the_way_is_told(lockstitch: Call) -> None:
+    told = lockstitch("run", "retrying", "Hi")
+    assert told.out == "At last.\n"
+    assert told.err.count("Trying again in") == 2
+
+
+def test_a_run_that_fails(lockstitch: Call) -> None:
+    told = lockstitch("run", "failing", "Hi", "--thread", "k", "--json")
+    assert told.code == 1
+    result = json.loads(told.out)
+    assert (result["status"], result["error"]) == ("failed", "No such\nmodel.")
+    assert lockstitch("resume", "k").code == 0, "there is nothing to go on with"
+    assert lockstitch("retry", "k").out == "Fine.\n"
+    assert lockstitch("retry", "k").code == 4, "it completed"
+    told = lockstitch("run", "failing", "Hi", "--thread", "other")
+    assert (told.code, told.out) == (1, "")
+    assert "The run failed: No such model. `lockstitch retry other` tries it again." in told.err
+
+
+def test_a_run_that_waits_says_what_for(lockstitch: Call) -> None:
+    told = lockstitch("run", "payer", "Pay", "--thread", "my key")
+    assert told.code == 4
+    expected = "`lockstitch approve 'my key' call_1_1_0` or `lockstitch deny 'my key' call_1_1_0`"
+    assert f"A person must agree to pay call_1_1_0: {expected}." in told.err
+    for command in (["resume", "my key"], ["run", "payer", "More", "--thread", "my key"]):
+        told = lockstitch(*command)
+        assert told.code == 4
+        assert expected in told.err
+    told = lockstitch("run", "payer", "More", "--thread", "my key", "--json")
+    assert (told.code, json.loads(told.err)["error"]) == (4, "ThreadWaiting")
+    told = lockstitch("run", "payer", "Pay", "--json")
+    assert told.code == 4
+    assert json.loads(told.out)["waiting_for"][0]["kind"] == "approval"
+    told = lockstitch("run", "looker", "Look")
+    assert (told.code, "submit_results" in told.err) == (4, True)
+
+
+def test_apps_and_agents_that_are_not_there(call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "broken.py").write_text("import os\nos.environ['NO SUCH VARIABLE']\n")
+    (tmp_path / "unreadable.py").write_text("def (:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    told = call("run", "nobody", "Hi", "--store", url)
+    check(told, 3)
+    assert "Agents: adder, charger, echo" in told.err
+    for wrong in (
+        "nonsense",
+        "nonsense:app",
+        "tests.cli.shop:nothing",
+        "tests.cli.shop:",
+        ":app",
+        "tests.cli.shop:pay",
+    ):
+        check(call("run", "echo", "Hi", "--app", wrong, "--store", url), 2)
+    for wrong in ("broken:app", "unreadable:app"):
+        told = call("run", "echo", "Hi", "--app", wrong, "--store", url)
+        check(told, 2)
+        assert wrong.partition(":")[0] in told.err
+    monkeypatch.delenv("LOCKSTITCH_APP")
+    for command in (["run", "echo", "Hi"], ["start", "echo", "--goal", "g"], ["resume", "k"], ["chat", "echo"]):
+        told = call(*command, "--store", url)
+        check(told, 2)
+        assert "--app module:name" in told.err
+    assert not (tmp_path / "store.db").exists()
+
+
+def test_models_that_are_not_there(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    told = call("run", "keyless", "Hi", "--thread", "k", "--store", url)
+    check(told, 1)
+    assert "ANTHROPIC_API_KEY" in told.err
+    told = call("run", "nowhere", "Hi", "--thread", "k", "--store", url, "--json")
+    assert (told.code, json.loads(told.err)["error"]) == (1, "ProviderError")
+    assert call("threads", "--store", url, "--json").json == [], "nothing was begun"
+    check(call("run", "echo", "", "--store", url), 2)
+
+
+# start, resume, fork, cancel
+
+
+def test_goals_are_started_and_driven_later(lockstitch: Call) -> None:
+    told = lockstitch("start", "adder", "--goal", "Add it up", "--count", "3")
+    assert len(set(told.lines)) == 3
+    assert [row["status"] for row in lockstitch("threads", "--json").json] == ["pending"] * 3
+    one = json.loads(lockstitch("start", "adder", "--goal", "g", "--key", "k", "--user", "ada", "--json").out)
+    assert (one["key"], one["status"]) == ("k", "pending")
+    assert lockstitch("start", "adder", "--goal", "g", "--key", "k").code == 4
+    for wrong in (["--count", "0"], ["--count", "2", "--key", "x"], ["--goal", " "]):
+        check(lockstitch("start", "adder", "--goal", "g", *wrong), 2)
+    told = lockstitch("resume", "k")
+    assert (told.code, told.out) == (0, "It is 3.\n")
+    told = lockstitch("resume", "k")
+    assert (told.code, told.out) == (0, "")
+    assert "There is nothing to do" in told.err
+    assert "is completed" in told.err
+    assert lockstitch("resume", "k", "--json").json["output_text"] == "It is 3."
+
+
+def test_resuming_what_needs_nobody(lockstitch: Call) -> None:
+    lockstitch("run", "echo", "Hi", "--thread", "k")
+    told = lockstitch("resume", "k")
+    assert (told.code, "waits for input" in told.err) == (0, True)
+    before = lockstitch("threads", "--json").json
+    check(lockstitch("resume", "nobody"), 3)
+    check(lockstitch("resume", UNKNOWN), 3)
+    assert lockstitch("threads", "--json").json == before
+
+
+def test_cancelling_what_nobody_drives(lockstitch: Call) -> None:
+    lockstitch("run", "payer", "Pay", "--thread", "k")
+    told = lockstitch("cancel", "k")
+    assert (told.code, "waits for input" in told.out) == (0, True)
+    check(lockstitch("cancel", "k"), 2)
+    goal = lockstitch("start", "adder", "--goal", "g").out.strip()
+    assert lockstitch("cancel", goal, "--json").json == {"id": goal, "status": "cancelled", "cancel_requested": False}
+    check(lockstitch("cancel", goal), 4)
+    told = lockstitch("resume", goal)
+    assert (told.code, f"`lockstitch retry {goal}`" in told.err) == (0, True)
+
+
+def test_a_fork_goes_on_by_itself(lockstitch: Call) -> None:
+    lockstitch("run", "adder", "How much?", "--thread", "k")
+    made = lockstitch("fork", "k", "--at", "3").out.strip()
+    forked = lockstitch("fork", "k", "--key", "other", "--json").json
+    assert (forked["key"], forked["forked_from"]["position"]) == (
+        "other",
+        lockstitch("show", "k", "--json").json["position"],
+    )
+    assert lockstitch("context", made, "--json").json[-1]["content"][0]["is_error"]
+    assert lockstitch("run", "echo", "And?", "--thread", made).out == "You said: And?\n"
+    for wrong in ("0", "-1", "999", "x"):
+        check(lockstitch("fork", "k", "--at", wrong), 2)
+    check(lockstitch("fork", "nobody"), 3)
+
+
+# Real processes
+
+
+@contextmanager
+def charger(url: str, bank: Path, *more: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process in the middle of a call that may happen once."""
+    arguments = ("run", "charger", "Go", "--thread", "k", "--store", url, *more)
+    with begin(*arguments, cwd=ROOT, env={"BANK": str(bank)}) as process:
+        try:
+            while not (bank.exists() and bank.read_text()):
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def charging(url: str, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    with charger(url, tmp_path / "bank") as process:
+        yield process
+
+
+def test_a_held_thread_is_told_with_its_holder(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
+    for command in (["run", "charger", "More", "--thread", "k"], ["resume", "k"]):
+        told = call(*command, "--store", url)
+        check(told, 4)
+        assert f"held by process {charging.pid} on " in told.err
+        assert "lease for " in told.err
+
+
+def test_cancelling_what_another_process_drives(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
+    told = call("cancel", "k", "--store", url)
+    assert (told.code, "Cancelled." in told.out) == (0, True)
+    _, err = charging.communicate(timeout=60)
+    assert charging.returncode == 1
+    assert "The run was cancelled." in err
+
+
+def test_killed_in_the_middle_and_settled(
+    charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK", str(tmp_path / "bank"))
+    charging.kill()
+    charging.wait()
+    began = time.monotonic()
+    told = call("resume", "k", "--store", url)
+    assert time.monotonic() - began < 5
+    assert told.code == 4
+    assert '`lockstitch settle k call_1_1_0 --done "what it gave"`' in told.err
+    waiting = call("resume", "k", "--store", url, "--json")
+    assert json.loads(waiting.out)["in_doubt"] == [{"call_id": "call_1_1_0", "name": "charge"}]
+    for wrong in ([], ["--done", "x", "--redo"]):
+        check(call("settle", "k", "call_1_1_0", *wrong, "--store", url), 2)
+    check(call("settle", "k", "nonsense", "--redo", "--store", url), 3)
+    told = call("settle", "k", "call_1_1_0", "--done", "charged 7", "--store", url)
+    assert (told.code, told.out) == (0, "Charged.\n")
+    assert len((tmp_path / "bank").read_text().splitlines()) == 1
+    check(call("settle", "k", "call_1_1_0", "--redo", "--store", url), 4)
+
+
+def test_a_cut_call_is_made_again_when_a_person_says_so(
+    charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK", str(tmp_path / "bank"))
+    charging.kill()
+    charging.wait()
+    assert call("resume", "k", "--store", url).code == 4
+    result = call("settle", "k", "call_1_1_0", "--redo", "--store", url, "--json").json
+    assert result["output_text"] == "Charged."
+    first, second = (tmp_path / "bank").read_text().splitlines()
+    assert first == second, "under the same key"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_gives_the_thread_back(url: str, call: Call, number: signal.Signals) -> None:
+    with begin("run", "teller", "Tell", "--thread", "k", "--store", url, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(20) == "Once upon a time the"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "lockstitch: interrupted; the thread was given back, and `lockstitch resume k` goes on\n"
+    shown = call("show", "k", "--store", url, "--json").json
+    assert (shown["status"], shown["worker_id"]) == ("pending", None)
+
+
+def test_an_interrupt_with_json(url: str, tmp_path: Path) -> None:
+    with charger(url, tmp_path / "bank", "--json") as process:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert json.loads(err)["error"] == "Interrupted"
+
+
+def test_a_run_goes_on_when_its_reader_has_gone(url: str, call: Call) -> None:
+    with begin("run", "teller", "Tell", "--thread", "k", "--store", url, cwd=ROOT) as process:
+        assert process.stdout is not None
+        process.stdout.read(5)
+        process.stdout.close()
+        assert process.wait(120) == 0
+    assert call("resume", "k", "--store", url, "--json").json["status"] == "completed"
+
+
+def test_a_real_process_says_the_same(url: str) -> None:
+    told = run("run", "adder", "Hi", "--store", url, "--json", cwd=ROOT)
+    assert told.json["status"] == "completed"
+    check(run("run", "nobody", "Hi", "--store", url, cwd=ROOT), 3)
+    check(run("resume", "nobody", "--store", url, cwd=ROOT), 3)

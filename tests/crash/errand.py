@@ -1,0 +1,115 @@
+"""An errand for the crash matrix: parallel tools of every effect, a retry, two pauses, a compaction.
+
+Whoever runs it also answers for the browser and for the person. Every effect is written down in a file outside the
+record.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lockstitch.records import Json
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.replies import approve, settle, submit_results
+from lockstitch.runtime.result import Result
+from lockstitch.runtime.tool import Tool, ToolContext
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import open_store
+
+THREAD = "errand"
+
+
+def _calls(*names: str, **more: Any) -> Json:
+    return {
+        "calls": [{"name": name, "input": {"what": f"{name} {number}"}} for number, name in enumerate(names)],
+        **more,
+    }
+
+
+SCRIPT: list[Any] = [
+    _calls("look", "charge", "put"),
+    _calls("look", "confirm", fail="overloaded", times=1),
+    _calls("look", "look", "put", "look"),
+    _calls("pay", "look"),
+    _calls("charge", "put"),
+    "All done.",
+]
+
+
+def tools(ledger: Path) -> list[Tool]:
+    """Tools that write into the ledger; their results are long enough to be compacted."""
+
+    async def write(ctx: ToolContext, what: str) -> str:
+        with ledger.open("a") as file:
+            file.write(json.dumps({"call": ctx.call_id, "key": ctx.key, "tool": what.split()[0]}) + "\n")
+        return f"{what} is done. " * 20
+
+    @tool(effect="once")
+    async def charge(what: str, ctx: ToolContext) -> str:
+        """Charge."""
+        return await write(ctx, what)
+
+    @tool(effect="keyed")
+    async def put(what: str, ctx: ToolContext) -> str:
+        """Put."""
+        return await write(ctx, what)
+
+    @tool(effect="safe")
+    async def look(what: str, ctx: ToolContext) -> str:
+        """Look."""
+        return await write(ctx, what)
+
+    @tool(effect="once", approval=True, on_doubt="ask")
+    async def pay(what: str, ctx: ToolContext) -> str:
+        """Pay."""
+        return await write(ctx, what)
+
+    @tool(frontend=True)
+    def confirm(what: str) -> str:
+        """Confirm in the browser."""
+        raise AssertionError
+
+    return [charge, put, look, pay, confirm]
+
+
+def errand(ledger: Path) -> Agent:
+    return Agent(
+        "errand",
+        model=Scripted({"replies": SCRIPT, "beside": {"title": "An errand"}}),
+        instructions="Run the errand.",
+        tools=tools(ledger),
+        compactor=ToolResultRemovalCompactor(threshold=700, keep=2),
+        parallel_tools=2,
+        base_delay=0.0,
+        log="full",
+    )
+
+
+async def run(url: str, ledger: Path) -> Result:
+    """Do the errand from wherever it stands, to its end."""
+    agent = errand(ledger)
+    async with open_store(url) as store:
+        if await store.count():
+            result = await agent.resume(THREAD, store=store)
+        else:
+            result = await agent.run("Go", store=store, thread=THREAD)
+        while True:
+            head = await store.thread(THREAD)
+            waits = [one for one in head.waiting_for if one["kind"] != "input"]
+            if not waits:
+                break
+            kind, call = waits[0]["kind"], waits[0]["id"]
+            if kind == "approval":
+                await approve(store, THREAD, call)
+            elif kind == "doubt":
+                await settle(store, THREAD, call, done="settled by hand")
+            else:
+                await submit_results(store, THREAD, [{"tool_use_id": call, "content": "yes"}])
+            result = await agent.resume(THREAD, store=store)
+        if result is None:
+            runs = await store.runs(THREAD)
+            assert runs[-1].status == "completed", runs[-1]
+        await agent.close()
+        return result  # type: ignore[return-value]

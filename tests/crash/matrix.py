@@ -1,0 +1,274 @@
+"""The crash matrix: the errand is killed at every named point, goes on in a new process, and must come to the same end.
+
+Processes are forked off one that has everything imported; each opens its own store and is killed with SIGKILL.
+
+    python -m tests.crash.matrix FOLDER URL URL …
+
+makes the errand once in the first store, and in each of the others kills it at another point.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstitch.records import Run, Stitch
+from lockstitch.runtime import points
+from lockstitch.store import open_store
+from tests.crash import errand
+
+LEAST = 60
+"""So many named points an errand must come to, or it is too small an errand."""
+
+MATTERING = ("tool.before:2", "tool.after:2", "append.after:6", "append.before:13", "tool.after:10")
+"""Around the tools that may run once, `charge` and `pay`, and around the pauses for the browser and for a person."""
+
+_LEFT_OUT = {"id", "thread_id", "run_id", "previous_id", "fence", "log_id", "at", "duration_ms"}
+_LEFT_OUT_OF_RUNS = {"id", "thread_id", "started_at", "completed_at"}
+_LEFT_OUT_IN_DOUBT = {
+    "input_tokens",
+    "output_tokens",
+    "estimated_tokens",
+    "data",
+    "message",
+    "status",
+    "messages_count",
+}
+
+
+@dataclass
+class Verdict:
+    """What became of the errand at one point."""
+
+    point: str
+    problems: list[str] = field(default_factory=list[str])
+    lost: int = 0
+    repeated: int = 0
+    in_doubt: int = 0
+
+
+@dataclass
+class Toll:
+    """What all the kills on one backend came to."""
+
+    verdicts: list[Verdict] = field(default_factory=list[Verdict])
+
+    @property
+    def lost(self) -> int:
+        return sum(verdict.lost for verdict in self.verdicts)
+
+    @property
+    def repeated(self) -> int:
+        return sum(verdict.repeated for verdict in self.verdicts)
+
+    @property
+    def in_doubt(self) -> int:
+        return sum(verdict.in_doubt for verdict in self.verdicts)
+
+    @property
+    def problems(self) -> list[str]:
+        return [f"{verdict.point}: {problem}" for verdict in self.verdicts for problem in verdict.problems]
+
+    def __str__(self) -> str:
+        found = f"lost {self.lost}, repeated {self.repeated}, in doubt {self.in_doubt}"
+        return "\n  ".join([f"{len(self.verdicts)} points: {found}", *self.problems])
+
+
+@dataclass(frozen=True)
+class Telling:
+    """The record of an errand that ended."""
+
+    stitches: list[Stitch]
+    runs: list[Run]
+    problems: list[Any]
+
+    def strict(self) -> list[dict[str, Any]]:
+        return [_without(stitch, _LEFT_OUT) for stitch in self.stitches]
+
+    def loose(self, doubtful: set[str]) -> list[dict[str, Any]]:
+        """What stays the same when a call is in doubt: all but what was said of it and what that changes in size."""
+        told = [one for one in self.stitches if one.type not in _ABOUT_DOUBT]
+        # A call in doubt is answered before the others of its response are run.
+        told.sort(key=lambda one: (one.step_number or 0, one.type, one.call_index or 0))
+        return [_without(one, _LEFT_OUT | _LEFT_OUT_IN_DOUBT | {"position", "reply_to"}) for one in told]
+
+    def totals(self) -> list[dict[str, Any]]:
+        return [_without(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
+
+    def doubts(self) -> set[str]:
+        """Calls that the record itself reports as in doubt, or as settled by a person after that."""
+        return {
+            str(one.call_id)
+            for one in self.stitches
+            if one.type == "tool_call" and one.status in ("in_doubt", "settled")
+        }
+
+
+# How a doubt shows: the mark that was left behind, pauses to ask, and compactions that other sizes bring about.
+_ABOUT_DOUBT = {
+    *("tool_started", "run_paused", "run_resumed", "compaction", "context_transformation"),
+    *("memory_before_compact", "memory_after_compact"),
+}
+
+
+def kill_at_points(fresh_url: Callable[[], str], folder: Path, count: int | None = None) -> Toll:
+    """Kill the errand at every point, or at `count` of them, each in a store of its own."""
+    points, whole = named_points(fresh_url(), _folder(folder, "whole"))
+    if len(points) < LEAST:
+        raise AssertionError(f"the errand has {len(points)} points, and {LEAST} are the least")
+    chosen = points if count is None else spread(points, count)
+    return Toll([kill_at(point, fresh_url(), _folder(folder, point), whole) for point in chosen])
+
+
+def spread(points: Sequence[str], count: int) -> list[str]:
+    """Some of the points, in their order: those that matter most, and others as far apart as can be."""
+    others = [point for point in points if point not in MATTERING]
+    missing = [point for point in MATTERING if point not in points]
+    if missing:
+        raise AssertionError(f"the errand does not come to {', '.join(missing)}")
+    more = max(0, count - len(MATTERING))
+    chosen = {*MATTERING, *(others[(place * len(others)) // more] for place in range(more))}
+    return [point for point in points if point in chosen]
+
+
+def named_points(url: str, folder: Path) -> tuple[list[str], Telling]:
+    """Every point that an uninterrupted errand comes to, and how its record looks."""
+    trace = folder / "points"
+    code = _process(lambda: _live(url, folder / "ledger.jsonl", trace=str(trace)))
+    if code != 0:
+        raise AssertionError(f"the uninterrupted errand ended with {code}")
+    return trace.read_text().split(), asyncio.run(_told(url))
+
+
+def kill_at(point: str, url: str, folder: Path, whole: Telling) -> Verdict:
+    """Kill the errand at one point, have another process finish it, and compare."""
+    verdict = Verdict(point)
+    ledger = folder / "ledger.jsonl"
+    code = _process(lambda: _live(url, ledger, wanted=point))
+    if code != -signal.SIGKILL:
+        verdict.problems.append(f"was not killed, but ended with {code}")
+        return verdict
+    code = _process(lambda: _live(url, ledger))
+    if code != 0:
+        verdict.problems.append(f"could not be finished: {code}")
+        verdict.lost += 1
+        return verdict
+    told = asyncio.run(_told(url))
+    _compare(verdict, told, whole)
+    _check_ledger(verdict, ledger, told)
+    return verdict
+
+
+def _compare(verdict: Verdict, told: Telling, whole: Telling) -> None:
+    verdict.problems += [str(problem) for problem in told.problems]
+    doubts = told.doubts()
+    verdict.in_doubt = len(doubts)
+    ours, theirs = (told.loose(doubts), whole.loose(doubts)) if doubts else (told.strict(), whole.strict())
+    if ours != theirs:
+        verdict.problems.append(_difference(ours, theirs))
+        verdict.lost += len(ours) < len(theirs)
+        verdict.repeated += len(ours) > len(theirs)
+    if len(told.runs) != 1 or {one.run_id for one in told.stitches} != {told.runs[0].id}:
+        verdict.problems.append("it did not stay one run")
+    elif abs((told.runs[0].started_at - told.stitches[0].at).total_seconds()) > 0.1:  # type: ignore[operator]
+        verdict.problems.append("the run began anew")
+    if not doubts and told.totals() != whole.totals():
+        verdict.problems.append(_difference(told.totals(), whole.totals()))
+
+
+def _check_ledger(verdict: Verdict, ledger: Path, told: Telling) -> None:
+    """Outside, every effect of a tool that may run once happened once, or is reported; every key stands for one."""
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    counts = Counter(line["call"] for line in lines)
+    keys: dict[str, set[str]] = {}
+    for line in lines:
+        keys.setdefault(line["call"], set()).add(line["key"])
+    doubts = told.doubts()
+    for stitch in told.stitches:
+        if stitch.type != "tool_call" or stitch.name in ("look", "confirm"):
+            continue
+        call = str(stitch.call_id)
+        if stitch.name in ("charge", "pay") and counts[call] > 1:
+            verdict.repeated += 1
+            verdict.problems.append(f"{stitch.name} {call} happened {counts[call]} times")
+        if counts[call] == 0 and call not in doubts:
+            verdict.lost += 1
+            verdict.problems.append(f"{stitch.name} {call} is recorded and never happened")
+        if len(keys.get(call, set())) > 1:
+            verdict.repeated += 1
+            verdict.problems.append(f"{stitch.name} {call} had several keys")
+
+
+def _folder(parent: Path, name: str) -> Path:
+    folder = parent / name.replace(":", "-")
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _live(url: str, ledger: Path, *, wanted: str | None = None, trace: str | None = None) -> None:
+    points.watch_for(wanted, trace)
+    asyncio.run(errand.run(url, ledger))
+
+
+async def _told(url: str) -> Telling:
+    async with open_store(url) as store:
+        report = await store.verify()
+        return Telling(await store.stitches(errand.THREAD), await store.runs(errand.THREAD), report.problems)
+
+
+def _process(work: Callable[[], None]) -> int:
+    """The exit code of `work` in a process of its own; the negative signal if one ended it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _without(record: Any, left_out: Iterable[str]) -> dict[str, Any]:
+    return {name: _timeless(value) for name, value in record.as_json().items() if name not in left_out}
+
+
+def _timeless(value: Any) -> Any:
+    """A value without the times in it."""
+    if isinstance(value, dict):
+        return {name: _timeless(item) for name, item in value.items() if name != "since"}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def _difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        if one != other:
+            names = [name for name in one if one[name] != other.get(name)]
+            return f"entry {place + 1} differs: " + "; ".join(
+                f"{name}: {one[name]!r} instead of {other.get(name)!r}" for name in names
+            )
+    return f"{len(ours)} entries instead of {len(theirs)}"
+
+
+def main(folder: Path, urls: Sequence[str]) -> int:
+    left = iter(urls)
+    toll = kill_at_points(lambda: next(left), folder, len(urls) - 1)
+    print(toll)
+    return 1 if toll.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

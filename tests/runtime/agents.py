@@ -1,0 +1,101 @@
+"""What tests of the runtime share: an agent with a script, and what its thread looks like afterwards."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from lockstitch.records import Json, Stitch, Thread, codec
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.result import Result
+from lockstitch.runtime.tool import ToolContext
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import Store
+
+
+@tool(effect="safe")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+async def send(to: str, ctx: ToolContext) -> str:
+    """Send a letter."""
+    return f"sent to {to} under {ctx.call_id}"
+
+
+@tool(frontend=True)
+def confirm(question: str = "?") -> bool:
+    """Ask the user in the browser."""
+    raise AssertionError("never run here")
+
+
+@tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay something."""
+    return f"paid {amount}"
+
+
+def calls(*names: str, **inputs: Any) -> dict[str, Any]:
+    """A reply that calls these tools."""
+    return {"calls": [{"name": name, "input": inputs.get(name, {})} for name in names]}
+
+
+def scripted(*replies: Any, turns: list[list[Any]] | None = None, **options: Any) -> Agent:
+    """An agent that says these things, in one turn or in each of several."""
+    beside, files = options.pop("beside", {}), options.pop("provider_files", {})
+    script = {"replies": turns or list(replies), "beside": beside, "files": files}
+    given = {"title": False, "base_delay": 0.0, **options}
+    return Agent(given.pop("name", "helper"), model=Scripted(script), **given)
+
+
+def types(stitches: list[Stitch]) -> list[str]:
+    return [stitch.type for stitch in stitches]
+
+
+def of_type(stitches: list[Stitch], *kinds: str) -> list[Stitch]:
+    return [stitch for stitch in stitches if stitch.type in kinds]
+
+
+async def log(store: Store, *kinds: str, thread: str = "t") -> list[Stitch]:
+    """The log of the thread, or what is of these types in it."""
+    found = await store.stitches(thread)
+    return of_type(found, *kinds) if kinds else found
+
+
+async def at_rest(store: Store, thread: str = "t") -> Thread:
+    """The thread, which nobody holds, has no open call, and takes the next message."""
+    head = await store.thread(thread)
+    assert head.worker_id is None, f"held by {head.worker_id}"
+    problems = (await store.verify()).problems
+    assert not problems, problems
+    return head
+
+
+async def goes_on(store: Store, thread: str = "t") -> Result:
+    """A sound agent of the same name can use the thread: it is not stuck."""
+    await at_rest(store, thread)
+    result = await scripted("Still here.").run("Are you there?", store=store, thread=thread)
+    assert (result.status, result.output_text) == ("completed", "Still here.")
+    return result
+
+
+def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
+    """What the file store shows people of a thread: its agent_config, or another projection; None on other stores."""
+    if not url.startswith("file:"):
+        return None
+    place = Path(url.removeprefix("file://").replace("//", "/"))
+    parts = path or ("agent_config", f"{thread_id}.json")
+    return codec.loads(place.joinpath(*parts).read_bytes())
+
+
+async def until(found: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> Any:
+    """What `found` gives once it gives something."""
+    for _ in range(round(seconds / 0.005)):
+        if value := await found():
+            return value
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came")

@@ -1,0 +1,155 @@
+"""A world made of pure functions, to see where deciding leads from any point of any log."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lockstitch.records import Entry, Json, Run, Stitch, Thread, tool_result
+from lockstitch.records.stitch import place
+from lockstitch.runtime.action import CallModel, Finish, Idle, MakeTitle, Pause, Record, RunTools
+from lockstitch.runtime.compactors.none import NoCompactor
+from lockstitch.runtime.decide import decide
+from lockstitch.runtime.definition import Definition, ToolDefinition
+from lockstitch.runtime.file_stores.none import NoFileStore
+from lockstitch.runtime.memories.none import NoMemoryStore
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.setup import Setup
+from lockstitch.runtime.situation import Situation, is_response
+from lockstitch.runtime.tool import Tool
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HEAD = Thread(created_at=NOW, updated_at=NOW, status="running", kind="goal", goal="a goal", fence=1)
+RUN = Run(thread_id=HEAD.id, sequence=1, turn=1, first_position=1, started_at=NOW)
+
+EFFECTS = ("safe", "keyed", "once")
+
+
+async def _nothing(context: Any, given: Json) -> str:
+    return ""
+
+
+def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> Setup:
+    """Tools of every effect, one that needs a person's consent, one of the browser."""
+    names = [*EFFECTS, "asking", "browser"]
+    tools = [
+        ToolDefinition(
+            name=name,
+            effect=name if name in EFFECTS else "once",
+            on_doubt=on_doubt,
+            approval=name == "asking",
+            side="frontend" if name == "browser" else "backend",
+        )
+        for name in names
+    ]
+    schema: Json = {"type": "object"}
+    return Setup(
+        definition=Definition(
+            name="a", model="scripted:x", tools=tuple(tools), max_steps=max_steps, parallel_tools=parallel, title=False
+        ),
+        version=1,
+        provider=Scripted(["unused"]),
+        model="x",
+        compactor=NoCompactor(),
+        memory=NoMemoryStore(),
+        files=NoFileStore(),
+        tools={name: Tool(name, "", schema, call=_nothing) for name in names if name != "browser"},
+    )
+
+
+@dataclass
+class World:
+    """A log that grows by what is decided. `replies` are the calls that each response asks for."""
+
+    setup: Setup
+    replies: list[list[str]]
+    log: list[Stitch]
+    fence: int = 1
+    effects: int = 0
+    """How often a tool that may run once only was run."""
+
+    def go(self, limit: int = 500) -> None:
+        """Decide and do until the end."""
+        for _ in range(limit):
+            action = decide(self.setup, self.situation(), NOW)
+            match action:
+                case Record():
+                    self.add(*action.entries)
+                case CallModel():
+                    self._answer(action)
+                case RunTools():
+                    self._run(action)
+                case Pause():
+                    self.add(*action.entries)
+                    self._reply(action)
+                case Finish():
+                    self.add(*action.entries)
+                    return
+                case Idle() | MakeTitle():
+                    raise AssertionError(action)
+                case _:
+                    raise AssertionError(action)
+        raise AssertionError("no end in sight")
+
+    def situation(self, **head: Any) -> Situation:
+        steps = sum(is_response(one) and one.data.get("purpose") is None for one in self.log)
+        last = max((place for place, one in enumerate(self.log) if is_response(one)), default=0)
+        seen = HEAD.changed(fence=self.fence, position=len(self.log), **head)
+        return Situation(seen, RUN.changed(steps=steps), self.log[last:])
+
+    def add(self, *entries: Entry) -> None:
+        for entry in entries:
+            self.log.append(place(entry, HEAD.id, len(self.log) + 1, None, self.fence, NOW))
+
+    def _answer(self, action: CallModel) -> None:
+        names = [] if action.final else self.replies[action.step - 1] if action.step <= len(self.replies) else []
+        blocks = [{"type": "text", "text": f"step {action.step}"}]
+        blocks += [
+            {"type": "tool_use", "id": f"c{action.step}_{index}", "name": name, "input": {}}
+            for index, name in enumerate(names)
+        ]
+        data: Json = {"stop_reason": "tool_use" if names else "end_turn"}
+        if action.final:
+            data["purpose"] = "final_summary"
+        message = {"role": "assistant", "content": blocks}
+        self.add(Entry(type="llm_call", run_id=RUN.id, step_number=action.step, message=message, data=data))
+
+    def _run(self, action: RunTools) -> None:
+        for call in action.calls:
+            tool = self.setup.definition.tool(call.name)
+            assert tool is not None
+            if tool.effect != "safe":
+                self.add(
+                    Entry(type="tool_started", run_id=RUN.id, name=call.name, call_id=call.id, call_index=call.index)
+                )
+            self._result(call, "done", "ok")
+
+    def _reply(self, action: Pause) -> None:
+        """Others answer the first thing that is waited for."""
+        wait = action.waiting_for[0]
+        call = next(one for one in self.situation().calls if one.id == wait["id"])
+        if wait["kind"] == "approval":
+            self.add(Entry(type="permission", run_id=RUN.id, name=call.name, call_id=call.id, call_index=call.index))
+        else:
+            self._result(call, f"answered {wait['kind']}", "settled" if wait["kind"] == "doubt" else "ok")
+
+    def _result(self, call: Any, said: str, status: str) -> None:
+        self.add(
+            Entry(
+                type="tool_call",
+                run_id=RUN.id,
+                name=call.name,
+                call_id=call.id,
+                call_index=call.index,
+                reply_to=call.response,
+                status=status,
+                message=tool_result(call.id, said),
+            )
+        )
+
+    def told(self) -> list[tuple[Any, ...]]:
+        """What the log says, without what differs from one telling to the next."""
+        return [(one.type, one.name, one.call_id, one.status, str(one.message)) for one in self.log if _told(one)]
+
+
+def _told(stitch: Stitch) -> bool:
+    return stitch.type not in ("tool_started", "run_paused", "run_resumed")

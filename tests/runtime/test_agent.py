@@ -1,0 +1,507 @@
+"""An agent in a store: running, going on, pausing, being told apart from others, on every backend."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded, ThreadWaiting
+from lockstitch.records import Stitch
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.cancelling import cancel
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.replies import approve, deny, settle, submit_results
+from lockstitch.runtime.tool import ToolContext
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import Store, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(effect="safe")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+async def send(to: str, ctx: ToolContext) -> str:
+    """Send a letter."""
+    return f"sent to {to} under {ctx.call_id}"
+
+
+@tool(frontend=True)
+def confirm(question: str) -> bool:
+    """Ask the user in the browser."""
+    raise AssertionError("never run here")
+
+
+@tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay something."""
+    return f"paid {amount}"
+
+
+def calls(*names: str, **inputs: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "input": inputs.get(name, {})} for name in names]}
+
+
+def agent(*script: Any, **options: Any) -> Agent:
+    given = {"title": False, "base_delay": 0.0, **options}
+    return Agent("helper", model=Scripted(list(script)), **given)
+
+
+def types(stitches: list[Stitch]) -> list[str]:
+    return [stitch.type for stitch in stitches]
+
+
+async def commits(store: Store, thread: str) -> int:
+    """How many commits wrote the log: stitches of one commit have one time."""
+    return len({stitch.at for stitch in await store.stitches(thread)})
+
+
+@pytest.mark.req("S0-120", "S0-133")
+async def test_a_question_is_answered_in_two_commits(store: Store):
+    result = await agent("Hello.").run("Hi", store=store, thread="t", extras={"a": 1})
+    assert (result.status, result.stop_reason) == ("completed", "end_turn")
+    assert (result.output_text, result.steps) == ("Hello.", 1)
+    assert types(await store.stitches("t")) == ["run_started", "input", "llm_call", "run_completed"]
+    assert await commits(store, "t") == 2
+    assert result.usage["input_tokens"] > 0
+    assert (await store.run(result.run_id)).extras == {"a": 1}
+    head = await store.thread("t")
+    assert (head.status, head.waiting_for[0]["kind"], head.worker_id) == ("waiting", "input", None)
+    assert (await result.messages())[-1]["content"] == [{"type": "text", "text": "Hello."}]
+
+
+@pytest.mark.req("S0-121", "S0-128")
+async def test_tools_run_and_their_results_stand_in_call_order(store: Store):
+    helper = agent(calls("send", "add", send={"to": "Ada"}, add={"a": 1, "b": 2}), "Done.", tools=[add, send])
+    result = await helper.run("Go", store=store, thread="t")
+    assert result.output_text == "Done."
+    log = await store.stitches("t")
+    assert types(log) == [
+        *("run_started", "input", "llm_call", "tool_started", "tool_call", "tool_call", "llm_call", "run_completed")
+    ]
+    context = await store.context("t")
+    assert [block["content"] for block in context[2]["content"]] == ["sent to Ada under call_1_1_0", "3"]
+    assert await commits(store, "t") <= 2 * result.steps + 1
+    for stitch in log:
+        if stitch.type == "llm_call":
+            request = await store.request(stitch.id)
+            assert request["messages"] == (await store.context("t"))[: len(request["messages"])]
+
+
+@pytest.mark.req("S0-041", "S0-051")
+async def test_a_known_thread_goes_on_where_it_was_in_another_process(store_url: str):
+    script = [["First."], ["Second."]]
+    async with open_store(store_url) as store:
+        await Agent("helper", model=Scripted(script), title=False).run("one", store=store, thread="t")
+    async with open_store(store_url) as store:
+        result = await Agent("helper", model=Scripted(script), title=False).run("two", store=store, thread="t")
+        assert result.output_text == "Second."
+        assert [message["role"] for message in await store.context("t")] == ["user", "assistant"] * 2
+        assert [run.turn for run in await store.runs("t")] == [1, 2]
+
+
+@pytest.mark.req("S0-107", "S0-127")
+async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(store: Store):
+    @tool
+    def broken() -> str:
+        """Break."""
+        raise ValueError("no such luck")
+
+    result = await agent(calls("broken"), "I see.", tools=[broken]).run("Go", store=store, thread="t")
+    assert result.output_text == "I see."
+    log = await store.stitches("t")
+    failed = next(stitch for stitch in log if stitch.type == "tool_call")
+    assert failed.status == "error"
+    said = "ValueError: no such luck"
+    assert failed.message == {"type": "tool_result", "tool_use_id": "call_1_1_0", "content": said, "is_error": True}
+    assert next(stitch for stitch in log if stitch.type == "tool_error").data["type"] == "ValueError"
+
+
+async def test_unknown_tools_and_invalid_arguments_are_answered(store: Store):
+    helper = agent(
+        calls("missing"),
+        calls("add", add={"a": "x"}),
+        {"calls": [{"name": "add", "input": {"a": 1, "b": 2, "c": 3}}]},
+        "Enough.",
+        tools=[add],
+    )
+    await helper.run("Go", store=store, thread="t")
+    said = [stitch.message["content"] for stitch in await store.stitches("t") if stitch.type == "tool_call"]
+    assert said[0] == "There is no tool missing. Tools: add."
+    assert said[1].startswith("Invalid arguments: a: ")
+    assert "c: Extra inputs are not permitted" in said[2]
+
+
+@pytest.mark.req("S0-044", "S0-045", "S0-046", "S0-047", "S0-048")
+async def test_browser_tools_pause_the_run_until_their_results_are_there(store_url: str):
+    script = [calls("confirm", "add", confirm={"question": "?"}, add={"a": 2, "b": 3}), "Done."]
+    async with open_store(store_url) as store:
+        helper = agent(*script, tools=[add, confirm])
+        events = [event async for event in helper.stream("Go", store=store, thread="t")]
+        paused = next(event for event in events if event.type == "paused")
+        assert [call["name"] for call in paused.data["pending"]] == ["confirm"]
+        result = events[-1].data
+        assert (result["status"], result["stop_reason"]) == ("waiting", "awaiting_frontend_tools")
+        assert (await store.history("t")).turns == []
+        with pytest.raises(ThreadWaiting, match="confirm"):
+            await helper.run("And?", store=store, thread="t")
+    async with open_store(store_url) as store:
+        helper = agent(*script, tools=[add, confirm])
+        before = (await store.runs("t"))[0]
+        done = await helper.submit("t", [{"tool_use_id": "call_1_1_0", "content": "yes"}], store=store)
+        assert done is not None
+        assert (done.status, done.run_id) == ("completed", before.id)
+        results = (await store.context("t"))[2]["content"]
+        assert [(block["tool_use_id"], block["content"]) for block in results] == [
+            ("call_1_1_0", "yes"),
+            ("call_1_1_1", "5"),
+        ]
+        assert [message["role"] for message in await done.messages()] == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.req("S0-049", "S0-052", "S0-053")
+async def test_results_must_be_exactly_those_that_are_waited_for(store: Store):
+    helper = agent(calls("confirm", "confirm"), calls("confirm"), "Done.", tools=[confirm])
+    helper_script = await helper.run("Go", store=store, thread="t")
+    assert helper_script.status == "waiting"
+    before = await store.stitches("t")
+    one = {"tool_use_id": "call_1_1_0", "content": "yes"}
+    two = {"tool_use_id": "call_1_1_1", "content": "no", "is_error": True}
+    for wrong in ([one], [one, two, {"tool_use_id": "x", "content": ""}], [one, one], []):
+        with pytest.raises(Refused, match="exactly these calls"):
+            await submit_results(store, "t", wrong)
+    assert await store.stitches("t") == before
+    again = await helper.submit("t", [two, one], store=store)
+    assert again is not None
+    assert again.status == "waiting"
+    done = await helper.submit("t", [{"tool_use_id": "call_1_2_0", "content": "ok"}], store=store)
+    assert done is not None
+    assert (done.status, done.steps) == ("completed", 3)
+    said = [block for message in await done.messages() if message["role"] == "user" for block in message["content"]]
+    assert [block.get("content") for block in said if isinstance(block, dict)] == ["yes", "no", "ok"]
+    with pytest.raises(ThreadWaiting):
+        await submit_results(store, "t", [one])
+
+
+@pytest.mark.req("S0-054")
+async def test_a_waiting_run_can_be_cancelled_by_the_next_message(store: Store):
+    helper = Agent("helper", model=Scripted([[calls("confirm")], ["Second."]]), tools=[confirm], title=False)
+    await helper.run("Go", store=store, thread="t")
+    result = await helper.run("Never mind", store=store, thread="t", on_waiting="cancel")
+    assert result.output_text == "Second."
+    assert [run.status for run in await store.runs("t")] == ["cancelled", "completed"]
+    answered = (await store.context("t"))[2]["content"][0]
+    assert answered["is_error"] is True
+
+
+async def test_approval_is_asked_before_a_tool_runs(store: Store):
+    helper = agent(calls("pay", pay={"amount": 5}), "Paid.", tools=[pay])
+    paused = await helper.run("Pay", store=store, thread="t")
+    assert [one["kind"] for one in paused.waiting_for] == ["approval"]
+    assert await helper.resume("t", store=store) is not None
+    assert types(await store.stitches("t")).count("run_paused") == 1
+    with pytest.raises(NotFound):
+        await approve(store, "t", "nonsense")
+    await approve(store, "t", "call_1_1_0", by="ada")
+    await approve(store, "t", "call_1_1_0", by="ada")
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert done.output_text == "Paid."
+    assert (await store.context("t"))[2]["content"][0]["content"] == "paid 5"
+
+
+async def test_a_refusal_is_told_to_the_model(store: Store):
+    helper = agent(calls("pay", pay={"amount": 5}), "As you like.", tools=[pay])
+    await helper.run("Pay", store=store, thread="t")
+    await deny(store, "t", "call_1_1_0", reason="too much")
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    block = (await store.context("t"))[2]["content"][0]
+    assert block["is_error"]
+    assert "too much" in block["content"]
+
+
+@pytest.mark.req("S0-011", "S0-095", "S0-114", "S0-129")
+async def test_at_the_step_limit_a_summary_is_the_answer(store: Store):
+    step = calls("add", add={"a": 1, "b": 1})
+    helper = agent(step, step, step, step, tools=[add], max_steps=3)
+    result = await helper.run("Go", store=store, thread="t")
+    assert (result.status, result.stop_reason, result.steps) == ("completed", "max_steps", 3)
+    log = await store.stitches("t")
+    assert sum(stitch.type == "llm_call" for stitch in log) == 4
+    assert "max_steps_reached" in types(log)
+    assert "final_summary_generation" in types(log)
+    summary = [stitch for stitch in log if stitch.type == "llm_call"][-1]
+    assert (await store.request(summary.id))["tool_choice"] == "none"
+
+
+@pytest.mark.req("S0-108", "S0-109", "S0-130")
+async def test_an_answer_that_fails_its_check_is_sent_back(store: Store):
+    def check(text: str) -> str | None:
+        return None if "42" in text else "It must name the number."
+
+    helper = agent("Perhaps.", "It is 42.", check=check)
+    result = await helper.run("What is it?", store=store, thread="t")
+    assert result.output_text == "It is 42."
+    log = await store.stitches("t")
+    assert [one.data["passed"] for one in log if one.type == "final_answer_validation"] == [False, True]
+    assert "final_answer_validation_failed" in types(log)
+    assert (await store.context("t"))[2] == {"role": "user", "content": "It must name the number."}
+    assert len(await result.messages()) == 4
+
+
+class Plan(BaseModel):
+    goal: str
+    steps: list[str]
+
+
+async def test_structured_output_is_checked_and_parsed(store: Store):
+    helper = agent("no json", {"data": {"goal": "g"}}, {"data": {"goal": "g", "steps": ["a"]}}, output=Plan)
+    result = await helper.run("Plan", store=store, thread="t")
+    assert result.output == Plan(goal="g", steps=["a"])
+    assert (await store.run(result.run_id)).output == {"goal": "g", "steps": ["a"]}
+    assert result.steps == 3
+
+
+@pytest.mark.req("S0-028", "S0-104", "S0-131")
+async def test_errors_that_may_pass_are_retried_and_recorded(store: Store):
+    helper = agent({"fail": "overloaded", "times": 2, "text": "At last."}, max_retries=3)
+    result = await helper.run("Hi", store=store, thread="t")
+    assert result.output_text == "At last."
+    retries = [stitch for stitch in await store.stitches("t") if stitch.type == "api_retry"]
+    assert [one.data["attempt"] for one in retries] == [1, 2]
+    assert await commits(store, "t") == 2
+
+
+@pytest.mark.req("S0-094", "S0-105")
+async def test_a_provider_that_fails_for_good_fails_the_run_and_leaves_the_thread_usable(store: Store):
+    helper = Agent(
+        "helper", model=Scripted([[{"fail": "rate_limit"}], ["Fine."]]), title=False, base_delay=0, max_retries=1
+    )
+    result = await helper.run("Hi", store=store, thread="t")
+    assert (result.status, result.stop_reason) == ("failed", "error")
+    log = await store.stitches("t")
+    assert types(log) == ["run_started", "input", "api_retry", "api_error", "run_failed"]
+    assert log[-1].data["type"] == "ProviderError"
+    assert (await store.history("t")).turns[0].run.status == "failed"
+    assert (await helper.run("Again", store=store, thread="t")).output_text == "Fine."
+
+
+async def test_a_failed_goal_is_tried_again_on_the_same_context(store: Store):
+    helper = Agent("helper", model=Scripted([[{"fail": "request"}], ["Fine."]]), title=False)
+    thread = await helper.start(store=store, goal="Do it")
+    failed = await helper.resume(thread, store=store)
+    assert failed is not None
+    assert failed.status == "failed"
+    assert (await store.thread(thread)).status == "failed"
+    with pytest.raises(ThreadEnded):
+        await helper.run("More", store=store, thread=thread)
+    done = await helper.retry(thread, store=store)
+    assert done is not None
+    assert done.output_text == "Fine."
+    head = await store.thread(thread)
+    assert (head.status, head.result["summary"], head.total_runs) == ("completed", "Fine.", 2)
+    assert [message["role"] for message in await store.context(thread)] == ["user", "assistant"]
+    with pytest.raises(ThreadEnded):
+        await helper.retry(thread, store=store)
+
+
+async def test_cancelling_reaches_a_running_tool_and_answers_it(store: Store):
+    begun = asyncio.Event()
+    ended = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    helper = agent(calls("wait"), tools=[wait])
+    task = asyncio.create_task(helper.run("Go", store=store, thread="t"))
+    await begun.wait()
+    await cancel(store, "t")
+    result = await task
+    assert ended.is_set()
+    assert (result.status, result.stop_reason) == ("cancelled", "cancelled")
+    head = await store.thread("t")
+    assert (head.status, head.cancel_requested) == ("waiting", False)
+    assert (await store.context("t"))[-1]["content"][0]["is_error"]
+
+
+async def test_cancelling_keeps_what_was_streamed(store: Store):
+    helper = agent({"text": "A long story that never ends. " * 50, "chunk": 5, "pause": 0.02})
+    heard = ""
+    async for event in helper.stream("Tell", store=store, thread="t"):
+        if event.type == "text":
+            heard += event.data["text"]
+            if len(heard) == 20:
+                await cancel(store, "t")
+    last = [stitch for stitch in await store.stitches("t") if stitch.type == "llm_call"][-1]
+    assert last.status == "cancelled"
+    assert last.message["content"][0]["text"].startswith("A long story")
+    assert heard.startswith(last.message["content"][0]["text"])
+    assert (await store.runs("t"))[0].status == "cancelled"
+
+
+async def test_cancelling_a_waiting_thread_needs_no_code(store: Store):
+    await agent(calls("confirm"), tools=[confirm]).run("Go", store=store, thread="t")
+    head = await cancel(store, "t")
+    assert head.status == "waiting"
+    assert head.waiting_for[0]["kind"] == "input"
+    with pytest.raises(Refused, match="no open run"):
+        await cancel(store, "t")
+
+
+async def test_cancelling_a_goal_that_has_not_begun_ends_it(store: Store):
+    thread = await agent("x").start(store=store, goal="g")
+    assert (await cancel(store, thread)).status == "cancelled"
+    with pytest.raises(ThreadEnded):
+        await cancel(store, thread)
+
+
+async def test_leaving_the_stream_gives_the_run_up_where_it_is(store: Store):
+    helper = agent({"text": "A story. " * 20, "chunk": 5, "pause": 0.01}, "unused")
+    stream = helper.stream("Tell", store=store, thread="t")
+    async for event in stream:
+        if event.type == "text":
+            break
+    await stream.aclose()
+    head = await store.thread("t")
+    assert (head.status, head.worker_id) == ("pending", None)
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert done.status == "completed"
+
+
+@pytest.mark.req("S0-133")
+async def test_a_second_message_is_refused_queued_or_interrupts(store: Store):
+    begun = asyncio.Event()
+    go_on = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await go_on.wait()
+        return "waited"
+
+    helper = Agent("helper", model=Scripted([[calls("wait"), "One."], ["Two."]]), tools=[wait], title=False)
+    first = asyncio.create_task(helper.run("1", store=store, thread="t"))
+    await begun.wait()
+    with pytest.raises(ThreadBusy, match="held by process"):
+        await helper.run("2", store=store, thread="t")
+    second = asyncio.create_task(helper.run("2", store=store, thread="t", on_busy="queue"))
+    await _until_delivered(store)
+    go_on.set()
+    assert (await first).output_text == "One."
+    assert (await second).output_text == "Two."
+    assert [run.status for run in await store.runs("t")] == ["completed", "completed"]
+    assert [message["role"] for message in await store.context("t")] == ["user", "assistant"] * 3
+
+
+async def _until_delivered(store: Store) -> None:
+    for _ in range(2000):
+        if (await store.thread("t")).delivered:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("nothing was delivered")
+
+
+async def test_a_second_message_may_interrupt(store: Store):
+    begun = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    helper = Agent("helper", model=Scripted([[calls("wait"), "One."], ["Two."]]), tools=[wait], title=False)
+    first = asyncio.create_task(helper.run("1", store=store, thread="t"))
+    await begun.wait()
+    second = await helper.run("2", store=store, thread="t", on_busy="interrupt")
+    assert (await first).status == "cancelled"
+    assert second.output_text == "Two."
+
+
+async def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(Refused, match="thinking_tokens"):
+        agent("x", thinking_tokens=4000)
+    with pytest.raises(Refused, match="two tools are named add"):
+        agent("x", tools=[add, add])
+    with pytest.raises(Refused, match="max_steps"):
+        agent("x", max_steps=0)
+
+
+async def test_without_a_store_nothing_outlives_the_process():
+    assert (await agent("Hello.").run("Hi")).output_text == "Hello."
+
+
+@pytest.mark.req("S0-035")
+async def test_a_chat_gets_a_title_once(store: Store):
+    title = ' "A friendly   greeting, and a very long title that goes on" '
+    script = {"replies": [["Hello."], ["Again."]], "beside": {"title": title}}
+    helper = Agent("helper", model=Scripted(script))
+    first = await helper.run("Hi", store=store, thread="t")
+    assert first.title == "A friendly greeting, and a very long title that go"
+    second = await helper.run("Hi", store=store, thread="t")
+    assert second.title == first.title
+    beside = [stitch for stitch in await store.stitches("t") if stitch.data.get("purpose") == "title"]
+    assert len(beside) == 1
+    assert beside[0].message is None
+    assert first.steps == 1
+    assert first.usage["output_tokens"] > second.usage["output_tokens"]
+
+
+async def test_doubt_is_told_or_settled(store: Store):
+    """A call that an earlier holder began: here the process goes on, so the doubt is made by giving the run up."""
+    runs: list[str] = []
+
+    @tool(on_doubt="ask")
+    async def charge(ctx: ToolContext) -> str:
+        """Charge."""
+        runs.append(ctx.key)
+        if len(runs) == 1:
+            first.cancel()
+            await asyncio.sleep(10)
+        return "charged"
+
+    helper = agent(calls("charge"), "Done.", tools=[charge])
+    first = asyncio.create_task(helper.run("Go", store=store, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    waiting = await helper.resume("t", store=store)
+    assert waiting is not None
+    assert (waiting.status, waiting.stop_reason) == ("waiting", "awaiting_doubt")
+    assert waiting.in_doubt == [{"call_id": "call_1_1_0", "name": "charge"}]
+    assert len(runs) == 1
+    await settle(store, "t", "call_1_1_0", redo=True)
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert done.output_text == "Done."
+    assert len(runs) == 2
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.req("S0-135")
+async def test_frames_are_the_stream_in_the_agents_own_format(store: Store):
+    for name, mark in (("json", '"type":"text"'), ("xml", "<content-block-text"), ("raw", "")):
+        helper = agent("Hello.", formatter=name)
+        frames = [frame async for frame in helper.frames("Hi", store=store, thread=name)]
+        assert any(mark in frame for frame in frames) or name == "raw"
+        assert "Hello." in "".join(frames) or name == "raw"
+        started = (await store.stitches(name))[0]
+        assert (started.data["queue_present"], started.data["formatter"]) == (True, name)
+        await helper.run("Again", store=store, thread=name)
+        again = (await store.stitches(name))[4]
+        assert again.data["queue_present"] is False

@@ -1,0 +1,43 @@
+"""What the runtime leaves in the documents' own files, on the backend of files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import open_store
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(effect="safe")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_agent_config_shows_the_instructions_and_tools_of_the_latest_run(tmp_path: Path):
+    helper = Agent(
+        "helper",
+        model=Scripted([["One."], ["Two."]]),
+        instructions=lambda deps: f"You help {deps}.",
+        tools=[add],
+        max_steps=9,
+        server_tools=[{"type": "web_search_20250305", "name": "web_search"}],
+        api_kwargs={"temperature": 0.5},
+        title=False,
+    )
+    async with open_store(f"file:///{tmp_path / 'store'}") as store:
+        result = await helper.run("Hi", store=store, thread="t", deps="Ada")
+        await helper.run("Hi", store=store, thread="t", deps="Grace")
+    shown = json.loads((tmp_path / "store" / "agent_config" / f"{result.thread_id}.json").read_text())
+    assert shown["system_prompt"] == "You help Grace."
+    assert shown["tool_schemas"] == [add.schema]
+    assert shown["tool_names"] == ["add"]
+    assert (shown["max_steps"], shown["max_tokens"], shown["model"]) == (9, 2048, "scripted")
+    assert shown["server_tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
+    assert shown["api_kwargs"] == {"temperature": 0.5}
+    assert (shown["total_runs"], len(shown["messages"])) == (2, 4)

@@ -1,0 +1,56 @@
+"""Tools that cannot be: said when they are made, not when a model calls them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.runtime.tool import Tool
+from lockstitch.runtime.tools.function import tool
+
+
+class Handle:
+    """Nothing that JSON could describe."""
+
+
+def _many(*values: int) -> int:
+    return sum(values)
+
+
+def _loose(**values: int) -> int:
+    return sum(values.values())
+
+
+def _positional(value: int, /) -> int:
+    return value
+
+
+def _handle(handle: Handle) -> str:
+    return str(handle)
+
+
+def _unknown(value: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
+    return str(value)
+
+
+@pytest.mark.parametrize("function", [_many, _loose, _positional, _handle, _unknown])
+def test_a_function_that_no_schema_can_describe_is_refused(function: Callable[..., Any]):
+    with pytest.raises(Refused, match=f"Tool {function.__name__}"):
+        tool(function)
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "why"),
+    [
+        ("", {"type": "object"}, "is no name for a tool"),
+        ("two words", {"type": "object"}, "is no name for a tool"),
+        ("x" * 129, {"type": "object"}, "is no name for a tool"),
+        ("list", {"type": "array"}, "must be of type object"),
+        ("empty", {}, "must be of type object"),
+        ("nan", {"type": "object", "properties": {"a": {"default": float("nan")}}}, "cannot be stored"),
+    ],
+)
+def test_a_bad_name_or_schema_is_refused(name: str, schema: Any, why: str):
+    with pytest.raises(Refused, match=why):
+        Tool(name, "", schema)
