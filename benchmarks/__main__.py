@@ -16,7 +16,9 @@ from benchmarks import (
     pages,
     reading,
     recovery,
+    runtime,
     size,
+    steps,
     watching,
 )
 from benchmarks.places import ALL, Places
@@ -25,8 +27,10 @@ from benchmarks.scale import FULL, QUICK, Scale
 
 GROUPS = {
     "append": append,
+    "runtime": runtime,
     "commits": commits,
     "depth": depth,
+    "steps": steps,
     "pages": pages,
     "claims": claims,
     "size": size,

@@ -12,6 +12,8 @@ class Scale:
     concurrencies: tuple[int, ...]
     deep: int
     """Stitches of a long thread."""
+    steps: int
+    """Steps of a long run."""
     page_depth: int
     """Records before a deep page."""
     threads: int
@@ -24,6 +26,8 @@ class Scale:
     """Appends of another process that are watched."""
     kills: int
     imports: int
+    lengths: tuple[int, ...]
+    """Steps of the threads that an agent drives."""
 
 
 FULL = Scale(
@@ -31,6 +35,7 @@ FULL = Scale(
     appends=500,
     concurrencies=(1, 10, 50),
     deep=100_000,
+    steps=10_000,
     page_depth=10_000,
     threads=1_000_000,
     turns=400,
@@ -38,6 +43,7 @@ FULL = Scale(
     sights=100,
     kills=5,
     imports=15,
+    lengths=(10, 100, 1000),
 )
 
 QUICK = Scale(
@@ -45,6 +51,7 @@ QUICK = Scale(
     appends=50,
     concurrencies=(1, 10, 50),
     deep=2_000,
+    steps=200,
     page_depth=500,
     threads=5_000,
     turns=40,
@@ -52,4 +59,5 @@ QUICK = Scale(
     sights=10,
     kills=1,
     imports=3,
+    lengths=(3, 10),
 )

@@ -44,7 +44,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     notes = [PEER]
 
     async def count(name: str, aim: float, fill: Any, *arguments: Any) -> None:
-        total, content, parts = await _on_disk(places, backend, fill, *arguments)
+        total, content, parts = await on_disk(places, backend, fill, *arguments)
         rows.append(Row(f"bytes of {name}", backend, total, "bytes", content, at_most(aim)))
         notes.append(f"{backend}, {name}: {_breakdown(parts, content)}")
 
@@ -55,7 +55,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     return Measured(rows, notes)
 
 
-async def _on_disk(places: Places, backend: str, fill: Any, *arguments: Any) -> tuple[int, int, Sizes]:
+async def on_disk(places: Places, backend: str, fill: Any, *arguments: Any) -> tuple[int, int, Sizes]:
     """All bytes that filling added to an empty store, the bytes of the messages, and the parts."""
     sizes = _sqlite_sizes if backend == "sqlite" else _postgres_sizes
     with places.fresh(backend) as url:

@@ -1,0 +1,1 @@
+"""Peers: others doing the same work, where they are installed (`pip install 'lockstitch[peers]'`)."""
