@@ -1,0 +1,83 @@
+"""Forks: new roots that go on from any point of a thread, with a context that is valid there."""
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+
+CALLS = {"calls": [{"name": "add", "input": {"a": 1, "b": 2}}, {"name": "add", "input": {"a": 3, "b": 4}}]}
+
+
+@tool(effect="safe")
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def helper(*script: object) -> Agent:
+    return Agent("helper", model=Scripted(list(script)), tools=[add], instructions="Add.", title=False)
+
+
+async def told(store: Store) -> Agent:
+    agent = helper(CALLS, "It is 3 and 7.")
+    await agent.run("Add", store=store, thread="t", user_id="ada")
+    return agent
+
+
+async def test_a_fork_at_the_end_goes_on_with_the_whole_context(store: Store):
+    agent = await told(store)
+    origin = await store.thread("t")
+    fork = await store.fork("t", key="u")
+    assert (fork.parent_id, fork.user_id, fork.agent) == (None, "ada", "helper")
+    assert fork.state["forked_from"] == {"thread_id": str(origin.id), "position": origin.position}
+    assert await store.context("u") == await store.context("t")
+    await agent.run("And now?", store=store, thread="u")
+    assert len(await store.context("u")) == 8
+    assert len(await store.context("t")) == 4
+    assert (await store.verify()).problems == []
+
+
+async def test_a_fork_outlives_its_origin_and_its_requests_can_be_rebuilt(store: Store):
+    agent = await told(store)
+    await store.fork("t", key="u")
+    result = await agent.run("And now?", store=store, thread="u")
+    await store.delete("t")
+    call = next(stitch for stitch in await store.log(result.run_id) if stitch.type == "llm_call")
+    request = await store.request(call.id)
+    assert request["system"] == "Add."
+    assert [message["role"] for message in request["messages"]] == ["user", "assistant", "user", "assistant", "user"]
+
+
+async def test_at_every_position_a_forks_context_is_valid(store: Store):
+    await told(store)
+    for stitch in await store.stitches("t"):
+        fork = await store.fork("t", at=stitch.position)
+        context = await store.context(fork)
+        for number, before in enumerate(context):
+            blocks = before["content"] if isinstance(before["content"], list) else []
+            asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
+            if asked:
+                assert [block["tool_use_id"] for block in context[number + 1]["content"]] == asked
+
+
+async def test_calls_that_were_open_there_are_answered_and_results_kept(store: Store):
+    await told(store)
+    first = next(stitch for stitch in await store.stitches("t") if stitch.type == "tool_call")
+    fork = await store.fork("t", at=first.position)
+    kept, missing = (await store.context(fork))[-1]["content"]
+    assert (kept["content"], "is_error" in kept) == ("3", False)
+    assert missing["is_error"]
+    assert "not carried over" in missing["content"]
+
+
+async def test_a_position_that_is_not_there_is_refused(store: Store):
+    await told(store)
+    for wrong in (0, -1, 1000):
+        with pytest.raises(Refused, match="there is no"):
+            await store.fork("t", at=wrong)
+    assert await store.count() == 1
