@@ -61,9 +61,11 @@ NAMES = [
     "settle",
     "submit_results",
     "sync",
+    "thread_tools",
     "tool",
     "tool_result",
     "waiting",
+    "work",
 ]
 
 HEAVY = {

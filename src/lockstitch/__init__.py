@@ -55,7 +55,9 @@ if TYPE_CHECKING:
         deny,
         settle,
         submit_results,
+        thread_tools,
         tool,
+        work,
     )
     from lockstitch.store import Appended, Copied, Draft, Page, Report, Store, Turn, open_store
 
@@ -111,15 +113,17 @@ __all__ = [
     "settle",
     "submit_results",
     "sync",
+    "thread_tools",
     "tool",
     "tool_result",
     "waiting",
+    "work",
 ]
 
 _STORE = {"Appended", "Copied", "Draft", "Page", "Report", "Store", "Turn", "open_store"}
 _RUNTIME = {
     *("Agent", "App", "Event", "Result", "Tool", "ToolContext", "ToolFailed", "answer", "approve", "cancel"),
-    *("deny", "settle", "submit_results", "tool"),
+    *("deny", "settle", "submit_results", "thread_tools", "tool", "work"),
 }
 _RECORDS = {
     *("Entry", "FakeClock", "Feedback", "File", "Letter", "Memory", "Message", "Run", "Stitch", "Thread"),

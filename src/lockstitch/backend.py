@@ -11,10 +11,10 @@ it saw. If any of them is no longer so, nothing at all is written and `Conflict`
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
-from lockstitch.records import Letter, Record, Run, Stitch, Thread, Worker
+from lockstitch.records import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
 
 R = TypeVar("R", bound=Record)
 
@@ -29,7 +29,9 @@ class Change(NamedTuple):
     whoever sends a thread to wait or to its end gives it, so that a letter which came meanwhile is not
     overlooked. `stitches` continue at position + 1; the backend itself sets position, tip_id and crashes = 0. `head`
     and `runs` are changed fields, written field by field. `spawned` is added to pending_children, which letters
-    lower at the same time. `taken` are letters of the inbox that became stitches of this change, with their positions.
+    lower at the same time; a change that spawns is refused while somebody wants its thread to end, so that no child
+    escapes a cancel. `uses` are the hashes of blobs that the thread refers to from now on. `taken` are letters of
+    the inbox that became stitches of this change, with their positions.
     """
 
     thread_id: UUID
@@ -43,6 +45,7 @@ class Change(NamedTuple):
     runs: Sequence[tuple[UUID, Fields]] = ()
     taken: Sequence[tuple[UUID, int]] = ()
     spawned: int = 0
+    uses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Receipt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One transaction: new threads, then steps in the order in which rows are locked.
+    """One transaction: new threads, then steps in the order in which rows are locked, then notices.
 
     The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot
     wait for each other in a circle. Whoever builds a commit keeps it.
@@ -80,6 +83,7 @@ class Commit(NamedTuple):
 
     steps: Sequence[Change | Letter | Edit] = ()
     threads: Sequence[Thread] = ()
+    notices: Sequence[Notice] = ()
 
 
 class Where(NamedTuple):
@@ -115,6 +119,9 @@ class Sighting(NamedTuple):
 
 READY = Sighting(UUID(int=0), 0)
 """What `watch` yields first: from here on nothing is missed."""
+
+WORK = Sighting(UUID(int=0), 1)
+"""A hint that some thread has become ready to be claimed: made, woken or given back."""
 
 
 class Backend(Protocol):
@@ -173,12 +180,20 @@ class Backend(Protocol):
         agents: Sequence[str] | None = None,
         project: str | None = None,
         limit: int = 1,
+        after: str = "",
+        limits: Sequence[Limit] = (),
     ) -> list[Thread]:
         """Take threads for a worker: status running, fence raised, crashes counted until the next append.
 
         With `thread_id` that thread, whatever it waits for, if nobody holds it or its holder's lease has run out;
         a thread that has ended is not claimed. Otherwise up to `limit` runnable ones (pending, or waiting with a
-        wake_at that has come), of these agents only if given, by priority and then by how long they have been ready.
+        wake_at that has come), of these agents only if given. Projects take turns, beginning with the first by name
+        behind `after` and again from the front; of a project's threads the most urgent, and then the longest ready,
+        come first. Threads are returned in that order.
+
+        None is taken that would bring the threads held of a limit's agents above it; what is held is counted under
+        the limit's lock, so that two who claim at once cannot exceed it together. The limits are stored ones.
+
         Of many claiming at once exactly one gets a thread. A worker that is dead or unknown gets none.
         """
         ...
@@ -195,7 +210,8 @@ class Backend(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[Sighting, None]:
-        """READY once it watches; then threads that move, here or in another process, soon after they do.
+        """READY once it watches; then threads that move, here or in another process, soon after they do, and WORK
+        soon after something has become ready to be claimed.
 
         Hints may repeat. Close the generator to stop watching.
         """
@@ -251,6 +267,19 @@ class Answer(NamedTuple):
     columns: list[str]
     rows: list[tuple[Any, ...]]
     more: bool
+
+
+@runtime_checkable
+class TakesPart(Protocol):
+    """What a backend may offer besides: to take part in a transaction of the caller's own."""
+
+    async def insert_within(self, connection: object, thread: Thread) -> None:
+        """Write a new thread over a connection of the caller's, so that it exists exactly if their commit does.
+
+        Refused when the connection is not one of this database's driver, leads to another database, or has no
+        transaction to take part in. What fails is undone alone; the caller's transaction goes on.
+        """
+        ...
 
 
 class FullBackend(Backend, Reports, Protocol):

@@ -1,5 +1,6 @@
 """The queries of lists, pages and logs use an index of the core, however many rows there are."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -11,8 +12,12 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
+from lockstitch.backends.sql.claim import choosing
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.script import Statement
 from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
-from lockstitch.records import ERRORS, TERMINAL, Run, Stitch, SystemClock, Thread
+from lockstitch.records import ERRORS, TERMINAL, Limit, Run, Stitch, SystemClock, Thread
+from lockstitch.records.claim import Wish
 from lockstitch.store import open_store
 from tests.servers import PostgresServer
 
@@ -21,6 +26,9 @@ ONE = UUID("01890000-0000-7000-8000-000000000001")
 NOW = "2026-01-01T00:00:00.000000Z"
 
 Explain = Callable[[Find[Any]], str]
+ExplainSql = Callable[[Statement], str]
+
+DIALECTS = {"sqlite": sqlite_dialect, "postgres": postgres_dialect}
 
 
 def fill_sqlite(path: str) -> None:
@@ -30,9 +38,10 @@ def fill_sqlite(path: str) -> None:
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS // 10})
             INSERT INTO threads (no, id, project, kind, status, depth, tasks, waiting_for, state, settings, extras,
                 position, context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered,
-                pending_children, cancel_requested, priority, crashes, created_at, updated_at)
-            SELECT i, printf('01890000-0000-7000-8000-%012d', i), 'default', 'chat', 'waiting', 0, '[]', '[]', '{{}}',
-                '{{}}', '{{}}', 10, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, '{NOW}', '{NOW}' FROM n;
+                pending_children, cancel_requested, wake_at, priority, crashes, created_at, updated_at)
+            SELECT i, printf('01890000-0000-7000-8000-%012d', i), 'default', 'chat',
+                iif(i % 2, 'waiting', 'pending'), 0, '[]', '[]', '{{}}', '{{}}', '{{}}', 10, 0, 1, 1, 1, 1, 0, 0, 0, 0,
+                iif(i % 2, NULL, '{NOW}'), 0, 0, '{NOW}', '{NOW}' FROM n;
             INSERT INTO run_rows (no, id, thread_no, sequence, turn, role, status, first_position, state, input_tokens,
                 output_tokens, cache_read_tokens, cache_write_tokens, cost, steps, tags, metadata, extras, source,
                 started_at)
@@ -51,9 +60,10 @@ def fill_postgres(url: str) -> None:
         for statement in (
             f"""INSERT INTO lockstitch.threads (id, project, kind, status, depth, tasks, waiting_for, state, settings,
                 extras, position, context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered,
-                pending_children, cancel_requested, priority, crashes, created_at, updated_at)
-            SELECT ('01890000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'default', 'chat', 'waiting', 0, '[]',
-                '[]', '{{}}', '{{}}', '{{}}', 10, 0, 1, 1, 1, 1, 0, 0, 0, false, 0, 0, '{NOW}', '{NOW}'
+                pending_children, cancel_requested, wake_at, priority, crashes, created_at, updated_at)
+            SELECT ('01890000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'default', 'chat',
+                CASE i % 2 WHEN 0 THEN 'pending' ELSE 'waiting' END, 0, '[]', '[]', '{{}}', '{{}}', '{{}}', 10, 0, 1, 1,
+                1, 1, 0, 0, 0, false, CASE i % 2 WHEN 0 THEN '{NOW}'::timestamptz END, 0, 0, '{NOW}', '{NOW}'
             FROM generate_series(1, {ROWS // 10}) i""",
             f"""INSERT INTO lockstitch.runs (id, thread_id, sequence, turn, role, status, first_position, state,
                 input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost, steps, tags, metadata, extras,
@@ -71,9 +81,7 @@ def fill_postgres(url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def sqlite_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explain]:
-    import asyncio
-
+def sqlite_explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainSql]:
     path = str(tmp_path_factory.mktemp("plans") / "store.db")
 
     async def make() -> None:
@@ -83,36 +91,49 @@ def sqlite_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explain]:
     asyncio.run(make())
     fill_sqlite(path)
     connection = sqlite3.connect(path)
-    dialect = sqlite_dialect(SystemClock())
 
-    def explain(find: Find[Any]) -> str:
-        sql, parameters = dialect.select(find)
-        return "\n".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters))
+    def explain(statement: Statement) -> str:
+        return "\n".join(
+            row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.parameters)
+        )
 
     yield explain
     connection.close()
 
 
 @pytest.fixture(scope="module")
-def postgres_plan(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Explain]:
+def postgres_explain(postgres_server: PostgresServer, postgres_template: str) -> Iterator[ExplainSql]:
     url = postgres_server.create_database(postgres_template)
     fill_postgres(url)
-    dialect = postgres_dialect(SystemClock())
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET search_path TO lockstitch")
 
-        def explain(find: Find[Any]) -> str:
-            sql, parameters = dialect.select(find)
-            named = re.sub(r"\$\{(\w+)\}", r"%(\1)s", sql)
-            return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {named}", parameters))
+        def explain(statement: Statement) -> str:
+            named = re.sub(r"\$\{(\w+)\}", r"%(\1)s", statement.sql)
+            return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {named}", statement.parameters))
 
         yield explain
     postgres_server.drop_database(url)
 
 
-@pytest.fixture(params=("sqlite", "postgres"))
-def explain(request: pytest.FixtureRequest) -> Explain:
-    return request.getfixturevalue(f"{request.param}_plan")
+@pytest.fixture(params=DIALECTS)
+def place(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def dialect(place: str) -> Dialect:
+    return DIALECTS[place](SystemClock())
+
+
+@pytest.fixture
+def explain_sql(place: str, request: pytest.FixtureRequest) -> ExplainSql:
+    return request.getfixturevalue(f"{place}_explain")
+
+
+@pytest.fixture
+def explain(dialect: Dialect, explain_sql: ExplainSql) -> Explain:
+    return lambda find: explain_sql(dialect.select(find))
 
 
 def assert_indexed(plan: str) -> None:
@@ -120,6 +141,29 @@ def assert_indexed(plan: str) -> None:
     assert "Seq Scan" not in plan, plan
     assert "TEMP B-TREE" not in plan, plan
     assert not re.search(r"^SCAN (?!.*USING (COVERING )?INDEX)", plan, re.MULTILINE), plan
+
+
+CLAIMS = {
+    "any agent": Wish(ONE),
+    "these agents": Wish(ONE, ["a", "b"], limit=10, after="default"),
+    "one project": Wish(ONE, ["a"], project="default", limit=10),
+    "under a limit": Wish(ONE, limits=[Limit(name="l", at_most=1, agents=["a"])]),
+}
+
+
+def statements(dialect: Dialect, claim: str) -> list[Statement]:
+    """All that a claim says, if there is a limit and something is held."""
+    answers = {"FROM limits": ["l", 2, "[]" if dialect.unnest is None else []], "count(*)": ["a", 1]}
+    script, said = choosing(dialect, CLAIMS[claim], 10), list[Statement]()
+    try:
+        statement = next(script)
+        while True:
+            said.append(statement)
+            plain = statement.sql.replace("lockstitch.", "")
+            rows = [answer for words, answer in answers.items() if words in plain]
+            statement = script.send(rows or ([["a"]] if "RECURSIVE" in plain else []))
+    except StopIteration as stop:
+        return [*said, stop.value]
 
 
 THREADS = {
@@ -162,6 +206,18 @@ STITCHES = {
 @pytest.mark.parametrize("query", THREADS)
 def test_lists_of_threads(explain: Explain, query: str) -> None:
     assert_indexed(explain(THREADS[query]))
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_claims(dialect: Dialect, explain_sql: ExplainSql, claim: str) -> None:
+    """Its own lanes and candidates it may read and sort, and workers and limits; they are few."""
+    said = statements(dialect, claim)
+    assert len(said) == (5 if CLAIMS[claim].limits else 2)
+    for statement in said:
+        plan = explain_sql(statement)
+        assert "Seq Scan on threads" not in plan, plan
+        assert not re.search(r"^SCAN (t|threads)\b(?!.*USING INDEX threads_(ready|held))", plan, re.MULTILINE), plan
+    assert "Bitmap" not in plan, f"all that is ready may be read: {plan}"
 
 
 @pytest.mark.req("S0-075")

@@ -29,6 +29,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "run": ["ledger", "Hi", *APP],
     "chat": ["ledger", *APP],
     "start": ["ledger", "--goal", "g", *APP],
+    "worker": ["--until-idle", *APP],
     "resume": [UNKNOWN, *APP],
     "retry": [UNKNOWN, *APP],
     "cancel": [UNKNOWN],
@@ -42,7 +43,8 @@ NAMES_ONE = (
     *("show", "context", "history", "log", "request", "title", "delete"),
     *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
 )
-MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start")
+# A worker waits for a store that is away: see test_worker.
+MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start", "worker")
 
 
 def typed(name: list[str]) -> list[str]:
@@ -79,7 +81,7 @@ def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> Non
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
-    if name[0] in ("run", "chat", "start"):
+    if name[0] in ("run", "chat", "start", "worker"):
         return
     told = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
     if name == ["migrate"]:
@@ -107,6 +109,8 @@ def test_a_folder_that_is_no_store(call: Call, tmp_path: Path, name: list[str]) 
 
 @COMMANDS
 def test_a_server_that_is_not_there(call: Call, tmp_path: Path, name: list[str]) -> None:
+    if name == ["worker"]:
+        return
     told = call(*on(name, "postgresql://nobody:secret@127.0.0.1:1/nothing", tmp_path / "target.db"))
     check(told, 2 if name == ["adopt"] else 5)
     assert "secret" not in told.err

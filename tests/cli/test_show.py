@@ -31,6 +31,21 @@ def test_a_thread_has_its_runs_and_children(lockstitch: Call, story: Story) -> N
     assert goal["children"] == [str(child.id) for child in story.children]
 
 
+@pytest.mark.req("S3-069")
+def test_a_thread_has_its_stitches_children_and_ancestors(lockstitch: Call, story: Story) -> None:
+    goal, child = story.goal, story.children[0]
+    shown = lockstitch("show", str(goal.id), "--stitches", "--json").json
+    assert [stitch["type"] for stitch in shown["stitches"]] == ["input", "run_failed"]
+    assert shown["ancestors"] == []
+    assert lockstitch("show", str(child.id), "--json").json["ancestors"] == [str(goal.id)]
+    lines = lockstitch("show", str(child.id)).lines
+    above = lines.index("ABOVE                                 STATUS  STITCHES  NAME")
+    assert lines[above + 1] == f"{goal.id}  failed         2  Find every lost parcel"
+    lines = lockstitch("show", str(goal.id), "--stitches").lines
+    assert any(line.startswith(f"{child.id}  pending") for line in lines)
+    assert any("run_failed" in line and line.endswith("the model refused") for line in lines)
+
+
 def test_a_run_has_its_messages(lockstitch: Call, story: Story) -> None:
     run = lockstitch("show", str(story.charge.id), "--json").json
     assert run["id"] == str(story.charge.id)

@@ -1,7 +1,11 @@
 """`threads`."""
 
+from datetime import timedelta
+
 import pytest
 
+from lockstitch.records import waiting
+from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, within
 
@@ -59,14 +63,54 @@ def test_filters(lockstitch: Call, story: Story) -> None:
     assert found("--all-projects") == {chat, goal, *children, str(story.elsewhere.id)}
 
 
+@pytest.mark.req("S3-011", "S3-069")
 def test_a_tree_stands_whole_below_its_root(lockstitch: Call, story: Story) -> None:
-    rows = lockstitch("threads", "--tree", "--agent", "scout", "--json").json
-    assert ids(rows) == [str(story.goal.id), *(str(child.id) for child in story.children)]
-    assert [row["depth"] for row in rows] == [0, 1, 1]
-    assert [row["parent_id"] for row in rows] == [None, str(story.goal.id), str(story.goal.id)]
+    goal, children = str(story.goal.id), [str(child.id) for child in story.children]
+    (row,) = lockstitch("threads", "--tree", "--agent", "scout", "--json").json
+    assert tuple(row) == tuple(row["children"][0]) == (*ROW, "parent_id", "goal", "tasks", "children")
+    assert (row["id"], row["parent_id"], row["goal"]) == (goal, None, "Find every lost parcel")
+    assert ids(row["children"]) == children
+    assert [child["parent_id"] for child in row["children"]] == [goal, goal]
     lines = lockstitch("threads", "--tree", "--agent", "scout").lines
-    assert lines[1].startswith(str(story.goal.id))
-    assert lines[2].startswith(f"  {story.children[0].id}")
+    assert lines[0].split()[:6] == ["THREAD", "STATUS", "TASKS", "STITCHES", "CHILDREN", "COST"]
+    assert lines[1].startswith(f"{goal}     failed")
+    assert lines[1].split()[2:4] == ["2", "2"], "two stitches, two children"
+    assert lines[2].startswith(f"├─ {children[0]}  pending")
+    assert lines[3].startswith(f"└─ {children[1]}  pending")
+
+
+@pytest.mark.req("S3-069")
+def test_roots_by_recency_and_status_and_one_tree(lockstitch: Call, story: Story) -> None:
+    goal, chat = str(story.goal.id), str(story.chat.id)
+    assert ids(lockstitch("threads", "--tree", "--json").json) == [goal, chat]
+    assert ids(lockstitch("threads", "--tree", "--limit", "1", "--json").json) == [goal], "children are not counted"
+    assert ids(lockstitch("threads", "--tree", "--limit", "1", "--after", goal, "--json").json) == [chat]
+    assert ids(lockstitch("threads", "--tree", "--status", "waiting", "--json").json) == [chat]
+    (only,) = lockstitch("threads", str(story.children[1].id), "--tree", "--json").json
+    assert (only["id"], only["children"]) == (str(story.children[1].id), [])
+    assert lockstitch("threads", "customer-42").code == 2, "one thread is what show is for"
+    assert lockstitch("threads", "--tree", "nobody").code == 3
+    assert lockstitch("threads", "--tree", "--status", "cancelled").err == "No threads.\n"
+
+
+def test_how_far_it_is_and_whom_it_waits_for(lockstitch: Call, store_url: str) -> None:
+    async def tell(store: Store) -> None:
+        now = store.clock.now()
+        since = now - timedelta(minutes=5)
+        done = [{"description": "a", "status": "completed"}, {"description": "b"}]
+        waits = [
+            waiting("approval", since, id="c1", name="pay"),
+            waiting("children", since, ids=["x", "y"], mode="all"),
+            waiting("timer", since, until=now + timedelta(hours=1)),
+            waiting("retry", since, id="c2", name="nail", reason="no tool\x1b[31m nail"),
+        ]
+        await store.create(kind="goal", goal="g", tasks=done, status="waiting", waiting_for=waits)
+
+    within(store_url, tell)
+    line = lockstitch("threads", "--tree").lines[1]
+    assert " 1/2 " in line
+    assert "a person to allow pay since 5m, 2 children since 5m, its time, 20" in line
+    assert line.endswith("no tool\N{SYMBOL FOR ESCAPE}[31m nail since 5m")
 
 
 def test_people_see_whole_ids_and_names(lockstitch: Call, story: Story) -> None:

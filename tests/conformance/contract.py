@@ -12,6 +12,7 @@ from lockstitch.records import (
     SHELVES,
     Entry,
     Letter,
+    Notice,
     Record,
     Run,
     Stitch,
@@ -64,6 +65,11 @@ def a_letter(head: Thread, entry: Entry | None = None, *, sender: str = "ada", *
     return Letter(**{"thread_id": head.id, "sender": sender, "kind": "input", "entry": body, "at": NOW, **fields})
 
 
+def a_notice(head: Thread, **fields: Any) -> Notice:
+    values = {"thread_id": head.id, "hook": "pager", "event": "failed", "body": {"why": "x"}, "due_at": NOW, "at": NOW}
+    return Notice(**{**values, **fields})
+
+
 def stitched(head: Thread, *entries: Entry) -> list[Stitch]:
     """Entries in the places that follow what the head says."""
     tip, stitches = head.tip_id, list[Stitch]()
@@ -79,8 +85,13 @@ def change(seen: Thread, /, *entries: Entry, **more: Any) -> Change:
     return Change(seen.id, **{**compared, "stitches": stitched(seen, *entries), **more})
 
 
-async def commit(backend: FullBackend, *steps: Change | Letter | Edit, threads: Sequence[Thread] = ()) -> list[Receipt]:
-    return await backend.append(Commit(steps, threads))
+async def commit(
+    backend: FullBackend,
+    *steps: Change | Letter | Edit,
+    threads: Sequence[Thread] = (),
+    notices: Sequence[Notice] = (),
+) -> list[Receipt]:
+    return await backend.append(Commit(steps, threads, notices))
 
 
 async def created(backend: FullBackend, thread: Thread | None = None, **fields: Any) -> Thread:

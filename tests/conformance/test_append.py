@@ -1,16 +1,19 @@
 """append: one commit, all of it or nothing, and what it leaves behind."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
 
-from lockstitch.backend import Commit, Edit, FullBackend, Receipt
-from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import Run, Stitch, Thread
+from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
+from lockstitch.errors import Conflict, LockstitchError, NotFound
+from lockstitch.records import Blob, BlobUse, Letter, Notice, Run, Stitch, Thread
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import (
     NOW,
+    a_letter,
+    a_notice,
     a_run,
     a_thread,
     an_unknown_thread,
@@ -85,6 +88,48 @@ async def test_threads_and_what_caused_them_are_one_commit(full_backend: FullBac
     assert (await head_of(full_backend, parent)).pending_children == 1
     assert (await head_of(full_backend, child)).branching_stitch_id == cause.id
     assert await head_of(full_backend, grandchild) == grandchild
+
+
+async def test_blobs_are_used_from_the_commit_on_that_refers_to_them(full_backend: FullBackend) -> None:
+    thread, other = await created(full_backend), a_thread()
+    digests = [character * 64 for character in "ab"]
+    await full_backend.put([Blob(sha256=one, size=1, content=b"x", created_at=NOW) for one in digests])
+
+    await commit(full_backend, change(thread, said("1"), uses=digests))
+    thread = await head_of(full_backend, thread)
+    await commit(full_backend, change(thread, said("2"), uses=digests[:1]))
+    await commit(full_backend, change(other, said("1"), uses=digests[1:]), threads=[other])
+
+    found = await full_backend.find(Find(BlobUse))
+    assert sorted((use.thread_id, use.sha256) for use in found) == sorted(
+        [(thread.id, digests[0]), (thread.id, digests[1]), (other.id, digests[1])]
+    )
+    thread = await head_of(full_backend, thread)
+    with pytest.raises(LockstitchError):
+        await commit(full_backend, change(thread, said("3"), uses=["c" * 64]))
+    assert await head_of(full_backend, thread) == thread, "what is used must be there"
+
+
+async def test_notices_stand_in_the_commit_they_tell_of(full_backend: FullBackend) -> None:
+    """Beside a new thread, a change, a letter, an edit, several of them, or alone."""
+    thread, other = await created(full_backend), a_thread()
+    told: list[Notice] = []
+
+    async def tell(*steps: Change | Letter | Edit, about: Thread = thread, threads: Sequence[Thread] = ()) -> None:
+        told.extend(a_notice(about) for _ in range(2))
+        assert len(await commit(full_backend, *steps, threads=threads, notices=told[-2:])) == len(steps)
+        assert await full_backend.find(Find(Notice, order=("id",))) == told
+
+    await tell(about=other, threads=[other])
+    await tell(change(thread, said("1")))
+    await tell(a_letter(other))
+    await tell(Edit(thread.id, {"title": "t"}))
+    thread = await head_of(full_backend, thread)
+    await tell(change(thread, said("2")), a_letter(other, sender="bob"))
+    await tell()
+    await full_backend.delete(Find(Thread, (Where("id", "=", other.id),)))
+    left = await full_backend.find(Find(Notice, (Where("due_at", "<=", NOW),), order=("due_at", "id")))
+    assert left == [notice for notice in told if notice.thread_id == thread.id]
 
 
 async def test_receipts_stand_in_the_order_of_the_steps(full_backend: FullBackend) -> None:

@@ -1,5 +1,6 @@
 """append: what no longer fits or breaks a rule is refused, and then nothing at all is written."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.conformance.contract import (
     NOW,
     a_goal,
     a_letter,
+    a_notice,
     a_run,
     a_thread,
     an_unknown_thread,
@@ -61,6 +63,7 @@ async def test_a_stale_change_is_a_conflict_that_writes_nothing(full_backend: Fu
             Edit(other.id, {"title": "t"}),
             stale(head),
             threads=[a_thread()],
+            notices=[a_notice(other)],
         )
         assert (await refused(Conflict, wanted, name)).thread_id == thread.id
         assert await everything(full_backend) == before, name
@@ -72,6 +75,46 @@ async def test_a_stale_first_step_stops_the_later_ones(full_backend: FullBackend
     with pytest.raises(Conflict):
         await commit(full_backend, change(one, said("x"), position=5), change(other, said("y")))
     assert await everything(full_backend) == before
+
+
+async def test_what_is_to_be_cancelled_gets_no_more_children(store: Store) -> None:
+    """Whoever cancels a tree walks down it; a child that came after it has passed would run on."""
+    held = await store.claim(await store.create(kind="goal", goal="g"))
+    await store.edit(held, cancel_requested=True)
+    before = await everything(store.backend)
+    child = store.new_thread(kind="task", goal="g", parent_id=held.id)
+    with pytest.raises(Conflict, match="cancelled") as conflict:
+        await store.append(held, [said("go")], threads=[child])
+    assert (conflict.value.reason, conflict.value.thread_id) == ("cancelled", held.id)
+    assert await everything(store.backend) == before
+    assert (await store.append(held, [said("I see")])).cancel, "it may go on to its end"
+    await store.edit(held, cancel_requested=False)
+    await store.append(await store.thread(held), [said("go")], threads=[child])
+    assert (await store.thread(held)).pending_children == 1
+
+
+async def test_a_spawn_and_a_cancel_at_once(store: Store) -> None:
+    """Either the child is there when the wish is, or it never comes."""
+    for _ in range(10):
+        held = await store.claim(await store.create(kind="goal", goal="g"))
+        child = store.new_thread(kind="task", goal="g", parent_id=held.id)
+        spawned, _ = await asyncio.gather(
+            store.append(held, threads=[child]), store.edit(held, cancel_requested=True), return_exceptions=True
+        )
+        number = len(await store.children(held))
+        assert (await store.thread(held)).pending_children == number == (not isinstance(spawned, Conflict))
+
+
+async def test_a_notice_that_cannot_be_kept_takes_everything_down(full_backend: FullBackend) -> None:
+    thread = await created(full_backend)
+    first = a_notice(thread)
+    await commit(full_backend, notices=[first])
+    before = await everything(full_backend)
+    wrong = {Refused: a_notice(an_unknown_thread()), Conflict: first}
+    for error, notice in wrong.items():
+        for steps in ([], [change(thread, said("x"))], [a_letter(thread)]):
+            await refused(error, commit(full_backend, *steps, notices=[a_notice(thread), notice]), error.__name__)
+            assert await everything(full_backend) == before
 
 
 async def test_delivered_is_compared_only_when_given(full_backend: FullBackend) -> None:

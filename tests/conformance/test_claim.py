@@ -204,3 +204,12 @@ async def test_of_many_claiming_at_once_one_gets_it(timed_store: Store) -> None:
     await commit(timed_store.backend, threads=[one])
     got = await asyncio.gather(*(claimed(timed_store, worker, thread_id=one.id) for worker in workers))
     assert sorted(map(len, got)) == [0] * 9 + [1]
+
+
+async def test_timers_by_the_thousand(timed_store: Store, clock: FakeClock) -> None:
+    """They come at once after a long night; however many a claim makes ready at a time, none is forgotten."""
+    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    timers = [a_goal(status="waiting", waiting_for=[waiting("timer", clock.now())]) for _ in range(1200)]
+    await timed_store.backend.put([timer.changed(wake_at=clock.now()) for timer in timers])
+    got = [one for _ in range(3) for one in await claimed(timed_store, worker, limit=800)]
+    assert sorted(got) == sorted(timer.id for timer in timers)

@@ -8,10 +8,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lockstitch.backend import FullBackend
+from lockstitch.backend import Commit, FullBackend
+from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
+from lockstitch.records import Limit
 from lockstitch.store import Store, open_store
-from tests.conformance.contract import created, everything, grown
+from tests.conformance.contract import a_notice, created, everything, grown
 from tests.races.processes import Gate, run
 from tests.samples import said
 
@@ -40,6 +42,24 @@ async def test_again_changes_nothing(full_backend: FullBackend) -> None:
     before = await everything(full_backend)
     assert await full_backend.migrate() == await full_backend.migrate()
     assert await everything(full_backend) == before
+
+
+async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the first version, with threads that are ready: they are there to be claimed as before."""
+    all_of_them = queries.migrations
+    with monkeypatch.context() as patch:
+        patch.setattr(queries, "migrations", lambda package: all_of_them(package)[:1])
+        async with open_store(empty_url) as store:
+            threads = [
+                await store.create(kind="goal", goal="g", agent=agent, project=project, priority=priority)
+                for agent, project, priority in (("a", "p", 0), (None, "p", 1), ("b", "q", 0))
+            ]
+            await store.append(threads[0], [said("Hi")])
+    async with open_store(empty_url) as store:
+        claimed = await store.claim_next(limit=9)
+        assert [head.id for head in claimed] == [threads[1].id, threads[2].id, threads[0].id]
+        await store.backend.put([Limit(name="l", at_most=1, agents=["a"])])
+        await store.backend.append(Commit(notices=[a_notice(threads[0])]))
 
 
 async def test_many_tasks_of_one_store_at_once(empty_url: str) -> None:

@@ -4,17 +4,24 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from lockstitch.backend import READY, FullBackend, Sighting
-from lockstitch.records import Stitch
+from lockstitch.backend import READY, WORK, Edit, FullBackend, Sighting
+from lockstitch.records import Stitch, Worker, waiting
 from lockstitch.store import Store, open_store
-from tests.conformance.contract import a_letter, commit, created, grown
+from tests.conformance.contract import NOW, a_goal, a_letter, change, commit, created, grown, registered
+from tests.races.processes import Gate, run
 from tests.samples import said
+
+Act = Callable[[FullBackend], Awaitable[object]]
+Cause = Callable[[FullBackend, Worker], Awaitable[Act]]
+"""Prepares a store without making anything ready, and gives what does."""
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +99,104 @@ async def test_several_watch_at_once_and_one_that_stops_harms_no_other(full_back
             await until(two, thread.id, 1)
         thread = await grown(full_backend, thread, said("2"))
         await until(one, thread.id, 2)
+
+
+# WORK: somebody may claim something
+
+
+async def make(backend: FullBackend, worker: Worker) -> Act:
+    return lambda other: commit(other, threads=[a_goal()])
+
+
+async def set_pending(backend: FullBackend, worker: Worker) -> Act:
+    head = await created(backend, **holding(worker))
+    return lambda other: commit(other, change(head, head={"status": "pending", "worker_id": None}))
+
+
+async def wake(backend: FullBackend, worker: Worker) -> Act:
+    head = await created(backend, status="waiting", waiting_for=[waiting("input", NOW)])
+    return lambda other: commit(other, a_letter(head))
+
+
+async def give_back(backend: FullBackend, worker: Worker) -> Act:
+    await created(backend, **holding(worker))
+    return lambda other: other.release(worker.id)
+
+
+async def set_wake_at(backend: FullBackend, worker: Worker) -> Act:
+    head = await created(backend, status="waiting", waiting_for=[waiting("timer", NOW)])
+    return lambda other: commit(other, Edit(head.id, {"wake_at": NOW}))
+
+
+async def go_to_wait_for_what_has_come(backend: FullBackend, worker: Worker) -> Act:
+    head = await created(backend, **holding(worker))
+    return lambda other: commit(other, change(head, head={"status": "waiting", "worker_id": None, "wake_at": NOW}))
+
+
+async def put(backend: FullBackend, worker: Worker) -> Act:
+    return lambda other: other.put([a_goal()])
+
+
+CAUSES = [make, set_pending, wake, give_back, set_wake_at, go_to_wait_for_what_has_come, put]
+
+
+def holding(worker: Worker) -> dict[str, Any]:
+    return {"status": "running", "worker_id": worker.id, "fence": 1, "wake_at": NOW}
+
+
+async def until_work(sightings: AsyncGenerator[Sighting, None]) -> None:
+    async with asyncio.timeout(SOON):
+        async for sighting in sightings:
+            if sighting == WORK:
+                return
+
+
+@pytest.mark.parametrize("place", ["here", "in another store"])
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_what_makes_something_ready(store: Store, store_url: str, cause: Cause, place: str) -> None:
+    act = await cause(store.backend, await registered(store.backend))
+    async with open_store(store_url) as other, watching(store.backend) as sightings:
+        await act(store.backend if place == "here" else other.backend)
+        await until_work(sightings)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_what_makes_something_ready_in_memory(cause: Cause) -> None:
+    async with open_store("sqlite:///:memory:") as store:
+        act = await cause(store.backend, await registered(store.backend))
+        async with watching(store.backend) as sightings:
+            await act(store.backend)
+            await until_work(sightings)
+
+
+async def create_ready(gate: Gate, url: str) -> None:
+    async with open_store(url) as store:
+        gate()
+        await store.create(kind="goal", goal="g")
+
+
+async def test_another_process_makes_something_ready(store: Store, store_url: str) -> None:
+    async with watching(store.backend) as sightings:
+        job = asyncio.to_thread(run, "tests.conformance.test_watch:create_ready", [[store_url]])
+        made = asyncio.ensure_future(job)
+        await until_work(sightings)
+        await made
+
+
+async def test_what_makes_nothing_ready_is_no_work(full_backend: FullBackend) -> None:
+    """Heads that are held, that wait for somebody, or for a time to come."""
+    worker = await registered(full_backend)
+    thread, seen = await created(full_backend, **holding(worker)), list[Sighting]()
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    async with watching(full_backend) as sightings:
+        await created(full_backend, status="waiting", waiting_for=[waiting("input", NOW)])
+        await created(full_backend, a_goal(wake_at=soon))
+        for number in range(1, 4):
+            thread = await grown(full_backend, thread, said(str(number)))
+            async with asyncio.timeout(SOON):
+                while not seen or seen[-1] != (thread.id, number):
+                    seen.append(await anext(sightings))
+    assert WORK not in seen
 
 
 async def test_a_watcher_that_is_cancelled_lets_go(store_url: str) -> None:

@@ -3,19 +3,24 @@
     results = run("tests.races.writers:append_once", [[url, thread_id]] * 50)
 
 Each gets a process of its own. A job is an async function whose first argument is a gate: it prepares itself, passes
-the gate, and races. The gate opens when all have come to it.
+the gate, and races. The gate opens when all have come to it, and closes behind them, so that every round of a race
+can have its own start.
 """
 
 import asyncio
 import importlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any, BinaryIO
 
 ROOT = Path(__file__).parents[2]
@@ -61,49 +66,34 @@ def main() -> None:
     order = json.load(sys.stdin)
     module, _, name = order["job"].partition(":")
     job = getattr(importlib.import_module(module), name)
-    ready, gate = os.pipe(), os.pipe()
+    # Made before the forks, and inherited by them.
+    barrier = multiprocessing.get_context("fork").Barrier(len(order["calls"]))
     children: list[tuple[int, BinaryIO]] = []
     for arguments in order["calls"]:
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            for other in (ready[0], gate[1], reading):
-                os.close(other)
-            _work(job, arguments, ready[1], gate[0], writing)
+            os.close(reading)
+            _work(job, arguments, barrier, writing)
         os.close(writing)
         children.append((pid, os.fdopen(reading, "rb")))
-    os.close(ready[1])
-    os.close(gate[0])
-    come = 0
-    while come < len(children) and (signs := os.read(ready[0], len(children))):
-        come += len(signs)
-    os.close(gate[1])
     outcomes = [json.loads(pipe.read() or b'{"error": "it died without a word"}') for _, pipe in children]
     for pid, _ in children:
         os.waitpid(pid, 0)
     json.dump(outcomes, sys.stdout)
 
 
-def _work(job: Any, arguments: list[Any], ready: int, gate: int, writing: int) -> None:
-    passed = False
-
-    def come() -> None:
-        nonlocal passed
-        if not passed:
-            passed = True
-            os.write(ready, b".")
-            os.close(ready)
-
-    def wait() -> None:
-        come()
-        os.read(gate, 1)
+def _work(job: Any, arguments: list[Any], barrier: Barrier, writing: int) -> None:
+    def gate() -> None:
+        with suppress(BrokenBarrierError):
+            barrier.wait()
 
     try:
-        outcome = {"result": asyncio.run(job(wait, *arguments))}
+        outcome = {"result": asyncio.run(job(gate, *arguments))}
     except BaseException:
         outcome = {"error": traceback.format_exc()}
-    # One that fails before the gate must not keep the others waiting.
-    come()
+        # One that fails on its way to the gate must not keep the others waiting.
+        barrier.abort()
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(json.dumps(outcome).encode())
     os._exit(0)

@@ -3,10 +3,13 @@
 import asyncio
 import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
-from lockstitch.records import this_process
+from lockstitch.backend import Find, Where
+from lockstitch.errors import ThreadBusy, ThreadEnded
+from lockstitch.records import Limit, Thread, this_process
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
 
@@ -47,6 +50,41 @@ async def test_50_tasks_of_10_processes_claim_the_same_pending_threads(store: St
     assert {(head.status, head.fence, head.crashes) for head in heads} == {("running", 1, 1)}
     assert len({head.worker_id for head in heads}) > 1, "they did not race at all"
     assert sorted(map(str, await store.reap())) == sorted(str(thread.id) for thread in threads)
+
+
+async def drive_all(gate: Gate, url: str, at_most: int) -> int:
+    """Claim under a limit, one by id and then whatever is ready, and end it, until nothing is left; how many it was.
+
+    What is held is counted all the while, by everybody.
+    """
+    where = (Where("agent", "in", ["a", "b"]), Where("worker_id", "is not null"))
+    async with open_store(url) as store:
+        await store.register()
+        gate()
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            while ready := await store.threads(limit=None, status="pending"):
+                heads: list[Thread] = []
+                with suppress(ThreadBusy, ThreadEnded):
+                    heads = [await store.claim(random.choice(ready))]
+                heads += await store.claim_next(agents=["a", "b"], limit=2)
+                held = await store.backend.count(Find(Thread, where))
+                assert len(heads) <= held <= at_most, f"{held} are held"
+                for head in heads:
+                    await store.append(head, fields={"status": "completed", "result": {}})
+                    done += 1
+
+        await asyncio.gather(*(work() for _ in range(3)))
+        return done
+
+
+async def test_tasks_of_many_processes_never_exceed_a_limit_together(store: Store, store_url: str) -> None:
+    await store.backend.put([Limit(name="provider", at_most=2, agents=["a", "b"])])
+    threads = [await store.create(kind="goal", goal="g", agent="ab"[number % 2]) for number in range(THREADS // 4)]
+    done = await asyncio.to_thread(run, "tests.races.test_claims:drive_all", [[store_url, 2]] * 4)
+    assert sum(done) == len(threads)
 
 
 @pytest.mark.req("S3-032")

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -25,6 +26,16 @@ def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry 
     entry = entry or Entry(type="input", message={"role": "user", "content": "hi"})
     body = entry.as_json()
     return Letter(thread_id=thread.id, sender="somebody", kind=kind, call_id=call_id, entry=body, at=NOW)
+
+
+def report(thread: Thread, child: UUID, **more: Any) -> Letter:
+    """A child's letter to the thread that made it."""
+    return letter(thread, "children", entry=Entry(type="thread_result", child_id=child, **more))
+
+
+def after(thread: Thread, sent: Letter) -> Thread:
+    """The thread once a letter has arrived."""
+    return thread.changed(**receive(thread, sent, LATER).head)
 
 
 def waits(*kinds: str, **more: Any) -> dict[str, Any]:
@@ -119,6 +130,75 @@ def test_all_is_how_children_are_awaited_unless_said_otherwise() -> None:
     assert wakes(one, letter(one, "children"))
 
 
+@pytest.mark.parametrize("mode", ["all", None])
+def test_all_children_that_are_named_are_awaited_and_no_others(mode: str | None) -> None:
+    first, second, stranger = new_id(), new_id(), new_id()
+    how = {"mode": mode} if mode else {}
+    thread = head(**waits("children", ids=[str(first), str(second)], **how), pending_children=3)
+
+    still = after(thread, report(thread, stranger))
+    assert (still.status, still.waiting_for) == ("waiting", thread.waiting_for)
+    assert (still.pending_children, still.position) == (2, 5)
+
+    fewer = after(still, report(still, second))
+    assert fewer.status == "waiting"
+    assert fewer.waiting_for == [{**thread.waiting_for[0], "ids": [str(first)]}]
+
+    woken = after(fewer, report(fewer, first))
+    assert (woken.status, woken.waiting_for, woken.wake_at, woken.pending_children) == ("pending", [], LATER, 0)
+
+
+def test_any_of_the_children_that_are_named_is_enough() -> None:
+    first, second, stranger = new_id(), new_id(), new_id()
+    thread = head(**waits("children", ids=[str(first), str(second)], mode="any"), pending_children=3)
+
+    assert not wakes(thread, report(thread, stranger))
+    assert wakes(thread, report(thread, first))
+    assert wakes(thread, report(thread, second))
+
+
+def test_a_child_that_is_named_twice_reports_once() -> None:
+    child = new_id()
+    thread = head(**waits("children", ids=[str(child), str(child)]), pending_children=1)
+
+    assert wakes(thread, report(thread, child))
+
+
+def test_the_last_open_child_does_not_wake_who_waits_for_another() -> None:
+    """The count of children says nothing to whoever has named those it waits for."""
+    thread = head(**waits("children", ids=[str(new_id())]), pending_children=1)
+
+    assert not wakes(thread, report(thread, new_id()))
+
+
+def test_names_go_from_the_children_awaited_only() -> None:
+    """What else a thread waits for keeps its place, also while it waits for two things at once."""
+    child, other = new_id(), new_id()
+    approval = waiting("approval", NOW, "call-1", ids=[str(child)])
+    thread = head(**waits("children", ids=[str(child), str(other)]), pending_children=2)
+    thread = thread.changed(waiting_for=[approval, *thread.waiting_for])
+
+    left = after(thread, report(thread, child)).waiting_for
+
+    assert left[1]["ids"] == [str(other)]
+    assert left[0] == approval
+
+
+def test_a_thread_that_is_held_keeps_the_names_until_its_holder_decides() -> None:
+    child = new_id()
+    thread = head(**waits("children", ids=[str(child)]), pending_children=1).changed(
+        status="running", worker_id=new_id()
+    )
+
+    assert after(thread, report(thread, child)).waiting_for == thread.waiting_for
+
+
+def test_other_letters_leave_the_names_alone() -> None:
+    thread = head(**waits("children", ids=[str(new_id())]), pending_children=1)
+
+    assert after(thread, letter(thread, "input")).waiting_for == thread.waiting_for
+
+
 def test_children_count_down_to_none_and_no_further() -> None:
     thread = head(pending_children=0)
 
@@ -126,9 +206,10 @@ def test_children_count_down_to_none_and_no_further() -> None:
 
 
 def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
-    tip = new_id()
+    tip, run = new_id(), new_id()
     thread = head(**waits("children"), pending_children=1, tip_id=tip)
-    entry = Entry(type="thread_result", child_id=new_id(), message={"role": "user", "content": "done"})
+    message = {"role": "user", "content": "done"}
+    entry = Entry(type="thread_result", child_id=new_id(), run_id=run, message=message)
 
     arrival = receive(thread, letter(thread, "children", entry=entry), LATER)
 
@@ -136,6 +217,7 @@ def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
     assert arrival.stitch.previous_id == tip
     assert arrival.head["tip_id"] == arrival.stitch.id == entry.id
     assert arrival.stitch.message == entry.message
+    assert arrival.stitch.run_id == run, "it belongs to the run that asked for the child"
 
 
 def test_a_letter_carries_its_entry_unchanged() -> None:

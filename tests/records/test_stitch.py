@@ -22,7 +22,11 @@ def test_types_are_distinct_and_hold_the_special_ones() -> None:
     assert len(set(TYPES)) == len(TYPES)
     assert set(TYPES) >= CHAIN | ERRORS | MESSAGES
     assert {"input", *CHAIN, "compaction", "fork"} == set(TYPES[:6])
-    assert MESSAGES - {"input", *CHAIN} == {"max_steps_reached", "final_answer_validation_failed"}
+    assert MESSAGES - {"input", *CHAIN} == {
+        "max_steps_reached",
+        "final_answer_validation_failed",
+        "wait_timed_out",
+    }
 
 
 @pytest.mark.parametrize("type", [type for type in TYPES if type not in CHAIN])

@@ -9,13 +9,13 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
-from lockstitch.records import Entry, Worker, parse_time
+from lockstitch.records import Entry, Limit, Worker, parse_time
 from lockstitch.records.message import user
 from lockstitch.runtime import holding
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.tools.function import tool
-from lockstitch.store import Store, appending, open_store
+from lockstitch.store import Store, appending, open_store, pulse
 from tests.races.processes import ROOT
 from tests.runtime.agents import add, at_rest, calls, confirm, goes_on, log, scripted, send, types, until
 
@@ -208,11 +208,12 @@ async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
 async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: pytest.MonkeyPatch):
     """A model call leaves no row before it is answered, so this is where people see it."""
     monkeypatch.setattr(holding, "BEAT", 0.0)
+    monkeypatch.setattr(pulse, "BEAT", 0.02)
     task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
 
     async def doing() -> Any:
         workers = await store.backend.find(Find(Worker))
-        return next((worker.doing for worker in workers if worker.doing), None)
+        return next((worker.doing for worker in workers if any(worker.doing.values())), None)
 
     said = await until(doing)
     (thread_id,) = said
@@ -374,3 +375,18 @@ async def test_of_two_processes_one_works_and_the_other_is_told_who(store_url: s
         if holder.returncode is None:
             holder.kill()
         await holder.wait()
+
+
+async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
+    """Otherwise held from their first commit on, they wait for room where a limit covers their agent."""
+    agent = scripted("It is 4.", "It is 5.")
+    await store.backend.put([Limit(name="one", at_most=1, agents=[agent.name])])
+    held = await store.claim(await store.create(agent=agent.name))
+    with pytest.raises(ThreadBusy, match="Limit one") as busy:
+        await store.claim(await store.create(agent=agent.name))
+    assert busy.value.reason == "limit"
+    running = asyncio.create_task(agent.run("2 + 2?", store=store))
+    await until(lambda: store.count(last_sequence=0, total_runs=0, status="waiting"))
+    assert not await store.count(last_sequence=1)
+    await store.append(held, fields={"status": "waiting"})
+    assert (await running).output_text == "It is 4."

@@ -65,6 +65,17 @@ async def test_a_conflict_says_what_is_different(store: Store) -> None:
 # All or nothing
 
 
+@pytest.mark.parametrize("late", [{"entries": [said("late")]}, {"fields": {"status": "pending"}}])
+async def test_who_saw_a_thread_open_cannot_write_once_it_has_ended(store: Store, late: dict[str, Any]) -> None:
+    """Also where nobody held it and its end added nothing to the log."""
+    seen = await store.create(kind="goal", goal="g")
+    ended = (await store.append(seen, fields={"status": "cancelled"})).head
+    with pytest.raises(Conflict) as conflict:
+        await store.append(seen, **late)
+    assert conflict.value.reason == "fence"
+    assert await store.thread(seen) == ended
+
+
 async def test_several_threads_in_one_commit(store: Store) -> None:
     heads = [await goal(store) for _ in range(3)]
     drafts = [Draft(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]

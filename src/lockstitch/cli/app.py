@@ -24,14 +24,16 @@ from lockstitch.cli.commands import (
     tail,
     threads,
     upkeep,
+    watch,
+    worker,
 )
 from lockstitch.cli.output import Output
 from lockstitch.cli.session import Session
 
 SECTIONS = {
-    "Run agents": ("run", "chat", "start", "resume", "retry", "cancel", "fork", "demo"),
+    "Run agents": ("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "demo"),
     "Reply to threads that wait": ("approve", "deny", "settle", "answer"),
-    "Look at threads": ("threads", "show", "context", "history", "log", "request", "tail"),
+    "Look at threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
     "Find": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),
     "Keep": ("copy", "archive", "purge", "migrate", "doctor"),
@@ -93,12 +95,19 @@ def globals_of(
     4 busy, in conflict or waiting, 5 store unreachable, damaged or newer,
     6 partly done, 130 interrupted.
     """
-    context.obj = Session(url=store, project=project, out=Output(as_json=as_json), app_name=app_name)
+    source = context.get_parameter_source("project")
+    context.obj = Session(
+        url=store,
+        project=project,
+        out=Output(as_json=as_json),
+        app_name=app_name,
+        project_named=source is not None and source.name != "DEFAULT",
+    )
 
 
 for group in (
-    *(running, chat, demo, replies),
-    *(threads, show, conversation, log, tail),
+    *(running, chat, worker, demo, replies),
+    *(threads, watch, show, conversation, log, tail),
     *(finding, reports, query),
     *(editing, copying, retention, upkeep),
 ):

@@ -24,13 +24,13 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self._console = _Console(highlight=False, markup=False, emoji=False, legacy_windows=False)
+        self.console = _Console(highlight=False, markup=False, emoji=False, legacy_windows=False)
         self._aside = _Console(stderr=True, highlight=False, markup=False, emoji=False, legacy_windows=False)
 
     @property
     def width(self) -> int | None:
         """The columns there are, or None where nobody counts them."""
-        return self._console.width if self._console.is_terminal else None
+        return self.console.width if self.console.is_terminal else None
 
     def json(self, value: Any) -> None:
         """One JSON value on one line, exactly as it is kept; in UTF-8, whatever the terminal speaks."""
@@ -46,22 +46,22 @@ class Output:
             one.rstrip()
             shown = (margin if number else first) + one
             shown.rstrip()
-            self._console.print(shown, soft_wrap=True)
+            self.console.print(shown, soft_wrap=True)
 
     def _lines(self, content: Text, indent: int) -> Iterable[Text]:
         if self.width is None:
             return content.split("\n", allow_blank=True)
-        return content.wrap(self._console, max(self.width - indent, 20), tab_size=4)
+        return content.wrap(self.console, max(self.width - indent, 20), tab_size=4)
 
     def cropped(self, text: Text) -> None:
         """One line, cut to what a terminal shows of it."""
         if self.width is not None:
             text.truncate(self.width, overflow="ellipsis")
-        self._console.print(text, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> None:
         for line in lay_out(columns, rows, self.width):
-            self._console.print(line, soft_wrap=True)
+            self.console.print(line, soft_wrap=True)
 
     def fields(self, pairs: Sequence[tuple[str, str | Text]]) -> None:
         """Names and values below each other; those without a value are left out."""
@@ -70,7 +70,7 @@ class Output:
         for name, value in shown:
             label = Text(name.ljust(longest + 2), style="dim")
             value = Text(safe(value)) if isinstance(value, str) else value
-            self._console.print(label + value, soft_wrap=True)
+            self.console.print(label + value, soft_wrap=True)
 
     def stream(self, text: str) -> None:
         """A piece of an answer as it comes."""

@@ -77,7 +77,7 @@ def drive(
     """
     result: Json | None = None
     thread: UUID | None = None
-    with _terminable():
+    with terminable():
         work: Work[Event, object] = store.portal.begin(lambda listener: _awaited(act(store.awaited, listener)))
         try:
             while True:
@@ -175,7 +175,7 @@ def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadW
 
 
 @contextmanager
-def _terminable() -> Generator[None, None, None]:
+def terminable() -> Generator[None, None, None]:
     """Have a wish to end this process interrupt it, so that it can give back what it holds."""
     if threading.current_thread() is not threading.main_thread():
         yield

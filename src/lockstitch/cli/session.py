@@ -9,6 +9,7 @@ import typer
 from lockstitch import sync
 from lockstitch.cli.output import Output
 from lockstitch.errors import Refused
+from lockstitch.store.open import shown
 
 if TYPE_CHECKING:
     from lockstitch.runtime import App
@@ -22,6 +23,8 @@ class Session:
     project: str
     out: Output
     app_name: str | None = None
+    project_named: bool = False
+    """Whether somebody said which project; otherwise what concerns a whole store concerns all of them."""
 
     @property
     def as_json(self) -> bool:
@@ -30,6 +33,11 @@ class Session:
     def open(self, *, create: bool = False, url: str | None = None) -> sync.SyncStore:
         """The store, for `with`. Only what is there to write may make one that is not there yet."""
         return sync.open_store(self.url if url is None else url, project=self.project, create=create)
+
+    @property
+    def shown(self) -> str:
+        """The store's URL without its password."""
+        return shown(self.url)
 
     def app(self) -> "App":
         """The code of the user's agents. Imported only by commands that need it, and only then."""

@@ -5,10 +5,32 @@ from typing import Any
 from rich.text import Text
 
 from lockstitch.cli import messages
+from lockstitch.cli.table import Column
 from lockstitch.cli.text import clock_time, one_line
 from lockstitch.records import ERRORS, Stitch, codec
 
 _COLOURS = {"input": "cyan", "llm_call": "green", "tool_call": "magenta", "compaction": "yellow", "fork": "yellow"}
+
+COLUMNS = [
+    Column("POS", right=True),
+    Column("STEP", right=True),
+    Column("TIME"),
+    Column("TYPE"),
+    Column("MS", right=True),
+    Column("WHAT", flexible=True),
+]
+
+
+def row(stitch: Stitch) -> list[str | Text]:
+    """A stitch as a row of a log."""
+    return [
+        str(stitch.position),
+        "" if stitch.step_number is None else str(stitch.step_number),
+        clock_time(stitch.at),
+        kind(stitch),
+        "" if stitch.duration_ms is None else f"{stitch.duration_ms:,}",
+        what(stitch),
+    ]
 
 
 def what(stitch: Stitch) -> str:

@@ -63,13 +63,19 @@ def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
     changes["position"] = stitch.position
     if entry.type in CHAIN:
         changes["tip_id"] = stitch.id
+    waits = _left_to_wait_for(head, letter, entry)
     if wakes(head, letter):
         changes |= {"status": "pending", "waiting_for": [], "wake_at": now}
+    elif waits != head.waiting_for:
+        changes["waiting_for"] = waits
     return Arrival(letter.changed(entry=None, position=stitch.position), changes, stitch)
 
 
 def wakes(head: Thread, letter: Letter) -> bool:
-    """Whether a waiting thread has what it waits for once `letter` is there."""
+    """Whether a waiting thread has what it waits for once `letter` is there.
+
+    Children are awaited by their ids, all of them or any; where none are named, all that are open.
+    """
     if head.status != "waiting":
         return False
     if letter.kind != "children":
@@ -77,4 +83,21 @@ def wakes(head: Thread, letter: Letter) -> bool:
     awaited = head.waits_for("children")
     if awaited is None:
         return False
-    return awaited.get("mode") == "any" or head.pending_children <= 1
+    names: list[str] | None = awaited.get("ids")
+    if names is None:
+        return awaited.get("mode") == "any" or head.pending_children <= 1
+    child = str(letter.opened().child_id)
+    return child in names and (awaited.get("mode") == "any" or all(name == child for name in names))
+
+
+def _left_to_wait_for(head: Thread, letter: Letter, entry: Entry) -> list[Json]:
+    """What a thread waits for once `letter` is there: a child that has reported is awaited no more."""
+    if letter.kind != "children":
+        return head.waiting_for
+    child = str(entry.child_id)
+    return [
+        {**one, "ids": [name for name in one["ids"] if name != child]}
+        if one.get("kind") == "children" and one.get("ids")
+        else one
+        for one in head.waiting_for
+    ]

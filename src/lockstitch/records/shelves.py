@@ -262,6 +262,38 @@ class Archive(Record):
     created_at: Time
 
 
+class Limit(Record):
+    """How many threads of these agents may be held at once, by all processes of a store together.
+
+    One for an agent names that agent; one for a provider names all agents that use it.
+    """
+
+    table: ClassVar[str] = "limits"
+    primary_key: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: Name
+    at_most: Count
+    agents: list[Name] = []
+
+
+class Notice(Record):
+    """Something that people outside are to be told: made in the commit that it tells of, gone once it was told.
+
+    Its id is the key by which a receiver knows one that it was told twice.
+    """
+
+    table: ClassVar[str] = "notices"
+
+    id: UUID = Field(default_factory=new_id)
+    thread_id: UUID
+    hook: Name
+    event: Literal["failed", "waiting"]
+    body: Json
+    tries: Count = 0
+    due_at: Time
+    at: Time
+
+
 def day_of(moment: datetime | date) -> str:
     return moment.isoformat()[:10]
 
@@ -283,6 +315,8 @@ SHELVES: tuple[type[Record], ...] = (
     Audit,
     Metric,
     Archive,
+    Limit,
+    Notice,
 )
 """Every kind of side record, in an order in which they can be copied."""
 
@@ -292,5 +326,6 @@ OWNED: dict[type[Record], str] = {
     Feedback: "thread_id",
     Delta: "thread_id",
     Archive: "thread_id",
+    Notice: "thread_id",
 }
 """The kinds that go when their thread goes, and the field that names it."""

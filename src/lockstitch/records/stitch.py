@@ -15,7 +15,10 @@ CHAIN: Final = frozenset({"llm_call", "tool_call", "thread_result"})
 """The types that previous_id links into one list per thread."""
 
 MESSAGES: Final = frozenset(
-    {"input", "llm_call", "tool_call", "thread_result", "max_steps_reached", "final_answer_validation_failed"}
+    {
+        *("input", "llm_call", "tool_call", "thread_result"),
+        *("max_steps_reached", "final_answer_validation_failed", "wait_timed_out"),
+    }
 )
 """The types whose messages are a run's history: what was said in it, by the user, the model, tools or the runtime."""
 
@@ -32,7 +35,7 @@ TYPES: Final = (
     *("memory_retrieval", "memory_update", "memory_before_compact", "memory_after_compact"),
     *("context_transformation", "final_answer_validation", "final_answer_validation_failed"),
     *("file_generated", "file_downloaded", "file_stored", "file_error"),
-    *("thread_spawned", "streaming_chunk", "span", "error"),
+    *("thread_spawned", "wait_timed_out", "streaming_chunk", "span", "error"),
 )
 """The types Lockstitch writes. Others are kept as they come."""
 

@@ -8,6 +8,8 @@ from lockstitch.runtime.replies import answer, approve, deny, settle, submit_res
 from lockstitch.runtime.result import Result
 from lockstitch.runtime.tool import Tool, ToolContext, ToolFailed
 from lockstitch.runtime.tools.function import tool
+from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.runtime.worker import work
 
 __all__ = [
     "Agent",
@@ -23,5 +25,7 @@ __all__ = [
     "deny",
     "settle",
     "submit_results",
+    "thread_tools",
     "tool",
+    "work",
 ]

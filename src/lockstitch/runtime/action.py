@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from lockstitch.records import Entry, Json
 from lockstitch.runtime.situation import Call
@@ -83,6 +83,9 @@ class Finish:
     stop_reason: str
     entries: Sequence[Entry]
     error: str | None = None
+    summary: str | None = None
+    """What `complete_thread` gave, with its data; else the answer is the summary."""
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True)

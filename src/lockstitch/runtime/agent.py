@@ -14,6 +14,7 @@ from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, code
 from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, as_message
 from lockstitch.runtime.blueprint import Blueprint, Instructions, Parts, Settings, ToolSource
+from lockstitch.runtime.children import DriverOf, see_through
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
@@ -31,9 +32,10 @@ from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.result import Result, result_in
 from lockstitch.runtime.setup import AnswerCheck, Setup
 from lockstitch.runtime.stage import Listener
+from lockstitch.runtime.telling import Telling
 from lockstitch.runtime.tool import Tool
 from lockstitch.store import Store, open_store
-from lockstitch.store.core import ThreadRef
+from lockstitch.store.threads import ThreadRef
 
 Prompt = str | Sequence[Json] | Message
 
@@ -50,6 +52,7 @@ class Call(TypedDict, total=False):
     on_busy: OnBusy
     on_waiting: OnWaiting
     take_over: bool
+    detach: bool
 
 
 class Agent:
@@ -74,6 +77,10 @@ class Agent:
     ) -> None:
         self.name = name
         self.deps = deps
+        self.beside: Mapping[str, Agent] = {name: self}
+        """The agents of the app that this one belongs to: who drives the children it makes."""
+        self.telling = Telling(())
+        """Who is told when a thread of this agent fails or waits for a person: the app's hooks."""
         self._traces = traces if isinstance(traces, Traces) else Traces(traces)
         parts = Parts(
             instructions=instructions,
@@ -92,6 +99,11 @@ class Agent:
         """What is written down of this agent, once its tools are known."""
         return self._blueprint.definition
 
+    @property
+    def provider(self) -> str:
+        """The name of the provider of this agent's model."""
+        return self._blueprint.base.model.partition(":")[0]
+
     # Running
 
     async def run(
@@ -100,7 +112,9 @@ class Agent:
         """Give the agent something to do, and drive it here until it is done or waits for somebody.
 
         `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
-        outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for.
+        outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for. Children that
+        the thread waits for are driven here too, as far as this process has their agents. With `detach` the run is
+        only begun, and left to workers; while another one is open, the message waits in line behind it.
         """
         if store is None:
             async with open_store("sqlite:///:memory:") as memory:
@@ -129,10 +143,12 @@ class Agent:
     async def start(
         self, *, store: Store, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
     ) -> Thread:
-        """A thread with a goal for whoever drives it: a worker, or `resume`. Nothing runs yet."""
-        version = await self._blueprint.version(store)
-        given = {"key": key} if key else {}
-        return await store.create(**given, goal=goal, kind=kind, agent=self.name, version=version.version, **fields)
+        """A thread with a goal for whoever drives it: a worker, or `resume`. Nothing runs yet.
+
+        `fields` are those of `Store.start`: tasks, priority, at, connection and so on.
+        """
+        version = await self._blueprint.version(store, store.project)
+        return await store.start(self.name, goal, key=key, kind=kind, version=version.version, **fields)
 
     async def resume(
         self,
@@ -145,14 +161,25 @@ class Agent:
     ) -> Result | None:
         """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do."""
         head = await store.thread(thread)
-        return await self._driver(store, deps, listener, take_over).resume(head)
+        result = await self.driver(store, deps, listener, take_over).resume(head)
+        result = await see_through(store, self._drivers(store, deps, listener), result)
+        await self.telling.tell_due(store)
+        return result
 
     async def submit(
         self, thread: ThreadRef, results: Sequence[Json], *, store: Store, **options: Any
     ) -> Result | None:
-        """Hand in the results of the calls that a browser executed, and go on."""
+        """Hand in the results of the calls that a browser executed, and go on.
+
+        If somebody else goes on with it, such as a worker or whoever waits in line, that is waited for.
+        """
+        head = await store.thread(thread)
+        run = await store.desk.open_run(head)
         await submit_results(store, thread, results)
-        return await self.resume(thread, store=store, **options)
+        went_on = await when_free(store, head, lambda free: self.resume(free, store=store, **options))
+        if run is None or (went_on is not None and went_on.run_id == run.id):
+            return went_on
+        return await result_in(store, await store.run(run.id))
 
     async def retry(
         self, thread: ThreadRef, *, store: Store, deps: Any = None, listener: Listener | None = None
@@ -160,14 +187,17 @@ class Agent:
         """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed."""
         head = await store.thread(thread)
         last = await store.desk.last_run(head)
-        driver = self._driver(store, deps, listener, take_over=False)
+        driver = self.driver(store, deps, listener, take_over=False)
         if last is None or last.status not in TERMINAL:
-            return await driver.resume(head)
+            return await self.resume(head, store=store, deps=deps, listener=listener)
         if last.status == "completed":
             raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
         if head.ended:
             head = (await store.append(head, fields={"status": "pending", "result": None})).head
-        return await driver.run(head, Input(user(""), again=last))
+        result = await when_free(store, head, lambda free: driver.run(free, Input(user(""), again=last)))
+        result = await see_through(store, self._drivers(store, deps, listener), result)
+        await self.telling.tell_due(store)
+        return result
 
     async def close(self) -> None:
         """Wait for traces that are on their way, and let go of connections to providers and tool servers."""
@@ -175,6 +205,15 @@ class Agent:
         await self._blueprint.close()
 
     async def _run(
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
+    ) -> Result:
+        result = await self._run_alone(prompt, store, thread, call, listener)
+        if not call.get("detach"):
+            result = await see_through(store, self._drivers(store, call.get("deps"), listener), result) or result
+        await self.telling.tell_due(store)
+        return result
+
+    async def _run_alone(
         self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
     ) -> Result:
         given = Input(
@@ -185,25 +224,36 @@ class Agent:
         )
         codec.dumps(given.message)
         await self._blueprint.ready()
-        driver = self._driver(store, call.get("deps"), listener, bool(call.get("take_over")))
+        detach = bool(call.get("detach"))
+        driver = self.driver(store, call.get("deps"), listener, bool(call.get("take_over")), detach=detach)
         head = await self._known(store, thread, call)
         if head is None:
+            new = self._new_thread(store, thread, call)
             try:
-                return await driver.open(self._new_thread(store, thread, call), given)
+                return await driver.open(new, given)
             except KeyTaken:
                 # Somebody else made it in between, so it is a known one now.
                 assert thread is not None
                 head = await store.thread(thread)
+            except ThreadBusy as exc:
+                if exc.reason != "limit":
+                    raise
+                head = await store.thread(new.id)
+        if detach and (open_run := await store.desk.open_run(head)) is not None:
+            await put_in_line(store, head, given, sender=f"queue:{new_id()}")
+            return await result_in(store, open_run)
         waiting: OnWaiting = call.get("on_waiting", "refuse")
         busy = call.get("on_busy", self._blueprint.base.on_busy)
         try:
             return await driver.run(head, given, waiting)
         except ThreadBusy as exc:
-            if busy == "refuse" or exc.reason != "holder":
+            limited = exc.reason == "limit"
+            if not limited and (busy == "refuse" or exc.reason != "holder"):
                 raise
-        if busy == "queue":
+        if not limited and busy == "queue":
             return await self._in_line(store, head, given, driver)
-        await store.edit(head, cancel_requested=True)
+        if not limited:
+            await store.edit(head, cancel_requested=True)
         result = await when_free(store, head, lambda free: driver.run(free, given, waiting))
         assert result is not None
         return result
@@ -255,8 +305,24 @@ class Agent:
             name = {"id": wanted} if wanted else {"key": thread}
         return store.new_thread(**name, agent=self.name, kind=call.get("kind", "chat"), user_id=call.get("user_id"))
 
-    def _driver(self, store: Store, deps: Any, listener: Listener | None, take_over: bool) -> Driver:
-        async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
-            return await self._blueprint.setup(store, run, self.deps if deps is None else deps)
+    def driver(
+        self, store: Store, deps: Any = None, listener: Listener | None = None, take_over: bool = False, **more: Any
+    ) -> Driver:
+        """Who drives threads of this agent."""
 
-        return Driver(store, make, listener, take_over, self._traces)
+        async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
+            chosen = self.deps if deps is None else deps
+            return await self._blueprint.setup(store, head.project, run, chosen, tuple(self.beside))
+
+        return Driver(store, make, listener, take_over, self._traces, hooks=self.telling.names, **more)
+
+    def _drivers(self, store: Store, deps: Any, listener: Listener | None = None) -> DriverOf:
+        """Who drives which thread here: whoever called is told of this agent's own, and gives it its deps."""
+
+        def of(head: Thread) -> Driver | None:
+            agent = self.beside.get(head.agent or "")
+            if agent is None:
+                return None
+            return agent.driver(store, deps if agent is self else None, listener if agent is self else None)
+
+        return of

@@ -2,27 +2,43 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 from lockstitch.errors import LockstitchError, NotFound, Refused
-from lockstitch.records import Thread
+from lockstitch.records import Limit, Thread
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.result import Result
+from lockstitch.runtime.telling import Hook, Telling
 from lockstitch.store import Store
-from lockstitch.store.core import ThreadRef
+from lockstitch.store.threads import ThreadRef
 
 
 class App:
-    """Agents by name."""
+    """Agents by name, how many of their threads may run at once, and who is told when one fails or waits for a person.
 
-    def __init__(self, agents: Iterable[Agent]) -> None:
+    `limits` are by agent, or by provider as "provider:anthropic"; they hold for all processes of a store together.
+    `hooks` are functions that get a notice, or URLs that it is posted to.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        limits: Mapping[str, int] | None = None,
+        hooks: Iterable[Hook] | Mapping[str, Hook] = (),
+    ) -> None:
         self.agents: dict[str, Agent] = {}
         for agent in agents:
             if agent.name in self.agents:
                 raise Refused(f"Two agents of this app are named {agent.name}.")
             self.agents[agent.name] = agent
+        self._limits = dict(limits or {})
+        self._telling = Telling(hooks)
+        for agent in self.agents.values():
+            agent.beside, agent.telling = self.agents, self._telling
+        self._limited = [self._limit(name, at_most) for name, at_most in self._limits.items()]
 
     def agent(self, name: str | None) -> Agent:
         """The agent of this name. NotFound says which there are."""
@@ -38,7 +54,37 @@ class App:
         head: Thread = await store.thread(ref)
         return await self.agent(head.agent).resume(head, store=store, **options)
 
+    async def announce(self, store: Store) -> None:
+        """Have the store keep this app's limits. One for a provider covers the agents of other apps too."""
+        for limit in self._limited:
+            known = await store.backend.get(Limit, (limit.name,))
+            agents = sorted({*limit.agents, *(known.agents if known is not None else ())})
+            wanted = limit.changed(agents=agents)
+            if wanted != known:
+                await store.backend.put([wanted])
+
+    async def tell_due(self, store: Store) -> None:
+        """Tell this app's hooks what is still to be told."""
+        await self._telling.tell_due(store)
+
+    def tell_soon(self, store: Store) -> None:
+        """The same, without waiting for it."""
+        self._telling.tell_soon(store)
+
+    def _limit(self, name: str, at_most: int) -> Limit:
+        kind, _, provider = name.partition(":")
+        if kind == "provider" and provider:
+            covered = [one.name for one in self.agents.values() if one.provider == provider]
+            return Limit(name=name, at_most=at_most, agents=covered)
+        if name not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "none"
+            raise Refused(
+                f"There is no agent {name} to limit. Agents: {known}. A provider is limited as provider:NAME."
+            )
+        return Limit(name=f"agent:{name}", at_most=at_most, agents=[name])
+
     async def close(self) -> None:
+        await self._telling.close()
         for agent in self.agents.values():
             await agent.close()
 

@@ -47,13 +47,16 @@ async def next_input(stage: Stage) -> Input | None:
     for stitch in unanswered:
         if stitch.position > after:
             return Input(stitch.message or user(""), stitch=stitch)
-    for letter in await journal.letters_waiting():
+    for letter in await journal.letters_waiting() if journal.head.delivered else ():
         entry = letter.opened()
         if entry.type == "input":
             return Input(entry.message or user(""), letter=letter)
-    if last is None and journal.head.goal is not None:
+    if journal.head.kind == "chat" or journal.head.goal is None:
+        return None
+    if last is None:
         return Input(user(journal.head.goal))
-    return None
+    # It was reopened, by somebody who did not come as far as its next run.
+    return Input(user(""), again=last) if last.status in ("failed", "cancelled") else None
 
 
 async def begin(stage: Stage, given: Input) -> None:
@@ -62,7 +65,7 @@ async def begin(stage: Stage, given: Input) -> None:
     store, head, definition = journal.store, journal.head, setup.definition
     texts = _texts(stage.system, definition)
     settings = _settings(definition, texts)
-    digests = settings["texts"].values() if head.settings.get("texts") != settings["texts"] else ()
+    digests = list(settings["texts"].values()) if head.settings.get("texts") != settings["texts"] else []
     if digests:
         await store.desk.write_texts(dict(texts.values()))
     parameters = stage.first_request(head.state.get("container_id")).parameters
@@ -109,9 +112,7 @@ async def begin(stage: Stage, given: Input) -> None:
     if given.letter is not None:
         entry = given.letter.opened().changed(run_id=run.id, step_number=0)
         taken = [given.letter.changed(entry=entry.as_json())]
-    await journal.commit(taken=taken)
-    # A new thread is there only now.
-    await store.desk.note_texts(journal.head, digests)
+    await journal.commit(taken=taken, uses=digests)
 
 
 def _input_position(given: Input, position: int) -> int | None:
@@ -133,9 +134,6 @@ async def recall(stage: Stage) -> None:
     common: Json = (started.data.get("request") or {}) if started is not None else {}
     stage.parameters = common.get("parameters") or {}
     stage.system = await journal.store.desk.text(common["system"]) if common.get("system") else None
-    # Whoever began it may have been killed before it noted this.
-    digests = [common[name] for name in ("system", "tools") if common.get(name)]
-    await journal.store.desk.note_texts(journal.head, digests)
 
 
 def _texts(system: str | None, definition: Definition) -> dict[str, tuple[str, str]]:

@@ -23,6 +23,7 @@ from lockstitch.runtime.providers.resolving import provider_for
 from lockstitch.runtime.setup import AnswerCheck, Setup
 from lockstitch.runtime.tool import Tool
 from lockstitch.store import Store
+from lockstitch.store.desk import Desk
 
 Instructions = str | Callable[[Any], "str | Awaitable[str]"]
 """The system text, or what makes it of the caller's deps when a run begins."""
@@ -60,6 +61,10 @@ class Settings(TypedDict, total=False):
     history: Any
     run_budget: float | None
     thread_budget: float | None
+    max_depth: int
+    max_children: int
+    max_stitches: int
+    tree_budget: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,14 @@ class Blueprint:
             await source.close()
         self._found = None
 
-    async def setup(self, store: Store, run: Run | None, deps: Any) -> tuple[Setup, str | None]:
+    async def setup(
+        self,
+        store: Store,
+        project: str,
+        run: Run | None,
+        deps: Any,
+        agents: Sequence[str] = (),
+    ) -> tuple[Setup, str | None]:
         """The code's definition for a new run; for an open one the definition it began with, and the code's tools."""
         if run is not None and run.agent != self.name:
             raise Refused(
@@ -124,10 +136,10 @@ class Blueprint:
                 "Go on with that agent, or cancel the run."
             )
         tools = {tool.name: tool for tool in await self.tools_now()}
-        definition, version = await self._current(store)
+        definition, version = await self._current(store, project)
         compactor, memory = self._parts.compactor, self._parts.memory
         if run is not None and run.version is not None and run.version != version:
-            stored = (await store.agents.version(store.project, self.name, run.version)).definition
+            stored = (await store.agents.version(project, self.name, run.version)).definition
             definition, version = Definition.model_validate(stored), run.version
             # The code's own part, where it is the same: it may be one that no registry knows.
             if definition.compactor != self.base.compactor:
@@ -148,6 +160,7 @@ class Blueprint:
             check=self._parts.check,
             deps=deps,
             prices=self._parts.prices,
+            agents=agents,
         )
         return setup, None if run is not None else await self._resolved(deps)
 
@@ -170,18 +183,18 @@ class Blueprint:
         values = {**self.base.__dict__, "tools": [ToolDefinition(**tool.definition) for tool in self._found or ()]}
         return self.base if not self._sources else Definition.of(**values)
 
-    async def _current(self, store: Store) -> tuple[Definition, int]:
+    async def _current(self, store: Store, project: str) -> tuple[Definition, int]:
         await self.tools_now()
-        return self.definition, (await self.version(store)).version
+        return self.definition, (await self.version(store, project)).version
 
-    async def version(self, store: Store) -> AgentVersion:
-        """The version of the code's definition in this store, made if it is new."""
+    async def version(self, store: Store, project: str) -> AgentVersion:
+        """The version of the code's definition in a project of this store, made if it is new."""
         await self.tools_now()
-        known = _versions.setdefault(store, {})
-        mark = (store.project, self.name, id(self.definition))
+        known = _versions.setdefault(store.desk, {})
+        mark = (project, self.name, id(self.definition))
         if mark not in known:
             known[mark] = (
-                await store.agents.register(store.project, self.name, self.definition.as_json()),
+                await store.agents.register(project, self.name, self.definition.as_json()),
                 self.definition,
             )
         return known[mark][0]
@@ -194,5 +207,5 @@ class Blueprint:
         return self._providers[model]
 
 
-_versions: WeakKeyDictionary[Store, dict[tuple[str, str, int], tuple[AgentVersion, Definition]]] = WeakKeyDictionary()
+_versions: WeakKeyDictionary[Desk, dict[tuple[str, str, int], tuple[AgentVersion, Definition]]] = WeakKeyDictionary()
 """Which versions a store is known to have. The definition is held too, so that its id is not given to another."""

@@ -6,36 +6,46 @@ from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import Run, Thread
 from lockstitch.runtime.compactors.none import NoCompactor
 from lockstitch.runtime.definition import Definition
+from lockstitch.runtime.descendants import wish_to_cancel
 from lockstitch.runtime.driving import Driver
 from lockstitch.runtime.file_stores.none import NoFileStore
 from lockstitch.runtime.memories.none import NoMemoryStore
 from lockstitch.runtime.provider import Download, ModelRequest, Piece, Provider, ProviderError, Response
 from lockstitch.runtime.setup import Setup
 from lockstitch.store import Store
-from lockstitch.store.core import ThreadRef
+from lockstitch.store.threads import ThreadRef
 
 
 async def cancel(store: Store, ref: ThreadRef) -> Thread:
-    """Have a thread's open run end, whatever it does; what was streamed so far is kept. The thread as it is then.
+    """Have a thread's open run end, whatever it does, and all that it has children do; the thread as it is then.
 
-    A holder elsewhere learns of it within a moment: then the thread that is returned may still be running.
+    What was streamed so far is kept. A holder elsewhere learns of it within a moment: then the thread that is returned
+    may still be running.
     """
     head = await store.thread(ref)
     if head.ended:
         raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
     if head.kind == "chat" and await store.desk.open_run(head) is None:
         raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
-    await store.edit(head, cancel_requested=True)
+    # Children first: a parent that ends before them would not hear of their end.
+    for one in reversed(await wish_to_cancel(store, head)):
+        await _end(store, one)
+    return await store.thread(head)
+
+
+async def _end(store: Store, head: Thread) -> None:
+    """End a thread that is wished to end, unless somebody holds it, who will."""
 
     async def make(_: Thread, run: Run | None) -> tuple[Setup, str | None]:
         return await _bare_setup(store, head, run), None
 
     try:
-        await Driver(store, make).resume(await store.thread(head))
+        await Driver(store, make, unlimited=True).resume(await store.thread(head))
+    except ThreadEnded:
+        return
     except ThreadBusy as exc:
         if exc.reason != "holder":
             raise
-    return await store.thread(head)
 
 
 async def _bare_setup(store: Store, head: Thread, run: Run | None) -> Setup:

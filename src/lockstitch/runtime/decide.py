@@ -5,10 +5,11 @@ ask the same question after the same stitch.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from lockstitch.records import Entry, Json, Stitch, answer_of, tool_result, waiting
+from lockstitch.records import Entry, Json, Stitch, Thread, answer_of, parse_time, tool_result, waiting
 from lockstitch.records.message import blocks, user
 from lockstitch.runtime.action import (
     Action,
@@ -36,6 +37,13 @@ _IN_DOUBT: Final = (
     "This call was interrupted, and whether it took effect is unknown. It was not repeated. Find out before you call "
     "it again, or tell the user."
 )
+_CRASHED: Final = (
+    "{crashes} processes in a row took this thread and ended without getting anything done, so it was given up. What "
+    "they were doing stands last in its log."
+)
+MAX_CRASHES: Final = 3
+"""Claims without progress after which a thread fails."""
+
 _STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
 
@@ -46,12 +54,15 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
         return Idle()
     if situation.head.cancel_requested:
         return _end(situation, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
+    crashed = crashes(situation.head)
+    if crashed is not None:
+        return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
     problem = situation.last("api_error", "error")
     if problem is not None and problem.data.get("fatal", True):
         said = str(problem.data.get("message") or problem.type)
         return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=said)
     if _is_paused(situation):
-        announced = _announced(situation)
+        announced = _announced(setup, situation, now)
         return announced or Record([_entry(situation, "run_resumed")], first=False)
     response = situation.response
     if response is None:
@@ -61,9 +72,48 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
         return FetchFiles(files)
     if any(call.state != "answered" for call in situation.calls):
         return _tools(setup, situation, now)
+    ends = situation.ordered("end")
+    if ends:
+        return _end_as_ordered(situation, now, ends[-1])
+    if situation.ordered("wait") and not situation.has("wait_timed_out"):
+        waited = _wait(situation, now)
+        if waited is not None:
+            return waited
     if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
         return _next_step(setup, situation)
     return _after_answer(setup, situation, response, now)
+
+
+def crashes(head: Thread) -> str | None:
+    """Why a thread is given up that ends every process that takes it. A claim counts until its first commit."""
+    if head.crashes <= MAX_CRASHES:
+        return None
+    return _CRASHED.format(crashes=head.crashes - 1)
+
+
+def _wait(situation: Situation, now: datetime) -> Action | None:
+    """Wait for the children that calls asked to wait for; None when they have reported."""
+    orders = situation.ordered("wait")
+    reported = situation.reported()
+    names = list(dict.fromkeys(name for one in orders for name in one["ids"]))
+    left = [name for name in names if name not in reported]
+    any_will_do = all(one["mode"] == "any" for one in orders)
+    if not left or (any_will_do and len(left) < len(names)):
+        return None
+    limits = [parse_time(one["until"]) for one in orders if one.get("until")]
+    until = min(limits, default=None)
+    if until is not None and until <= now:
+        said = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
+        return Record([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
+    wait = waiting("children", now, until=until, ids=left, mode="any" if any_will_do else "all")
+    return Pause([wait], [_entry(situation, "run_paused", status="children", data={"waiting_for": [wait]})])
+
+
+def _end_as_ordered(situation: Situation, now: datetime, order: Json) -> Finish:
+    summary = str(order.get("summary") or "")
+    failed = order["status"] == "failed"
+    end = _end(situation, now, order["status"], "complete_thread", error=summary if failed else None)
+    return replace(end, summary=summary, data=order.get("data"))
 
 
 def _before_model(setup: Setup, situation: Situation) -> Action:
@@ -78,9 +128,10 @@ def _before_model(setup: Setup, situation: Situation) -> Action:
             return Record([_unapplied(situation, threshold)], first=False)
     if run.steps == 0 and setup.memory.name != "none" and not situation.has("memory_retrieval"):
         return Retrieve()
-    spent = _over_budget(setup, situation)
-    if spent:
-        entry = _entry(situation, "error", data={"type": "BudgetReached", "message": spent, "fatal": True})
+    over = _over_limit(setup, situation)
+    if over:
+        kind, said = over
+        entry = _entry(situation, "error", data={"type": kind, "message": said, "fatal": True})
         return Record([entry], first=False)
     return CallModel(run.steps + 1)
 
@@ -132,6 +183,8 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
                 answers.append(_answer(situation, call, _IN_DOUBT, "in_doubt"))
         elif call.state == "fresh" and known.approval:
             waits.append(waiting("approval", now, id=call.id, name=call.name))
+        elif known.side == "person":
+            waits.append(waiting("input", now, id=call.id, name=call.name, question=call.question))
         elif known.side == "frontend":
             waits.append(waiting("frontend_tools", now, id=call.id, name=call.name))
         elif call.name in setup.tools:
@@ -202,19 +255,25 @@ def _is_paused(situation: Situation) -> bool:
     return last is not None and last.type == "run_paused"
 
 
-def _announced(situation: Situation) -> Pause | None:
-    """The pause as it was announced, while nobody has answered anything since."""
+def _announced(setup: Setup, situation: Situation, now: datetime) -> Pause | None:
+    """The pause as it was announced, while nobody has answered anything since and its time has not come."""
     paused = situation.last("run_paused")
     assert paused is not None
-    retrying = paused.status == "retry"
+    waits: Sequence[Json] = paused.data.get("waiting_for") or []
+    if paused.status == "retry":
+        again = _tools(setup, situation, now) if situation.calls else None
+        # What was missing may be there by now, in this process or the next.
+        return Pause(again.waiting_for) if isinstance(again, Pause) and _lacks_tools(again) else None
     answered = any(
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
         for stitch in situation.since
     )
-    if answered or retrying:
-        return None
-    waits: Sequence[Json] = paused.data.get("waiting_for") or []
-    return Pause(waits)
+    due = any(one.get("until") and parse_time(one["until"]) <= now for one in waits)
+    return None if answered or due else Pause(waits)
+
+
+def _lacks_tools(pause: Pause) -> bool:
+    return any(one.get("kind") == "retry" for one in pause.waiting_for)
 
 
 def _wants_title(setup: Setup, situation: Situation) -> bool:
@@ -235,15 +294,19 @@ def _unapplied(situation: Situation, threshold: int | None) -> Entry:
     return _entry(situation, "compaction", data=data, estimated_tokens=situation.tokens)
 
 
-def _over_budget(setup: Setup, situation: Situation) -> str | None:
+def _over_limit(setup: Setup, situation: Situation) -> tuple[str, str] | None:
+    """The limit that a run has reached, and how to say it."""
     run = situation.run
     assert run is not None
+    longest = setup.definition.max_stitches
+    if situation.head.position >= longest:
+        return "StitchesReached", f"A thread may have {longest} stitches, and this one has {situation.head.position}."
     spent = run.total_cost or 0.0
     before = float(situation.head.state.get("total_cost") or 0.0)
     limits = ((setup.definition.run_budget, spent, "run"), (setup.definition.thread_budget, spent + before, "thread"))
     for limit, cost, what in limits:
         if limit is not None and cost >= limit:
-            return f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."
+            return "BudgetReached", f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."
     return None
 
 

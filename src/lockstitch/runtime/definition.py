@@ -32,7 +32,7 @@ class ToolDefinition(BaseModel):
     input_schema: Json = {}
     effect: Literal["safe", "keyed", "once"] = "once"
     on_doubt: Literal["tell", "ask"] = "tell"
-    side: Literal["backend", "frontend"] = "backend"
+    side: Literal["backend", "frontend", "person"] = "backend"
     approval: bool = False
 
     @property
@@ -73,6 +73,14 @@ class Definition(BaseModel):
     history: Literal["all"] | Annotated[int, Field(ge=0)] = "all"
     run_budget: Annotated[float, Field(gt=0)] | None = None
     thread_budget: Annotated[float, Field(gt=0)] | None = None
+    max_depth: Annotated[int, Field(ge=0)] = 5
+    """How deep a tree of threads may be; a root has depth 0."""
+    max_children: Annotated[int, Field(ge=0)] = 50
+    """How many children of a thread may be open at once."""
+    max_stitches: Annotated[int, Field(ge=1)] = 10_000
+    """How long a thread's log may become before it fails."""
+    tree_budget: Annotated[float, Field(gt=0)] | None = None
+    """USD that a tree of threads may have cost when a child is asked for."""
     checks_answer: bool = False
 
     @model_validator(mode="after")

@@ -2,23 +2,30 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadWaiting
-from lockstitch.records import TERMINAL, Entry, Run, Thread, answer_of, waiting
+from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, waiting
 from lockstitch.runtime.beginning import Input, begin, next_input, recall
+from lockstitch.runtime.decide import crashes
+from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.holding import give_back, give_back_left, holding
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.loop import drive
-from lockstitch.runtime.result import Result, result_of
+from lockstitch.runtime.noticing import notices
+from lockstitch.runtime.reporting import report, result
+from lockstitch.runtime.result import Result, open_waits, result_of, summary_of
 from lockstitch.runtime.setup import Setup
 from lockstitch.runtime.stage import Listener, Stage
 from lockstitch.store import Store
+
+_WHY: Final = 500
+"""Characters of the reason why a thread could not be driven."""
 
 OnWaiting = Literal["refuse", "cancel"]
 
@@ -35,6 +42,18 @@ class Driver:
     listener: Listener | None = None
     take_over: bool = False
     traces: Traces | None = None
+    hooks: Sequence[str] = ()
+    """Who is told when a thread fails or begins to wait for a person."""
+    unlimited: bool = False
+    """Whether it is driven whatever limits say, because it is only to be ended."""
+    leaving: Callable[[], bool] | None = None
+    """Says when what is driven is to be left to others."""
+    detach: bool = False
+    """Whether a run is only begun here, and left to workers."""
+    deadline: float | None = None
+    """Seconds that a tool may take which has no limit of its own."""
+    patience: float | None = None
+    """Seconds after which a thread that cannot be driven is tried again; None: whoever drives it is told at once."""
 
     async def open(self, thread: Thread, given: Input) -> Result:
         """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
@@ -59,10 +78,15 @@ class Driver:
         result, _ = await self._drive(head, None)
         return result
 
+    async def go_on(self, head: Thread) -> Result | None:
+        """The same with a thread that this process has claimed."""
+        result, _ = await self._drive_held(head, None, None)
+        return result
+
     async def _drive(self, before: Thread, given: Input | None, *, cancel: bool = False) -> tuple[Result | None, bool]:
         """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one."""
         await give_back_left(self.store, before.id)
-        head = await self.store.claim(before, take_over=self.take_over)
+        head = await self.store.claim(before, take_over=self.take_over, unlimited=self.unlimited)
         return await self._drive_held(head, given, None, cancel=cancel)
 
     async def _drive_held(
@@ -71,17 +95,16 @@ class Driver:
         stage: Stage | None = None
         try:
             journal = journal or await Journal.load(self.store, head)
+            if journal.run is None and head.kind != "chat" and await self._ended_unbegun(journal):
+                return None, False
             setup, system = await self.make_setup(head, journal.run)
-            stage = Stage(journal, setup, self.listener, system=system)
+            stage = Stage(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
             async with holding(self.store, head.id, stage):
                 began = journal.run is None
                 if journal.run is not None:
                     await recall(stage)
                     if cancel and journal.run.status == "waiting":
                         journal.head = journal.head.changed(cancel_requested=True)
-                elif journal.head.cancel_requested and head.kind != "chat":
-                    await journal.commit(status="cancelled", waiting_for=[], cancel_requested=False)
-                    return None, False
                 else:
                     if journal.head.cancel_requested:
                         # The wish came too late: what it meant has ended, and a chat goes on after a run.
@@ -89,25 +112,74 @@ class Driver:
                         journal.head = journal.head.changed(cancel_requested=False)
                     cause = given or await next_input(stage)
                     if cause is None:
+                        # What children told since the last run has its place in the log; nobody else would take it.
+                        letters = [letter for letter in await journal.letters_waiting() if letter.kind == "children"]
+                        if letters:
+                            await journal.commit(taken=letters)
                         await give_back(self.store, journal.head, _at_rest(journal.head, self.store.clock.now()))
                         return None, False
                     await begin(stage, cause)
-                await drive(stage)
-                return await self._result(stage), began
+                if self.detach:
+                    stage.leaving = lambda: True
+                elif self.leaving is not None:
+                    stage.leaving = self.leaving
+                left = await drive(stage) == "left"
+                return (None if left and not self.detach else await self._result(stage)), began
         except BaseException as exc:
             if not _lost(exc, head.id):
                 latest = stage.journal.head if stage is not None else head
                 begun = stage is not None and stage.journal.run is not None
                 if latest.worker_id is not None:
-                    # As it was, or ready for whoever goes on with it.
-                    fields = {"status": "pending"} if begun else _at_rest(latest, self.store.clock.now())
-                    await asyncio.shield(give_back(self.store, latest, fields))
+                    await asyncio.shield(give_back(self.store, latest, self._left(latest, begun, exc)))
             raise
+
+    def _left(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
+        """How a thread is left that could not be driven: as it was, or ready for whoever goes on with it.
+
+        Where nobody is there to be told, it says itself what was wrong, and waits a while before it is tried again.
+        """
+        now = self.store.clock.now()
+        if self.patience is not None and isinstance(exc, Exception):
+            until = now + timedelta(seconds=self.patience)
+            why = f"{type(exc).__name__}: {exc}"[:_WHY]
+            return {
+                "status": "waiting",
+                "waiting_for": [waiting("retry", now, until=until, reason=why)],
+                "wake_at": until,
+            }
+        return {"status": "pending"} if begun else _at_rest(head, now)
+
+    async def _ended_unbegun(self, journal: Journal) -> bool:
+        """End a goal that is wished to end, or that ends whoever takes it, before its first run; whether it was."""
+        head = journal.head
+        crashed = crashes(head)
+        if crashed is None and not head.cancel_requested:
+            return False
+        status = "cancelled" if head.cancel_requested else "failed"
+        ended = result(status, None, crashed if status == "failed" else None)
+        told: list[Notice] = []
+        if status == "failed":
+            journal.note(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
+            told = notices(journal, self.hooks, "failed", {"error": crashed})
+        if status == "cancelled" and head.pending_children:
+            await cancel_children(journal.store, head)
+        rest: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
+        while True:
+            await journal.letters_waiting()
+            try:
+                letters = report(head, ended, journal.clock)
+                await journal.commit(letters=letters, notices=told, status=status, result=ended, **rest)
+            except Conflict as exc:
+                if exc.reason != "delivered":
+                    raise
+                continue
+            return True
 
     async def _result(self, stage: Stage) -> Result:
         journal = stage.journal
         run, response = journal.open, journal.situation.response
         said = answer_of(response.message) if response is not None and run.output_position else None
+        said = summary_of(journal.head, said)
         output = None
         if run.output is not None and stage.setup.output_type is not None:
             output = stage.setup.output_type.model_validate(run.output)
@@ -119,8 +191,9 @@ class Driver:
 
     @staticmethod
     def _refuse_waiting(head: Thread, on_waiting: OnWaiting) -> None:
+        waits = open_waits(head)
         if waits_for_others(head) and on_waiting == "refuse":
-            pending = ", ".join(f"{one.get('kind')} {one.get('name') or one.get('id')}" for one in head.waiting_for)
+            pending = ", ".join(f"{one.get('kind')} {one.get('name') or one.get('id') or ''}".strip() for one in waits)
             raise ThreadWaiting(
                 f"Thread {head.id} waits for {pending}. Answer that first, or cancel it (on_waiting='cancel').",
                 thread_id=head.id,
@@ -144,17 +217,17 @@ def _at_rest(head: Thread, now: datetime) -> dict[str, Any]:
 
 def waits_for_others(head: Thread) -> bool:
     """Whether an open run waits for somebody, and not the thread for its next message."""
-    return head.status == "waiting" and any(one.get("kind") != "input" for one in head.waiting_for)
+    return head.status == "waiting" and bool(open_waits(head))
 
 
 async def when_free(store: Store, head: Thread, act: Callable[[Thread], Awaitable[Result | None]]) -> Result | None:
-    """Do `act` as soon as nobody else holds the thread."""
+    """Do `act` as soon as nobody else holds the thread, and no limit is in the way."""
     pause = 0.02
     while True:
         try:
             return await act(head)
         except ThreadBusy as exc:
-            if exc.reason != "holder":
+            if exc.reason not in ("holder", "limit"):
                 raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 1.5, 0.5)

@@ -1,4 +1,4 @@
-"""Holding threads: while a process drives any, it beats, and it listens for wishes to cancel.
+"""Holding threads: while a process drives any, its pulse beats, and it listens for wishes to cancel.
 
 What it no longer drives it gives back; where the store does not answer at that moment, as soon as it does.
 """
@@ -12,12 +12,12 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from lockstitch.errors import Conflict, LockstitchError, NotFound, StoreError
-from lockstitch.records import Thread
+from lockstitch.records import Json, Thread
 from lockstitch.runtime.stage import Stage
 from lockstitch.store import Store
-
-BEAT: Final = 5.0
-"""Seconds between two beats; a lease lasts six of them."""
+from lockstitch.store.desk import Desk
+from lockstitch.store.pulse import BEAT
+from lockstitch.store.unsafe import unsafe
 
 LOOK: Final = 0.25
 """Seconds between two looks for wishes to cancel."""
@@ -34,14 +34,28 @@ class _Holder:
         self._left: dict[UUID, tuple[Thread, dict[str, Any]]] = {}
         """What is driven no more and could not be given back."""
         self._task: asyncio.Task[None] | None = None
+        self._beats = True
+        """Whether the beat is left to this object, since the store is this process's alone."""
 
     @property
     def idle(self) -> bool:
         return not self._driven and not self._left
 
-    def add(self, thread_id: UUID, stage: Stage) -> None:
+    async def add(self, thread_id: UUID, stage: Stage) -> None:
         self._driven[thread_id] = stage
+        self._beats = not await self._store.desk.pulse(self._doing, self._lose)
         self._keep_watching()
+
+    def _doing(self) -> Json:
+        return {str(thread_id): stage.doing for thread_id, stage in self._driven.items()}
+
+    def _lose(self, why: str) -> None:
+        """This process's lease is lost: everything it drives is another's by now, or soon."""
+        if unsafe("fence"):
+            return
+        _log.error("This process lost its lease (%s); what it was doing goes on elsewhere.", why)
+        for stage in self._driven.values():
+            stage.lose(why)
 
     async def remove(self, thread_id: UUID) -> None:
         self._driven.pop(thread_id, None)
@@ -69,9 +83,13 @@ class _Holder:
         # Letters that came meanwhile are a reason to go on, whatever it waited for.
         for attempt in (fields, {"status": "pending"}, {"status": "pending"}):
             try:
-                now = await self._store.thread(head.id)
+                now = await self._store.thread(head)
                 if (now.worker_id, now.fence) != (head.worker_id, head.fence):
                     return
+                if attempt.get("status") == "waiting" and not attempt.get("wake_at"):
+                    # A letter that nobody has looked at would be one that nobody ever looks at.
+                    now, letters = await self._store.in_project(now.project).inbox(now)
+                    attempt = {"status": "pending"} if letters else attempt
                 await self._store.append(now, fields=attempt)
             except NotFound:
                 return
@@ -85,16 +103,19 @@ class _Holder:
 
     async def _watch(self) -> None:
         clock = asyncio.get_running_loop().time
-        beaten = clock()
+        beaten = looked = clock()
         while not self.idle:
             await asyncio.sleep(LOOK)
             for thread_id in list(self._left):
                 await self.give_back_left(thread_id)
             try:
-                if clock() - beaten >= BEAT:
-                    doing = {str(thread_id): stage.doing for thread_id, stage in self._driven.items()}
-                    await self._store.register(doing=doing)
+                if self._beats and clock() - beaten >= BEAT:
+                    await self._store.register(doing=self._doing())
                     beaten = clock()
+                if clock() - looked >= BEAT / 5:
+                    looked = clock()
+                    if await self._store.desk.declared_dead():
+                        self._lose("it was declared dead")
                 for thread_id in await self._store.desk.wishes_to_cancel():
                     stage = self._driven.get(thread_id)
                     if stage is not None and not stage.stopping:
@@ -104,31 +125,37 @@ class _Holder:
                 _log.warning("The beat of this process failed: %s", exc)
 
 
-_holders: WeakKeyDictionary[Store, _Holder] = WeakKeyDictionary()
+_holders: WeakKeyDictionary[Desk, _Holder] = WeakKeyDictionary()
+"""By what all views of a store have in common."""
 
 
 @asynccontextmanager
 async def holding(store: Store, thread_id: UUID, stage: Stage) -> AsyncGenerator[None, None]:
     """Keep this process's lease alive while a thread is driven; it is interrupted when somebody wants it to end."""
     holder = _holder(store)
-    holder.add(thread_id, stage)
     try:
+        await holder.add(thread_id, stage)
         yield
     finally:
         await holder.remove(thread_id)
         if holder.idle:
-            _holders.pop(store, None)
+            _holders.pop(store.desk, None)
 
 
 async def give_back(store: Store, head: Thread, fields: dict[str, Any]) -> None:
     """Let go of a thread that was not driven to a rest. Raises nothing: it is done now, or when the store answers."""
-    await _holder(store).give_back(head, fields)
+    holder = _holder(store)
+    await holder.give_back(head, fields)
+    if holder.idle:
+        _holders.pop(store.desk, None)
 
 
 async def give_back_left(store: Store, thread_id: UUID) -> None:
     """Let go of a thread that this process still holds only because the store did not answer."""
-    await _holder(store).give_back_left(thread_id)
+    holder = _holders.get(store.desk)
+    if holder is not None:
+        await holder.give_back_left(thread_id)
 
 
 def _holder(store: Store) -> _Holder:
-    return _holders.setdefault(store, _Holder(store))
+    return _holders.setdefault(store.desk, _Holder(store))

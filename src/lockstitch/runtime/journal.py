@@ -23,12 +23,13 @@ from others are taken in where no call is open, before everything else of their 
 if none came that its holder has not seen.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 from lockstitch.errors import Conflict
-from lockstitch.records import Clock, Entry, Json, Letter, Run, Stitch, Thread
+from lockstitch.records import Clock, Entry, Json, Letter, Notice, Run, Stitch, Thread
 from lockstitch.records.fold import replaces_context
 from lockstitch.records.growing import GrowingContext
 from lockstitch.records.stitch import place
@@ -49,19 +50,23 @@ class Journal:
         self._new = new
         """Whether the thread itself is still to be made, with the first commit."""
         self.head = head
-        self.run = run
+        self.run: Run | None = run
         """As it will be once what is noted is committed."""
         self.letters = head.delivered > 0
         """Whether something may lie in the inbox that has not been looked at."""
-        self._kept_run = run
+        self._kept_run: Run | None = run
         self._fields: dict[str, Any] = {}
         self._noted: list[Entry] = []
+        self._children: dict[UUID, Thread] = {}
+        """Children to be made, by the entry that tells of them."""
         self._placed: list[Stitch] = []
         self._new_run = False
         self.first = False
         """Whether what is noted must be committed before anything is done."""
         self.queued: Sequence[Letter] = ()
         """Messages that wait for this run's end."""
+        self._situation: Situation | None = None
+        self._basis: tuple[Any, ...] = ()
         self._told: list[Callable[[], None]] = []
         self._read(log)
 
@@ -77,7 +82,12 @@ class Journal:
 
     @property
     def situation(self) -> Situation:
-        return Situation(self.head, self.run, self.recent, self.tokens)
+        """What there is to decide on; the same one until something changes."""
+        basis = (self.head, self.run, self.recent, len(self.recent), self.tokens)
+        if self._situation is None or any(map(operator.is_not, basis, self._basis)):
+            self._situation = Situation(self.head, self.run, self.recent, self.tokens)
+            self._basis = basis
+        return self._situation
 
     @property
     def lane(self) -> UUID | None:
@@ -100,8 +110,9 @@ class Journal:
         """Note entries and changed fields of the head. Without `first` they may wait for the next commit."""
         self.first = self.first or (first and bool(entries or fields))
         self._fields |= fields
-        if "state" in fields or "title" in fields:
-            self.head = self.head.changed(**{name: fields[name] for name in ("state", "title") if name in fields})
+        known = {name: fields[name] for name in ("state", "title", "tasks") if name in fields}
+        if known:
+            self.head = self.head.changed(**known)
         for entry in entries:
             self._noted.append(entry)
             position = self.head.position + len(self._noted)
@@ -114,6 +125,16 @@ class Journal:
         run = self.open
         fields.setdefault("step_number", run.steps)
         return Entry(type=kind, run_id=run.id, lane=self.lane, **fields)
+
+    @property
+    def spawning(self) -> int:
+        """How many children the next commit makes."""
+        return len(self._children)
+
+    def spawn(self, child: Thread, entry: Entry) -> None:
+        """Note a child, which is made by the next commit or not at all."""
+        self._children[entry.id] = child
+        self.note(entry)
 
     def change_run(self, **fields: Any) -> None:
         """Note changed fields of the open run."""
@@ -141,23 +162,48 @@ class Journal:
         """What the context is a fold of."""
         return self._context.stitches
 
-    async def commit(self, *, taken: Sequence[Letter] = (), **fields: Any) -> None:
-        """Make durable what is noted, with these fields of the head. Conflict when the thread is no longer ours."""
-        fields = {**self._fields, **fields}
+    async def commit(
+        self,
+        *,
+        taken: Sequence[Letter] = (),
+        letters: Sequence[Letter] = (),
+        notices: Sequence[Notice] = (),
+        uses: Sequence[str] = (),
+        resting: bool = False,
+        **fields: Any,
+    ) -> None:
+        """Make durable what is noted, with these fields of the head. Conflict when the thread is no longer ours.
+
+        Children that may not be made, since somebody wants the thread to end, are given up, and the rest is committed;
+        unless the thread is to rest, which must then be decided anew.
+        """
+        given, fields = fields, {**self._fields, **fields}
         # Tools that run meanwhile may change the run; that is for the next commit.
         run, changed = self.run, self._changed_run()
         if not (self._noted or taken or fields or changed or self._new_run):
             return
         points.reach("append.before")
-        appended = await self.store.append(
-            self.head,
-            self._noted,
-            fields=fields,
-            new_runs=[self.open] if self._new_run else [],
-            runs=[(self._kept_run, changed)] if self._kept_run is not None and changed else [],
-            taken=taken,
-            threads=[self.head] if self._new else [],
-        )
+        try:
+            appended = await self.store.append(
+                self.head,
+                self._noted,
+                fields=fields,
+                new_runs=[self.open] if self._new_run else [],
+                runs=[(self._kept_run, changed)] if self._kept_run is not None and changed else [],
+                taken=taken,
+                letters=letters,
+                notices=notices,
+                uses=uses,
+                threads=[self.head] if self._new else list(self._children.values()),
+            )
+        except Conflict as exc:
+            if exc.reason != "cancelled":
+                raise
+            self._give_up_children()
+            if resting:
+                raise
+            await self.commit(taken=taken, letters=letters, notices=notices, uses=uses, **given)
+            return
         self._new = False
         points.reach("append.after")
         cancel = appended.cancel or self.head.cancel_requested
@@ -168,7 +214,7 @@ class Journal:
         if self._new_run and run is not None:
             self.run = run = run.changed(sequence=self.head.last_sequence, turn=self.head.last_turn)
         self._kept_run, self._new_run = run, False
-        self._noted, self._placed, self._fields, self.first = [], [], {}, False
+        self._noted, self._placed, self._fields, self._children, self.first = [], [], {}, {}, False
         told, self._told = self._told, []
         for tell in told:
             tell()
@@ -177,25 +223,41 @@ class Journal:
         """Call `tell` once what is noted by now is committed."""
         self._told.append(tell)
 
+    @property
+    def unanswered(self) -> list[Stitch]:
+        """Messages that came into the log while the run was open and nobody held it: they are for the next run."""
+        first = self.run.first_position if self.run is not None else 0
+        inputs = (stitch for stitch in self.stitches if stitch.type == "input" and stitch.run_id is None)
+        return [stitch for stitch in inputs if stitch.position > first]
+
     async def letters_waiting(self) -> list[Letter]:
         """The letters in the inbox; the head has taken them into account from now on."""
         self.head, found = await self.store.inbox(self.head)
         self.letters = False
         return found
 
-    async def rest(self, entries: Sequence[Entry], run: dict[str, Any], **fields: Any) -> bool:
-        """The commit that ends or pauses a run and gives the thread back. False: letters came; nothing was noted."""
+    async def rest(
+        self,
+        entries: Sequence[Entry],
+        run: dict[str, Any],
+        *,
+        letters: Sequence[Letter] = (),
+        notices: Sequence[Notice] = (),
+        **fields: Any,
+    ) -> bool:
+        """The commit that ends or pauses a run and gives the thread back. False: letters came, or a wish to end it
+        before its children were made; nothing was noted, and it must be decided anew."""
         if self.letters and await self._unseen_letters():
             return False
         before = self.run
         self.note(*entries)
         self.change_run(**run)
         try:
-            await self.commit(**fields)
+            await self.commit(letters=letters, notices=notices, resting=True, **fields)
         except Conflict as exc:
-            if exc.reason != "delivered":
+            if exc.reason not in ("delivered", "cancelled"):
                 raise
-            self.run, self.letters = before, True
+            self.run, self.letters = before, self.letters or exc.reason == "delivered"
             self._retract({entry.id for entry in entries})
             return False
         return True
@@ -213,7 +275,7 @@ class Journal:
     def _read(self, log: Sequence[Stitch]) -> None:
         self._context = self._folded(log)
         run = self.run
-        mine = [stitch for stitch in log if run is not None and stitch.run_id == run.id]
+        mine = [stitch for stitch in log if run is not None and _concerns(stitch, run)]
         self.recent = mine
         self._trim()
         self.tokens = self._size()
@@ -257,6 +319,14 @@ class Journal:
         self.recent = [stitch for stitch in self.recent if stitch.id not in ids]
         self._context = self._folded([stitch for stitch in self._context.stitches if stitch.id not in ids])
 
+    def _give_up_children(self) -> None:
+        """Somebody wants the thread to end, so it makes no more children; the calls that ordered them stay open."""
+        ordered = {entry.call_id for entry in self._noted if entry.id in self._children}
+        given_up = {one.id for one in self._noted if one.id in self._children or _answers(one, ordered)}
+        self._children = {}
+        self._retract(given_up)
+        self.head = self.head.changed(cancel_requested=True)
+
     def _changed_run(self) -> dict[str, Any]:
         kept, run = self._kept_run, self.run
         if kept is None or run is None:
@@ -273,3 +343,12 @@ class Journal:
         self.recent = [*mine, *stitches]
         self._trim()
         self.tokens = self._size()
+
+
+def _answers(entry: Entry, call_ids: set[str | None]) -> bool:
+    return entry.type == "tool_call" and entry.call_id in call_ids
+
+
+def _concerns(stitch: Stitch, run: Run) -> bool:
+    """Whether a run must know of a stitch: its own, and what children of earlier runs report meanwhile."""
+    return stitch.run_id == run.id or (stitch.type == "thread_result" and stitch.position > run.first_position)

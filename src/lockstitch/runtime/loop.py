@@ -4,9 +4,12 @@ Nothing here decides and nothing here recovers. A loop that begins after a crash
 never interrupted.
 """
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from lockstitch.records import Entry, Json, Letter, Run, answer_of, format_time, waiting
+from lockstitch.errors import ThreadBusy
+from lockstitch.records import Entry, Json, Letter, Run, answer_of, format_time, parse_time, waiting
 from lockstitch.runtime.action import (
     Action,
     CallModel,
@@ -29,10 +32,16 @@ from lockstitch.runtime.acts.model import call_model
 from lockstitch.runtime.acts.remembering import remember, retrieve
 from lockstitch.runtime.acts.tools import run_tools
 from lockstitch.runtime.decide import decide
+from lockstitch.runtime.descendants import cancel_children
+from lockstitch.runtime.noticing import notices_of_end, notices_of_wait
+from lockstitch.runtime.reporting import report, result
 from lockstitch.runtime.stage import Stage, Stopped
 from lockstitch.runtime.tokens import estimate
 
-Ended = Literal["finished", "paused", "idle"]
+Ended = Literal["finished", "paused", "idle", "left"]
+
+_LOOK_AGAIN: Final = timedelta(seconds=30)
+"""How long a thread whose tool this code lacks is left to others before it is looked at again."""
 
 _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
     CallModel: "assistant_message_added",
@@ -59,17 +68,24 @@ _ACTS: Final[dict[type[Any], str]] = {
 
 
 async def drive(stage: Stage) -> Ended:
-    """Drive the open run of a thread until it ends or waits for others, and give the thread back.
+    """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
+    the thread back.
 
     Conflict when the thread was taken over: then everything is another's now, and nothing more is written.
     """
     journal = stage.journal
     while True:
+        if stage.lost is not None:
+            lost = journal.head.id
+            raise ThreadBusy(f"Thread {lost} is another's now: {stage.lost}.", thread_id=lost, reason="fence")
         if stage.stopping and not journal.head.cancel_requested:
             journal.head = journal.head.changed(cancel_requested=True)
         action = decide(stage.setup, journal.situation, journal.clock.now())
         if isinstance(action, Idle):
             return "idle"
+        if stage.leaving() and not isinstance(action, Pause | Finish):
+            await journal.commit(status="pending")
+            return "left"
         if isinstance(action, Pause):
             if await _pause(stage, action):
                 return "paused"
@@ -156,17 +172,32 @@ async def _pause(stage: Stage, action: Pause) -> bool:
     kind = str(action.waiting_for[0]["kind"])
     run = {"status": "waiting", "stop_reason": f"awaiting_{kind}"}
     waits = list(action.waiting_for)
-    if not await journal.rest(action.entries, run, status="waiting", waiting_for=waits, wake_at=None):
+    notices = notices_of_wait(stage, waits) if action.entries else ()
+    wake_at = _wake_at(waits, journal.clock.now())
+    if not await journal.rest(
+        action.entries, run, notices=notices, status="waiting", waiting_for=waits, wake_at=wake_at
+    ):
         await _take_letters(stage)
         return False
     stage.tell("paused", {"waiting_for": waits, "pending": _pending(stage)}, now=True)
     return True
 
 
+def _wake_at(waits: Sequence[Json], now: datetime) -> datetime | None:
+    """When to look again, whatever happens: at the first time limit, or soon where code is missing."""
+    limits = [parse_time(one["until"]) for one in waits if one.get("until")]
+    if any(one["kind"] == "retry" for one in waits):
+        limits.append(now + _LOOK_AGAIN)
+    return min(limits, default=None)
+
+
 async def _finish(stage: Stage, action: Finish) -> bool:
     """Commit the end of the run."""
     journal = stage.journal
     run = journal.open
+    if action.status == "cancelled" and journal.head.pending_children:
+        # Before its own end, so that whoever comes after a crash does it again.
+        await cancel_children(journal.store, journal.head)
     response = journal.situation.response
     answered = response is not None and response.message is not None and action.status == "completed"
     state = {**journal.head.state}
@@ -186,8 +217,10 @@ async def _finish(stage: Stage, action: Finish) -> bool:
         fields["state"] = state
     if journal.head.cancel_requested:
         fields["cancel_requested"] = False
-    if not await journal.rest(action.entries, changes, **fields):
-        await _take_letters(stage)
+    letters = report(journal.head, fields["result"], journal.clock) if fields.get("result") else ()
+    notices = notices_of_end(stage, action)
+    if not await journal.rest(action.entries, changes, letters=letters, notices=notices, **fields):
+        await _take_letters(stage, ending=True)
         return False
     if action.status == "failed":
         stage.tell("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
@@ -200,19 +233,19 @@ def _resting(stage: Stage, action: Finish) -> dict[str, Any]:
     journal = stage.journal
     if journal.head.kind == "chat":
         now = journal.clock.now()
-        if journal.queued:
+        if journal.queued or journal.unanswered:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [waiting("input", now)], "wake_at": None}
     response = journal.situation.response
     said = answer_of(response.message) if response is not None and action.status == "completed" else None
-    result: Json = {"status": action.status, "summary": said, "error": action.error}
-    if journal.open.output is not None:
-        result["output"] = journal.open.output
-    return {"status": action.status, "waiting_for": [], "wake_at": None, "result": result}
+    summary = said if action.summary is None else action.summary
+    ended = result(action.status, summary, action.error, output=journal.open.output, data=action.data)
+    return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
 
 
-async def _take_letters(stage: Stage) -> None:
-    """Take what others sent into the log: answers at once, results of children where no call is open.
+async def _take_letters(stage: Stage, *, ending: bool = False) -> None:
+    """Take what others sent into the log: answers at once, results of children where no call is open, or where the
+    end of the run is going to answer it.
 
     Messages for the next run stay where they are until this one has ended.
     """
@@ -220,7 +253,7 @@ async def _take_letters(stage: Stage) -> None:
     letters = await journal.letters_waiting()
     entries = {letter.id: letter.opened() for letter in letters}
     journal.queued = [letter for letter in letters if entries[letter.id].type == "input"]
-    open_calls = any(call.state != "answered" for call in journal.situation.calls)
+    open_calls = not ending and any(call.state != "answered" for call in journal.situation.calls)
     taken = [
         letter
         for letter in letters

@@ -13,7 +13,7 @@ from lockstitch.records import Entry, Json, Letter, Thread, tool_result
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.situation import Call, Situation
 from lockstitch.store import Store
-from lockstitch.store.core import ThreadRef
+from lockstitch.store.threads import ThreadRef
 
 
 async def approve(store: Store, ref: ThreadRef, call_id: str, *, by: str | None = None) -> None:

@@ -55,10 +55,27 @@ class Result:
         }
 
 
+def open_waits(head: Thread) -> list[Json]:
+    """What a thread's open run waits for. That a chat waits for its next message is no such thing, nor that somebody
+    who could not drive it wants to try again later."""
+    return [one for one in head.waiting_for if not _is_rest(one)]
+
+
+def _is_rest(wait: Json) -> bool:
+    if wait.get("kind") == "retry":
+        return wait.get("until") is not None
+    return wait.get("kind") == "input" and wait.get("id") is None
+
+
+def summary_of(head: Thread, said: str | None) -> str | None:
+    """What a run said last, or what its thread was completed with."""
+    return said or ((head.result or {}).get("summary") if head.ended else None) or said
+
+
 async def result_of(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
     """The result of a run as it stands."""
     doubts: list[Json] = list(run.state.get("in_doubt") or [])
-    waits = [one for one in head.waiting_for if one.get("kind") != "input"] if run.status == "waiting" else []
+    waits = open_waits(head) if run.status == "waiting" else []
     doubts += [{"call_id": one.get("id"), "name": one.get("name")} for one in waits if one.get("kind") == "doubt"]
     return Result(
         thread_id=head.id,
@@ -88,4 +105,4 @@ async def result_in(store: Store, run: Run) -> Result:
     if run.output_position:
         found = await store.stitches(head, run.output_position, run.output_position)
         said = answer_of(found[0].message) if found else None
-    return await result_of(store, head, run, said)
+    return await result_of(store, head, run, summary_of(head, said))

@@ -1,6 +1,6 @@
 """A setup: the definition a run is run by, and the code that belongs to it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,3 +34,5 @@ class Setup:
     check: AnswerCheck | None = None
     deps: Any = None
     prices: Mapping[str, Json] | None = None
+    agents: Sequence[str] = ()
+    """The agents whose code this process has."""

@@ -32,6 +32,13 @@ class Call:
     step: int
     state: CallState
 
+    @property
+    def question(self) -> str | None:
+        """What a call asks a person, if it does."""
+        given: Any = self.input
+        asked = cast("Json", given).get("question") if isinstance(given, dict) else None
+        return str(asked) if asked else None
+
 
 class Situation:
     """A thread, its open run, what is recent of the run, and the size of the next request.
@@ -58,6 +65,14 @@ class Situation:
 
     def last(self, *types: str) -> Stitch | None:
         return next((stitch for stitch in reversed(self.since) if stitch.type in types), None)
+
+    def ordered(self, what: str) -> list[Json]:
+        """What answered calls of the last response ordered of this kind, in the order of their answers."""
+        return [stitch.data[what] for stitch in self.since if stitch.type == "tool_call" and stitch.data.get(what)]
+
+    def reported(self) -> set[str]:
+        """The children that have reported since the last response."""
+        return {str(stitch.child_id) for stitch in self.since if stitch.type == "thread_result"}
 
     def _calls(self, response: Stitch) -> list[Call]:
         return [self._call(response, index, block) for index, block in enumerate(tool_uses(response.message))]

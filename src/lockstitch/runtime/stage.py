@@ -19,6 +19,10 @@ T = TypeVar("T")
 Listener = Callable[[Event], None]
 
 
+def _never() -> bool:
+    return False
+
+
 class Stopped(BaseException):
     """Somebody wants the run to end, so what was being done was given up. No handler of errors is meant by it."""
 
@@ -31,6 +35,14 @@ class Stage:
     setup: Setup
     listener: Listener | None = None
     stopping: bool = False
+    lost: str | None = None
+    """Why the thread is no longer this process's."""
+    leaving: Callable[[], bool] = _never
+    """Whether the thread is to be left to another process as soon as that costs nothing."""
+    hooks: Sequence[str] = ()
+    """Who is told when the thread fails or begins to wait for a person."""
+    deadline: float | None = None
+    """Seconds that a tool may take which has no limit of its own."""
     system: str | None = None
     """The instructions as they were resolved when the run began."""
     parameters: Json = field(default_factory=dict[str, Any])
@@ -117,13 +129,21 @@ class Stage:
     def interrupt(self) -> None:
         """Somebody wants the run to end: give up what is being done, now."""
         self.stopping = True
+        self._give_up()
+
+    def lose(self, why: str) -> None:
+        """The thread is another's now, or soon: give up what is being done, and write nothing more."""
+        self.lost = why
+        self._give_up()
+
+    def _give_up(self) -> None:
         if self._busy is not None:
             self._interrupted = self._busy
             self._busy.cancel()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, or Stopped as soon as somebody wants the run to end; the work is then cancelled."""
-        if self.stopping:
+        if self.stopping or self.lost is not None:
             work.close()
             raise Stopped
         # One act may be part of another, which is then still to be given up.

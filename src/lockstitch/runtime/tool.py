@@ -1,5 +1,9 @@
 """Tools: what a model may ask for, who executes it, and what may be done when it was cut off half-way.
 
+side     "backend"  code of this process executes it
+         "frontend" a browser does
+         "person"   it is a question, and a person answers it
+
 effect   "safe"   reading only: run again without a thought
          "keyed"  run again with the same idempotency key (`context.key`), which the tool passes on
          "once"   never run again blindly; a call that was cut is in doubt
@@ -8,17 +12,20 @@ on_doubt "tell"   the model is told that the outcome is unknown
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.records import Json, Thread, codec
+from lockstitch.runtime.orders import EndStatus, Mode, Orders
+from lockstitch.store import Store
 
 Effect = Literal["safe", "keyed", "once"]
 OnDoubt = Literal["tell", "ask"]
-Side = Literal["backend", "frontend"]
+Side = Literal["backend", "frontend", "person"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -45,8 +52,14 @@ class ToolContext:
     run_id: UUID
     call_id: str
     step: int
+    store: Store
     deps: Any = None
+    response_id: UUID | None = None
+    """The response that asks for this call."""
+    agents: Sequence[str] = ()
+    """The agents whose code this process has."""
     files: list[GeneratedFile] = field(default_factory=list[GeneratedFile])
+    orders: Orders = field(default_factory=Orders)
 
     @property
     def key(self) -> str:
@@ -57,6 +70,56 @@ class ToolContext:
         """Give the run a file; it is stored with the tool's result. The same file_id replaces it."""
         number = len(self.files) + 1
         self.files.append(GeneratedFile(file_id or f"{self.call_id}-{number}", filename, content, mime_type))
+
+    def spawn(
+        self,
+        goal: str,
+        *,
+        agent: str | None = None,
+        tasks: Sequence[Json] = (),
+        wait: bool = False,
+        **fields: Any,
+    ) -> UUID:
+        """Have a child thread made in the commit of this call's result; its id. With `wait` the thread waits for it.
+
+        The child has the same agent, user and priority unless told otherwise. Nothing is made if the tool fails.
+        """
+        head = self.thread
+        child = self.store.new_thread(
+            **{
+                "kind": "task",
+                "goal": goal,
+                "tasks": list(tasks),
+                "agent": agent or head.agent,
+                "project": head.project,
+                "user_id": head.user_id,
+                "priority": head.priority,
+                "parent_id": head.id,
+                "depth": head.depth + 1,
+                "branching_stitch_id": self.response_id,
+                "state": {"parent_run": str(self.run_id)},
+                **fields,
+            }
+        )
+        self.orders.children.append(child)
+        if wait:
+            self.orders.wait_for([child.id])
+        return child.id
+
+    def wait_for(self, *threads: UUID, mode: Mode = "all", seconds: float | None = None) -> None:
+        """Wait for children before the model is called again: for all, or for any, and so long at most."""
+        until = None if seconds is None else self.store.clock.now() + timedelta(seconds=seconds)
+        self.orders.wait_for(threads, mode, until)
+
+    def set_tasks(self, tasks: Sequence[Json]) -> None:
+        """Replace the thread's todo list."""
+        self.orders.tasks = list(tasks)
+
+    def complete(self, summary: str, *, status: EndStatus = "completed", data: Any = None) -> None:
+        """End the thread with this result, once all calls of the response are answered."""
+        if self.thread.kind == "chat":
+            raise ToolFailed("A chat has no end: it waits for the next message. Answer the user instead.")
+        self.orders.end_with(status, summary, data)
 
 
 Call = Callable[[ToolContext, Json], Awaitable[Any]]
@@ -75,6 +138,8 @@ class Tool:
     approval: bool = False
     """Whether a person must agree to each call."""
     timeout: float | None = None
+    asks: bool = False
+    """Whether it is a question to a person, whose answer is its result."""
     check: Callable[[Json], Json] | None = None
     """The input as the tool takes it; raises Refused with what is wrong with it."""
 
@@ -87,6 +152,8 @@ class Tool:
 
     @property
     def side(self) -> Side:
+        if self.asks:
+            return "person"
         return "backend" if self.call else "frontend"
 
     @property

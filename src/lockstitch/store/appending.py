@@ -9,7 +9,7 @@ from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, StoreUnreachable, ThreadBusy
-from lockstitch.records import Clock, Letter, Stitch, Thread
+from lockstitch.records import Clock, Letter, Notice, Stitch, Thread
 from lockstitch.store.draft import Draft, Placed, build
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
@@ -46,6 +46,7 @@ class Appender:
         drafts: Sequence[Draft],
         letters: Sequence[tuple[int, Letter]] = (),
         threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
     ) -> list[Appended]:
         """One transaction over all of it. Letters come with the depth of their receiver, for the lock order."""
         given, drafts = drafts, await self._media.lift(drafts)
@@ -53,7 +54,7 @@ class Appender:
         placed = self._build(drafts)
         while True:
             try:
-                receipts = await self._send(_in_lock_order(placed, letters, threads))
+                receipts = await self._send(_in_lock_order(placed, letters, threads)._replace(notices=notices))
                 break
             except Conflict as exc:
                 problem = await self._explain(exc, placed)
@@ -213,6 +214,12 @@ def _difference(change: Change, head: Thread) -> Conflict:
             "Nothing was written; read it again and retry.",
             thread_id=head.id,
             reason="position",
+        )
+    if change.spawned and head.cancel_requested:
+        return Conflict(
+            f"{where} is to be cancelled, so it gets no more children; nothing was written.",
+            thread_id=head.id,
+            reason="cancelled",
         )
     return Conflict(
         f"{where} got letters meanwhile (delivered {head.delivered}, seen {change.delivered}); take them first. "

@@ -1,15 +1,12 @@
-"""The core of a store: threads, writing to them, and the leases under which that is done."""
+"""The core of a store: writing to threads, the leases under which that is done, and their logs."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from lockstitch.backend import EDITABLE, Edit, Fields, Find, FullBackend, Receipt, Where
+from lockstitch.backend import Fields, Find, FullBackend, Receipt, Where
 from lockstitch.errors import (
-    Conflict,
-    KeyTaken,
     NotFound,
     Refused,
     StoreDamaged,
@@ -25,13 +22,12 @@ from lockstitch.records import (
     Json,
     Letter,
     Memory,
+    Notice,
     Run,
     Stitch,
     Thread,
     Worker,
     as_id,
-    codec,
-    waiting,
 )
 from lockstitch.store.agents import Agents
 from lockstitch.store.appending import Appended, Appender
@@ -42,30 +38,35 @@ from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
 from lockstitch.store.reading import Reading
 from lockstitch.store.shelf import Shelf
+from lockstitch.store.threads import ThreadRef, Threads
 from lockstitch.store.watching import Watching
 
-ThreadRef = Thread | UUID | str
-"""A thread, its id, or its key in the store's project."""
 
-
-class Core:
+class Core(Threads):
     """What everything else of a store is built on."""
 
     def __init__(
-        self, backend: FullBackend, *, clock: Clock, project: str, migrate: bool = True, create: bool = True
+        self,
+        backend: FullBackend,
+        *,
+        clock: Clock,
+        project: str,
+        migrate: bool = True,
+        create: bool = True,
+        again: Callable[[], FullBackend] | None = None,
     ) -> None:
         self.backend = backend
         self.clock = clock
         self.project = project
         self._migrate = migrate
         self._create = create
-        self._leases = Leases(backend, clock)
+        self._leases = Leases(backend, clock, again)
         self._appender = Appender(backend, clock, self._leases)
         self._archives = Archives(backend, clock)
         self._media = Media(backend, clock)
         self._reading = Reading(backend, self._archives, self._media)
         self._watching = Watching(backend, self._reading)
-        self.desk = Desk(backend, self._reading, self._media, self._leases, self._appender)
+        self.desk = Desk(backend, clock, self._reading, self._media, self._leases, self._appender)
         self.agents = Agents(backend, clock)
         self.memories = Shelf(backend, Memory)
         self.files = Shelf(backend, File)
@@ -96,128 +97,6 @@ class Core:
         await self._leases.end()
         await self.backend.close()
 
-    # Threads
-
-    async def create(self, **fields: Any) -> Thread:
-        """A new thread. KeyTaken when its key is in use."""
-        if fields.get("parent_id") is not None:
-            fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
-        thread = self.new_thread(**fields)
-        await self._appender.commit([], threads=[thread])
-        return thread
-
-    def new_thread(self, **fields: Any) -> Thread:
-        """A thread that is not stored yet: for `append(..., threads=[…])`, which creates it with its cause."""
-        now = self.clock.now()
-        given: dict[str, Any] = {
-            "project": self.project,
-            "wake_at": now,
-            "created_at": now,
-            "updated_at": now,
-            **fields,
-        }
-        if given.get("kind") == "chat" or "kind" not in given:
-            given.setdefault("status", "waiting")
-            given.setdefault("waiting_for", [waiting("input", now)])
-            if given["status"] == "waiting":
-                given["wake_at"] = fields.get("wake_at")
-        return Thread(**given)
-
-    async def thread(self, ref: ThreadRef) -> Thread:
-        """The thread as it is now, by id or key. NotFound when this project has none."""
-        wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
-        if wanted is not None:
-            found = await self.backend.get(Thread, (wanted,))
-            # Who holds a Thread has been let in already; an id alone does not cross projects.
-            if found is not None and (isinstance(ref, Thread) or found.project == self.project):
-                return found
-        if isinstance(ref, str):
-            codec.check_text(ref, "The key")
-            where = (Where("project", "=", self.project), Where("key", "=", ref))
-            by_key = await self.backend.find(Find(Thread, where, limit=1))
-            if by_key:
-                return by_key[0]
-        raise NotFound(f"There is no thread {wanted or ref} in project {self.project} of this store.")
-
-    async def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
-        """The thread with this key or id, made if it is unknown. A thread belongs to the user who opened it."""
-        try:
-            thread = await self.thread(key)
-        except NotFound:
-            wanted = as_id(key)
-            name: Fields = {"id": wanted} if wanted else {"key": key}
-            try:
-                return await self.create(**name, user_id=user_id, **fields)
-            except Conflict as exc:
-                if not isinstance(exc, KeyTaken) and wanted is None:
-                    raise
-                thread = await self.thread(key)
-        if user_id is not None and thread.user_id != user_id:
-            raise Refused(f"Thread {key} belongs to another user.")
-        return thread
-
-    async def threads(
-        self,
-        *,
-        limit: int | None = 50,
-        offset: int = 0,
-        after: Thread | None = None,
-        since: datetime | None = None,
-        all_projects: bool = False,
-        **equal: Any,
-    ) -> list[Thread]:
-        """Threads by last activity, newest first. `after` is the last one of the page before; others are equal."""
-        find = self._threads(since, all_projects, equal)
-        return await self.backend.find(
-            Find(
-                Thread,
-                find.where,
-                order=("-recent_at", "-id"),
-                after=(after.recent_at, after.id) if after else None,
-                limit=limit,
-                offset=offset,
-            )
-        )
-
-    async def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
-        """How many threads `threads` would list."""
-        return await self.backend.count(self._threads(since, all_projects, equal))
-
-    async def children(self, ref: ThreadRef) -> list[Thread]:
-        head = await self.thread(ref)
-        return await self.backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
-
-    async def ancestors(self, ref: ThreadRef) -> list[Thread]:
-        """Parent, grandparent and so on up to the root."""
-        chain: list[Thread] = []
-        current = await self.thread(ref)
-        while current.parent_id is not None:
-            current = await self.thread(current.parent_id)
-            chain.append(current)
-        return chain
-
-    async def tree(self, ref: ThreadRef) -> list[Thread]:
-        """The thread and all its descendants, parents before children."""
-        found = level = [await self.thread(ref)]
-        while level:
-            parents = [thread.id for thread in level]
-            level = await self.backend.find(Find(Thread, (Where("parent_id", "in", parents),), order=("id",)))
-            found = [*found, *level]
-        return found
-
-    async def edit(self, ref: ThreadRef, **fields: Any) -> None:
-        """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
-        wrong = fields.keys() - EDITABLE
-        if wrong:
-            raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
-        head = await self.thread(ref)
-        await self._appender.edit(Edit(head.id, head.checked(fields)))
-
-    async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
-        """Delete a thread, its descendants and everything of theirs; how many threads. ThreadBusy while held."""
-        ids = [thread.id for thread in await self.tree(ref)]
-        return await self.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
-
     # Writing
 
     async def append(
@@ -231,12 +110,14 @@ class Core:
         taken: Sequence[Letter] = (),
         letters: Sequence[Letter] = (),
         threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
+        uses: Sequence[str] = (),
     ) -> Appended:
         """Append to a thread as it was seen, in one commit with everything that belongs to it, or raise Conflict.
 
         `fields` are changed fields of the head, `runs` changed fields of runs as they were seen. Going to wait or to
         an end gives the thread back and is refused with Conflict (reason "delivered") while unseen letters are there.
-        `letters` are for the thread's parent, `threads` are new children.
+        `letters` are for the thread's parent, `threads` are new children, `uses` hashes of texts that it refers to.
         """
         spawned = 0
         if threads:
@@ -245,15 +126,20 @@ class Core:
             threads = [
                 thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread for thread in threads
             ]
-        draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned)
-        return (await self.commit([draft], letters=letters, threads=threads))[0]
+        draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned, uses)
+        return (await self.commit([draft], letters=letters, threads=threads, notices=notices))[0]
 
     async def commit(
-        self, drafts: Sequence[Draft], *, letters: Sequence[Letter] = (), threads: Sequence[Thread] = ()
+        self,
+        drafts: Sequence[Draft],
+        *,
+        letters: Sequence[Letter] = (),
+        threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
     ) -> list[Appended]:
         """Append to several threads in one commit, all or none."""
         addressed = await self._addressed(letters, drafts) if letters else ()
-        return await self._appender.commit(drafts, addressed, threads)
+        return await self._appender.commit(drafts, addressed, threads, notices)
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
         """The next run of a thread, to be stored with its first append. A nested run shares its parent's turn."""
@@ -309,22 +195,22 @@ class Core:
 
     # Leases
 
-    async def register(self, *, lease_seconds: float = 30.0, doing: Json | None = None) -> Worker:
+    async def register(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
         """This process as a worker, or its lease renewed; its id is what `claim` and `append` act under."""
         return await self._leases.beat(lease_seconds, doing)
 
-    async def claim(self, ref: ThreadRef, *, take_over: bool = False) -> Thread:
-        """Take one thread for this process, or ThreadBusy with who holds it.
+    async def claim(self, ref: ThreadRef, *, take_over: bool = False, unlimited: bool = False) -> Thread:
+        """Take one thread for this process, or ThreadBusy with who holds it or which limit is reached.
 
         A holder provably dead on this host is taken over at once, another when its lease has run out, or at once
-        with `take_over`, for people who know that it is dead.
+        with `take_over`, for people who know that it is dead. `unlimited` is for whoever only wants to end it.
         """
-        return await self._leases.claim((await self.thread(ref)).id, take_over)
+        return await self._leases.claim(await self.thread(ref), take_over, unlimited=unlimited)
 
     async def claim_next(
         self, *, agents: Sequence[str] | None = None, limit: int = 1, all_projects: bool = True
     ) -> list[Thread]:
-        """Take runnable threads for this process, by priority and how long they have been ready."""
+        """Take runnable threads for this process: projects in turns, of each by priority and how long it is ready."""
         return await self._leases.claim_next(agents, None if all_projects else self.project, limit)
 
     async def reap(self) -> list[UUID]:
@@ -388,15 +274,3 @@ class Core:
             if letter.thread_id not in depths:
                 depths[letter.thread_id] = (await self.thread(letter.thread_id)).depth
         return [(depths[letter.thread_id], letter) for letter in letters]
-
-    def _threads(self, since: datetime | None, all_projects: bool, equal: Mapping[str, Any]) -> Find[Thread]:
-        where = [] if all_projects else [Where("project", "=", self.project)]
-        if since is not None:
-            where.append(Where("recent_at", ">=", since))
-        unknown = equal.keys() - Thread.model_fields.keys()
-        if unknown:
-            raise Refused(f"A thread has no {', '.join(sorted(unknown))} to be found by.")
-        for field, value in equal.items():
-            if value is not None:
-                where.append(Where(field, "in" if isinstance(value, list | tuple | set) else "=", value))
-        return Find(Thread, where)

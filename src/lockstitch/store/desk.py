@@ -1,10 +1,12 @@
 """The desk: what whoever drives a thread asks of the store, beyond what everybody may ask."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
-from lockstitch.backend import Find, FullBackend, Receipt, Where
-from lockstitch.records import TERMINAL, Json, Letter, Message, Run, Stitch, Thread
+from lockstitch.backend import Commit, Edit, Find, FullBackend, Receipt, Where
+from lockstitch.records import TERMINAL, Clock, Json, Letter, Message, Run, Stitch, Thread
 from lockstitch.store.appending import Appender
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media, holds_media
@@ -15,9 +17,16 @@ class Desk:
     """For holders of threads. Everything here takes heads, since a holder knows its own."""
 
     def __init__(
-        self, backend: FullBackend, reading: Reading, media: Media, leases: Leases, appender: Appender
+        self,
+        backend: FullBackend,
+        clock: Clock,
+        reading: Reading,
+        media: Media,
+        leases: Leases,
+        appender: Appender,
     ) -> None:
         self._backend = backend
+        self._clock = clock
         self._reading = reading
         self._media = media
         self._leases = leases
@@ -37,16 +46,20 @@ class Desk:
         return runs[0] if runs else None
 
     async def hold(self, thread: Thread) -> Thread:
-        """A new thread as one that this process holds from its first commit on, so that nobody need claim it."""
+        """A new thread as one that this process holds from its first commit on, so that nobody need claim it.
+
+        Only for those that `make_for` has not made.
+        """
         worker = await self._leases.registered()
         return thread.changed(status="running", worker_id=worker.id, fence=1)
 
     async def make_for(self, thread: Thread, message: Message) -> bool:
         """Make a new thread before its first commit, if that commit needs it to be there; whether it does.
 
-        Media of a message are kept for a thread, so the thread must be there before them.
+        Media of a message are kept for a thread, so the thread must be there before them. One that a limit covers
+        must be claimed, since holding it from the first commit on asks nobody.
         """
-        if not holds_media(message):
+        if not holds_media(message) and not await self._leases.limited([thread.agent]):
             return False
         await self._appender.commit([], threads=[thread])
         return True
@@ -63,6 +76,26 @@ class Desk:
         """The files that a run made or changed, as the documents list them."""
         return (await self._reading.files(head, [run])).get(run.id, [])
 
+    async def pulse(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
+        """Have this process's lease renewed by a thread of its own, and be told when it is lost."""
+        return await self._leases.pulse(doing, lost)
+
+    def neighbour_died(self) -> bool:
+        """Whether a worker of this host has died since `reap` looked last."""
+        return self._leases.neighbour_died()
+
+    async def sweep_workers(self, before: datetime) -> int:
+        """Forget workers that died before then; how many."""
+        return await self._leases.sweep(before)
+
+    async def limited(self, agents: Sequence[str]) -> bool:
+        """Whether a limit covers one of these agents."""
+        return await self._leases.limited(agents)
+
+    async def declared_dead(self) -> bool:
+        """Whether what this process holds was taken from it."""
+        return await self._leases.declared_dead()
+
     async def wishes_to_cancel(self) -> list[UUID]:
         """The threads that this process holds and that somebody wants to end."""
         if self._leases.worker_id is None:
@@ -70,13 +103,45 @@ class Desk:
         where = (Where("worker_id", "=", self._leases.worker_id), Where("cancel_requested", "=", True))
         return [thread.id for thread in await self._backend.find(Find(Thread, where))]
 
-    async def write_texts(self, texts: Mapping[str, str]) -> None:
-        """Write texts by their sha256; `note_texts` makes them a thread's own, once it is there."""
-        await self._media.write({digest: (text, "text/plain") for digest, text in texts.items()})
+    async def wish_to_cancel(self, heads: Sequence[Thread]) -> None:
+        """Note that somebody wants these threads to end, in one commit. Those that wait are woken to do so."""
+        now = self._clock.now()
+        fields = {"cancel_requested": True, "wake_at": now}
+        ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
+        await self._backend.append(Commit([Edit(head.id, fields) for head in ordered]))
 
-    async def note_texts(self, head: Thread, digests: Iterable[str]) -> None:
-        """Note that the requests of a thread refer to these texts, so that they stay as long as it does."""
-        await self._media.note_uses(head.id, digests)
+    async def next_due(self, agents: Sequence[str]) -> datetime | None:
+        """When the next timer of a waiting thread of these agents ends."""
+        where = (Where("status", "=", "waiting"), Where("wake_at", "is not null"), Where("agent", "in", agents))
+        found = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
+        return found[0].wake_at if found else None
+
+    async def reported(self, head: Thread, children: Sequence[str]) -> set[str]:
+        """Which of these children have reported to their parent, whether it has looked or not."""
+        if not head.delivered or not children:
+            return set()
+        where = (Where("thread_id", "=", head.id), Where("sender", "in", list(children)))
+        return {letter.sender for letter in await self._backend.find(Find(Letter, where))}
+
+    async def tree_cost(self, head: Thread, *, but: UUID | None = None) -> float:
+        """USD that all runs of a thread's whole tree have cost, but for one run."""
+        root = head
+        while root.parent_id is not None:
+            above = await self._backend.get(Thread, (root.parent_id,))
+            if above is None:
+                break
+            root = above
+        level, costs = [root.id], list[float]()
+        while level:
+            runs = await self._backend.find(Find(Run, (Where("thread_id", "in", level),)))
+            costs += [run.total_cost for run in runs if run.total_cost is not None and run.id != but]
+            children = await self._backend.find(Find(Thread, (Where("parent_id", "in", level),)))
+            level = [child.id for child in children]
+        return math.fsum(costs)
+
+    async def write_texts(self, texts: Mapping[str, str]) -> None:
+        """Write texts by their sha256; the append that first refers to them says that they are used."""
+        await self._media.write({digest: (text, "text/plain") for digest, text in texts.items()})
 
     async def text(self, digest: str) -> str:
         """A text that was kept. StoreDamaged when it is gone."""

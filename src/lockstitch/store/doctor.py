@@ -70,6 +70,7 @@ class _Examination:
         self._tip: UUID | None = None
         self._calls: dict[int, int] = {}
         self._answers: set[tuple[int, int]] = set()
+        self._reported: set[UUID | None] = set()
         self._context_from = 0
         self._runs: set[UUID] = set()
 
@@ -114,6 +115,10 @@ class _Examination:
             self._calls[stitch.position] = stitch.calls
         if stitch.type == "tool_call" and stitch.reply_to is not None:
             self._look_at_answer(stitch, stitch.reply_to, stitch.call_index or 0)
+        if stitch.type == "thread_result":
+            if stitch.child_id in self._reported:
+                self._problem("children", f"position {stitch.position} is a second report of child {stitch.child_id}")
+            self._reported.add(stitch.child_id)
 
     def _look_at_answer(self, stitch: Stitch, reply_to: int, index: int) -> None:
         if index >= self._calls.get(reply_to, 0):

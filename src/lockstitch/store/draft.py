@@ -26,6 +26,7 @@ class Draft(NamedTuple):
     runs: Sequence[tuple[Run, Fields]] = ()
     taken: Sequence[Letter] = ()
     spawned: int = 0
+    uses: Sequence[str] = ()
 
     @property
     def all_entries(self) -> list[Entry]:
@@ -55,6 +56,9 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
         fields["worker_id"] = None
     if status == "pending" and "status" in fields:
         fields.setdefault("wake_at", now)
+    if status in TERMINAL and head.worker_id is None and not stitches:
+        # Nothing else that is compared would change, and who saw it open could still write to it.
+        fields["fence"] = head.fence + 1
     goes_to_rest = "status" in fields and status in _BETWEEN_RUNS and status != "pending"
     taken = [(letter.id, stitch.position) for letter, stitch in zip(draft.taken, stitches, strict=False)]
     change = Change(
@@ -69,6 +73,7 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
         runs=runs,
         taken=taken,
         spawned=draft.spawned,
+        uses=draft.uses,
     )
     after = head.changed(
         **fields,

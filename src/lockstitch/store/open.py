@@ -1,6 +1,9 @@
 """Opening a store by its URL. The one place that names concrete backends."""
 
+import os
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -26,20 +29,24 @@ def open_store(
     `create=False` a store that is not there yet is StoreUnreachable, and nothing is made in its place.
     """
     clock = clock or SystemClock()
-    backend = _backend(url, clock, create)
-    return Store(backend, clock=clock, project=project, migrate=migrate, create=create, scratch=_in_memory)
+    backend, again = _backend(url, clock, create)
+    return Store(backend, clock=clock, project=project, migrate=migrate, create=create, again=again, scratch=_in_memory)
 
 
 def _in_memory() -> Store:
     return open_store("sqlite:///:memory:")
 
 
-def _backend(url: str, clock: Clock, create: bool) -> FullBackend:
+def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callable[[], FullBackend] | None]:
+    """A backend, and how to make another one for the same place, for a thread with a loop of its own.
+
+    None where there is only this one. A relative path means where the process was when it opened the store.
+    """
     try:
         # A # belongs to the path: without this the store would quietly be another file.
         parts = urlsplit(url, allow_fragments=False)
     except ValueError as exc:
-        raise Refused(f"{_shown(url)} is no store ({exc}). Write {_FORMS}.") from exc
+        raise Refused(f"{shown(url)!r} is no store ({exc}). Write {_FORMS}.") from exc
     scheme = parts.scheme
     if scheme == "sqlite":
         from lockstitch.backends.sqlite.backend import SqliteBackend
@@ -51,13 +58,16 @@ def _backend(url: str, clock: Clock, create: bool) -> FullBackend:
         path = _path(url, parts.netloc, parts.path)
         if not create and path != ":memory:":
             _require(Path(path), path)
-        return SqliteBackend(path, clock, synchronous=synchronous)
+        backend = SqliteBackend(path, clock, synchronous=synchronous)
+        if path == ":memory:":
+            return backend, None
+        return backend, partial(SqliteBackend, os.path.abspath(path), clock, synchronous=synchronous)
     if scheme in ("postgresql", "postgres"):
         try:
             from lockstitch.backends.postgres.backend import PostgresBackend
         except ModuleNotFoundError as exc:
             raise Refused(f"{exc.name} is missing: pip install 'lockstitch[postgres]'") from exc
-        return PostgresBackend(url, clock)
+        return PostgresBackend(url, clock), partial(PostgresBackend, url, clock)
     if scheme == "file":
         from lockstitch.backends.files import layout
         from lockstitch.backends.files.backend import FilesBackend
@@ -65,8 +75,8 @@ def _backend(url: str, clock: Clock, create: bool) -> FullBackend:
         path = _folder(url, parts.netloc, parts.path)
         if not create:
             _require(Path(path) / layout.STORE, path)
-        return FilesBackend(Path(path), clock)
-    raise Refused(f"{_shown(url)} is no store. Write {_FORMS}.")
+        return FilesBackend(Path(path), clock), partial(FilesBackend, Path(path).absolute(), clock)
+    raise Refused(f"{shown(url)!r} is no store. Write {_FORMS}.")
 
 
 def _path(url: str, host: str, path: str) -> str:
@@ -101,6 +111,6 @@ def _require(file: Path, path: str) -> None:
         )
 
 
-def _shown(url: str) -> str:
-    """A URL as an error may quote it: without its password and its options."""
-    return repr(re.sub(r"(://[^/@]*:)[^/@]*@", r"\1***@", url.partition("?")[0]))
+def shown(url: str) -> str:
+    """A URL as people may see it: without its password and its options."""
+    return re.sub(r"(://[^:/?]*:).*@", r"\1***@", url.partition("?")[0])

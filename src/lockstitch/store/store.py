@@ -1,6 +1,7 @@
 """The store: what people and the runtime call. Rules live in the modules beside it; here they meet."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -8,10 +9,11 @@ from uuid import UUID
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.errors import Refused
 from lockstitch.records import ERRORS, Clock, Json, Message, Stitch, Thread, codec
-from lockstitch.store import adopting, copying, doctor, forking, overview, retention
-from lockstitch.store.core import Core, ThreadRef
+from lockstitch.store import adopting, copying, doctor, forking, overview, retention, starting
+from lockstitch.store.core import Core
 from lockstitch.store.overview import Overview
 from lockstitch.store.reading import Page
+from lockstitch.store.threads import ThreadRef
 
 
 class Store(Core):
@@ -25,11 +27,20 @@ class Store(Core):
         project: str,
         migrate: bool = True,
         create: bool = True,
+        again: Callable[[], FullBackend] | None = None,
         scratch: "Callable[[], Store] | None" = None,
     ) -> None:
-        super().__init__(backend, clock=clock, project=project, migrate=migrate, create=create)
+        super().__init__(backend, clock=clock, project=project, migrate=migrate, create=create, again=again)
         self._scratch = scratch
         """Makes a store in memory, for questions that need SQL where the backend speaks none."""
+
+    def in_project(self, project: str) -> "Store":
+        """The same store, seen from another project: the same connections, the same lease."""
+        if project == self.project:
+            return self
+        view = copy(self)
+        view.project = project
+        return view
 
     # Reading
 
@@ -101,7 +112,31 @@ class Store(Core):
             return self._watching.thread(ref, after)
         return self._watching.project(self.project, recent)
 
-    # Keeping
+    # Starting and keeping
+
+    async def start(
+        self,
+        agent: str,
+        goal: str,
+        *,
+        key: str | None = None,
+        tasks: Sequence[starting.Task] = (),
+        priority: int = 0,
+        user_id: str | None = None,
+        at: datetime | None = None,
+        connection: object | None = None,
+        **fields: Any,
+    ) -> Thread:
+        """A thread with a goal for a worker, the most urgent first; with `at` not before then. Nothing runs yet.
+
+        `connection` is an open psycopg Connection or AsyncConnection to this store's database. The thread is then
+        written over it, inside your transaction: it exists exactly if you commit, together with your own rows.
+        KeyTaken leaves your transaction as it was. Refused on other backends, and for a connection in autocommit mode
+        outside of `connection.transaction()`: it has no transaction that could be undone.
+        """
+        given = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": starting.numbered(tasks)}
+        given |= {"key": key, "priority": priority, "user_id": user_id}
+        return await starting.start(self, given, at, connection)
 
     async def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
         """An existing conversation as a thread: a turn for each thing the user said."""

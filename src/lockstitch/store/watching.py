@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from uuid import UUID
 
-from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.backend import WORK, Find, FullBackend, Where
 from lockstitch.records import Stitch, Thread
 from lockstitch.store.reading import Reading
 
@@ -45,6 +45,8 @@ class Watching:
                     yield stitch
             seen: dict[UUID, int] = {}
             async for sighting in sightings:
+                if sighting == WORK:
+                    continue
                 last = seen.get(sighting.thread_id, 0)
                 if sighting.position <= last or not await self._belongs(sighting.thread_id, project):
                     continue

@@ -8,7 +8,7 @@ from lockstitch.records import Json, Thread
 from lockstitch.runtime import Agent, App, Event, Result
 from lockstitch.runtime.agent import Call, Prompt
 from lockstitch.runtime.stage import Listener
-from lockstitch.store.core import ThreadRef
+from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import Work
 from lockstitch.sync.store import SyncStore, open_store
 

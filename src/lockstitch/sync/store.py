@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -21,6 +22,7 @@ from lockstitch.records import (
     Letter,
     Memory,
     Message,
+    Notice,
     Record,
     Run,
     Stitch,
@@ -33,6 +35,7 @@ from lockstitch.store.agents import Agents
 from lockstitch.store.copying import Progress
 from lockstitch.store.overview import Overview
 from lockstitch.store.shelf import Shelf
+from lockstitch.store.starting import Task
 from lockstitch.store.store import ThreadRef
 from lockstitch.sync.portal import CLOSING, Portal
 
@@ -133,6 +136,11 @@ class SyncStore:
         """The store as code on that loop sees it."""
         return self._store
 
+    def in_project(self, project: str) -> "SyncStore":
+        view = copy(self)
+        view._store = self._store.in_project(project)
+        return view
+
     @property
     def clock(self) -> Clock:
         return self._store.clock
@@ -154,6 +162,33 @@ class SyncStore:
 
     def new_thread(self, **fields: Any) -> Thread:
         return self._store.new_thread(**fields)
+
+    def start(
+        self,
+        agent: str,
+        goal: str,
+        *,
+        key: str | None = None,
+        tasks: Sequence[Task] = (),
+        priority: int = 0,
+        user_id: str | None = None,
+        at: datetime | None = None,
+        connection: object | None = None,
+        **fields: Any,
+    ) -> Thread:
+        return self._call(
+            self._store.start(
+                agent,
+                goal,
+                key=key,
+                tasks=tasks,
+                priority=priority,
+                user_id=user_id,
+                at=at,
+                connection=connection,
+                **fields,
+            )
+        )
 
     def thread(self, ref: ThreadRef) -> Thread:
         return self._call(self._store.thread(ref))
@@ -211,6 +246,8 @@ class SyncStore:
         taken: Sequence[Letter] = (),
         letters: Sequence[Letter] = (),
         threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
+        uses: Sequence[str] = (),
     ) -> Appended:
         return self._call(
             self._store.append(
@@ -222,13 +259,20 @@ class SyncStore:
                 taken=taken,
                 letters=letters,
                 threads=threads,
+                notices=notices,
+                uses=uses,
             )
         )
 
     def commit(
-        self, drafts: Sequence[Draft], *, letters: Sequence[Letter] = (), threads: Sequence[Thread] = ()
+        self,
+        drafts: Sequence[Draft],
+        *,
+        letters: Sequence[Letter] = (),
+        threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
     ) -> list[Appended]:
-        return self._call(self._store.commit(drafts, letters=letters, threads=threads))
+        return self._call(self._store.commit(drafts, letters=letters, threads=threads, notices=notices))
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
         return self._store.new_run(head, **fields)
@@ -253,11 +297,11 @@ class SyncStore:
 
     # Leases
 
-    def register(self, *, lease_seconds: float = 30.0, doing: Json | None = None) -> Worker:
+    def register(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
         return self._call(self._store.register(lease_seconds=lease_seconds, doing=doing))
 
-    def claim(self, ref: ThreadRef, *, take_over: bool = False) -> Thread:
-        return self._call(self._store.claim(ref, take_over=take_over))
+    def claim(self, ref: ThreadRef, *, take_over: bool = False, unlimited: bool = False) -> Thread:
+        return self._call(self._store.claim(ref, take_over=take_over, unlimited=unlimited))
 
     def claim_next(
         self, *, agents: Sequence[str] | None = None, limit: int = 1, all_projects: bool = True

@@ -11,6 +11,7 @@ from lockstitch.backend import READY, Sighting
 from lockstitch.backends.files import FilesBackend, follow, guard
 from tests.backends.files.test_processes import nursery
 from tests.backends.files.writing import append, create, opened, said
+from tests.conformance.contract import NOW
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +64,9 @@ async def test_a_checkpoint_in_between_hides_nothing(root: Path) -> None:
         await append(other, head, said("one"))
     guard.Guard(root).checkpoint()
     await append(other, heads[2], said("one"))
-    sightings, now = follow.look(guard.Guard(root), place)
+    sightings, now = follow.look(guard.Guard(root), place, NOW)
     assert set(sightings) >= {Sighting(head.id, 1) for head in heads}
-    assert follow.look(guard.Guard(root), now) == ([], now)
+    assert follow.look(guard.Guard(root), now, NOW) == ([], now)
     await files.close()
     await other.close()
 

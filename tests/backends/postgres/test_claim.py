@@ -10,7 +10,9 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.records import Thread, Worker, new_id, this_process
+from lockstitch.backends.postgres.claim import SPARE
+from lockstitch.records import Limit, Thread, Worker, new_id, this_process
+from tests.backends.postgres.wire import Wire
 from tests.conformance.contract import NOW, a_goal, a_thread, created, held, registered
 
 pytestmark = pytest.mark.anyio
@@ -132,6 +134,62 @@ async def test_rows_that_somebody_is_writing_hold_nobody_up(
             claimed = await postgres.claim(worker.id, limit=10)
     assert [head.id for head in claimed] == [due[1].id, due[2].id]
     assert {head.id for head in await postgres.claim(worker.id, limit=10)} == {due[0].id, ready.id}
+
+
+async def test_who_finds_all_candidates_in_others_hands_looks_again(
+    wired: PostgresBackend, wire: Wire, admin: psycopg.Connection
+) -> None:
+    """Once, since they are soon either taken or given up; and not at all where there is nothing to be had."""
+    worker = await alive(wired)
+
+    def choices() -> int:
+        return sum("SKIP LOCKED" in sql and "LATERAL" in sql for sql in wire.said)
+
+    assert await wired.claim(worker.id) == []
+    assert choices() == 1
+    thread = await created(wired, a_goal())
+    with admin.transaction():
+        admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = %s FOR UPDATE", [thread.id])
+        assert await wired.claim(worker.id) == []
+    assert choices() == 3
+    assert [head.id for head in await wired.claim(worker.id)] == [thread.id]
+    assert choices() == 4
+
+
+async def test_beyond_what_others_are_choosing_there_is_more(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    """As many as may be in others' hands are passed over, in one lane or in many."""
+    for projects in (["p"] * (SPARE + 1), [f"q{number:02}" for number in range(SPARE + 1)]):
+        threads = [await created(postgres, a_goal(project=project)) for project in projects]
+        worker = await alive(postgres)
+        taken = [thread.id for thread in threads[:SPARE]]
+        with admin.transaction():
+            admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = ANY(%s) FOR UPDATE", [taken])
+            assert [head.id for head in await postgres.claim(worker.id)] == [threads[-1].id]
+        assert len(await postgres.claim(worker.id, limit=SPARE)) == SPARE
+
+
+async def test_who_waits_for_a_limit_sees_what_was_claimed_meanwhile(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    limit = Limit(name="one", at_most=1, agents=["a"])
+    await postgres.put([limit])
+    mine, theirs = await created(postgres, a_goal(agent="a")), await created(postgres, a_goal(agent="a"))
+    workers = [await alive(postgres) for _ in range(3)]
+    with admin.transaction():
+        # What a claim under the limit does before it commits.
+        admin.execute("SELECT 1 FROM lockstitch.limits FOR UPDATE")
+        claims = [
+            asyncio.ensure_future(postgres.claim(workers[1].id, limits=[limit])),
+            asyncio.ensure_future(postgres.claim(workers[2].id, thread_id=mine.id, limits=[limit])),
+        ]
+        await asyncio.sleep(MOMENT)
+        assert not any(claim.done() for claim in claims)
+        admin.execute(
+            "UPDATE lockstitch.threads SET worker_id = %s, status = 'running' WHERE id = %s", [workers[0].id, theirs.id]
+        )
+    assert await asyncio.gather(*claims) == [[], []]
 
 
 async def test_beats_go_on_while_claims_are_made(postgres: PostgresBackend) -> None:

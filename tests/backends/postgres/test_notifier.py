@@ -6,10 +6,11 @@ import time
 import psycopg
 import pytest
 
+from lockstitch.backend import WORK
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.notifier import PAUSE, heard
+from lockstitch.backends.postgres.notifier import PAUSE, SHORT_PAUSE, heard
 from lockstitch.records import SystemClock, Thread
-from tests.conformance.contract import change, commit, created
+from tests.conformance.contract import a_goal, change, commit, created
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +47,17 @@ async def test_what_is_told_is_there(postgres: PostgresBackend, admin: psycopg.C
     await commit(postgres, change(thread, said("x")))
     await postgres.close()
     assert f"{thread.id}:1" in [payload for payload, _ in notified(admin)]
+
+
+async def test_that_there_is_work_is_told_once_for_many(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    admin.execute("LISTEN lockstitch")
+    started = time.monotonic()
+    await asyncio.gather(*(created(postgres, a_goal()) for _ in range(20)))
+    await postgres.close()
+    took = time.monotonic() - started
+    payloads = [heard(payload) for payload, _ in notified(admin)]
+    assert 1 <= payloads.count(WORK) <= took / SHORT_PAUSE + 2
+    assert payloads.index(WORK) == 0
 
 
 async def test_a_server_that_is_gone_does_not_hold_up_closing(postgres_url: str) -> None:

@@ -5,10 +5,13 @@ from typing import Any
 
 from lockstitch.records import Thread, new_id
 from lockstitch.runtime.tool import Tool, ToolContext
+from lockstitch.store import open_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 THREAD = Thread(created_at=NOW, updated_at=NOW)
-CONTEXT = ToolContext(thread=THREAD, run_id=new_id(), call_id="call-1", step=1, deps="deps")
+CONTEXT = ToolContext(
+    thread=THREAD, run_id=new_id(), call_id="call-1", step=1, store=open_store("sqlite:///:memory:"), deps="deps"
+)
 
 
 async def call(tool: Tool, **given: Any) -> Any:

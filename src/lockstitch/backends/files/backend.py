@@ -29,7 +29,8 @@ from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.guard import Guard
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import LockstitchError, StoreUnreachable
-from lockstitch.records import Clock, Record, Stitch, Thread, Worker
+from lockstitch.records import Clock, Limit, Record, Stitch, Thread, Worker
+from lockstitch.records.claim import Wish
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -83,12 +84,16 @@ class FilesBackend:
         agents: Sequence[str] | None = None,
         project: str | None = None,
         limit: int = 1,
+        after: str = "",
+        limits: Sequence[Limit] = (),
     ) -> list[Thread]:
+        wish = Wish(worker_id, agents, project, limit, after, limits)
+
         def work(transaction: Transaction) -> list[Thread]:
             now = self._clock.now()
             if thread_id is not None:
-                return claim.claim_one(transaction, worker_id, thread_id, now)
-            return claim.claim(transaction, worker_id, agents, project, limit, now)
+                return claim.claim_one(transaction, wish, thread_id, now)
+            return claim.claim(transaction, wish, now)
 
         return await self._write(work)
 
@@ -108,7 +113,9 @@ class FilesBackend:
             yield READY
             while not self._closed:
                 moved.clear()
-                sightings, place = await self._run(lambda place=place: follow.look(self._guard, place))
+                sightings, place = await self._run(
+                    lambda place=place: follow.look(self._guard, place, self._clock.now())
+                )
                 for sighting in sightings:
                     yield sighting
                 # Not wait_for, which on Python 3.11 can swallow a cancellation.

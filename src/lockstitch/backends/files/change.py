@@ -8,7 +8,7 @@ from lockstitch.backend import Change, Commit, Edit, Receipt
 from lockstitch.backends.files import document, heads, inbox, layout, rules, stitching, tables
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import CHAIN, TERMINAL, Letter, Run, Thread
+from lockstitch.records import CHAIN, TERMINAL, BlobUse, Letter, Notice, Run, Thread
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
@@ -18,7 +18,18 @@ def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Rece
             raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)
         heads.write(transaction, None, thread)
         rules.require_thread(transaction, thread.parent_id)
-    return [_step(transaction, step, now) for step in commit.steps]
+    receipts = [_step(transaction, step, now) for step in commit.steps]
+    for notice in commit.notices:
+        _notify(transaction, notice)
+    return receipts
+
+
+def _notify(transaction: Transaction, notice: Notice) -> None:
+    rules.require_thread(transaction, notice.thread_id)
+    path = layout.record(Notice, (notice.id,))
+    if transaction.exists(path):
+        raise Conflict(f"There is a notice {notice.id} already; nothing was written.", thread_id=notice.thread_id)
+    transaction.put(path, document.encode(notice))
 
 
 def _step(transaction: Transaction, step: Change | Letter | Edit, now: datetime) -> Receipt:
@@ -48,6 +59,10 @@ def _change(transaction: Transaction, wanted: Change) -> Receipt:
     stitching.append(transaction, wanted.stitches)
     for letter_id, position in wanted.taken:
         inbox.take(transaction, wanted.thread_id, letter_id, position)
+    for digest in wanted.uses:
+        rules.require_blob(transaction, digest)
+        use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
+        transaction.put(layout.record(BlobUse, (use.thread_id, use.sha256)), document.encode(use))
     after = before.changed(**_fields(before, wanted))
     heads.write(transaction, before, after)
     if ended or rests(after):
@@ -72,6 +87,7 @@ def _compare(head: Thread | None, wanted: Change) -> Thread:
         or not contiguous
         or (head.fence, head.position, head.worker_id) != (wanted.fence, wanted.position, wanted.worker_id)
         or (wanted.delivered is not None and head.delivered != wanted.delivered)
+        or (wanted.spawned and head.cancel_requested)
     ):
         raise Conflict(thread_id=wanted.thread_id)
     return head

@@ -5,44 +5,47 @@ under which fence. Claiming raises the fence, giving back raises it too, and eve
 lost a thread without noticing can write nothing more. All times are the store's clock.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from lockstitch.backends.files import document, heads, layout, tables
 from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.transaction import Transaction
-from lockstitch.records import Json, Thread, Worker, format_time
+from lockstitch.records import Json, Limit, Thread, Worker, format_time
+from lockstitch.records.claim import Wish, in_turns, rooms
 
 
-def claim_one(transaction: Transaction, worker_id: UUID, thread_id: UUID, now: datetime) -> list[Thread]:
+def claim_one(transaction: Transaction, wish: Wish, thread_id: UUID, now: datetime) -> list[Thread]:
     """Take this thread, whatever it waits for, if nobody who is alive holds it and it has not ended."""
     head = tables.head(transaction, thread_id)
-    if head is None or head.ended or not _alive(transaction, worker_id):
+    if head is None or head.ended or not _alive(transaction, wish.worker_id):
         return []
     if head.worker_id is not None and _holds(transaction, head.worker_id, now):
         return []
-    return [_take(transaction, head, worker_id, now)]
-
-
-def claim(
-    transaction: Transaction,
-    worker_id: UUID,
-    agents: Sequence[str] | None,
-    project: str | None,
-    limit: int,
-    now: datetime,
-) -> list[Thread]:
-    """Take threads whose time has come, the most urgent and then the longest ready first."""
-    if not _alive(transaction, worker_id):
+    limits = _stored(transaction, wish)
+    if limits and rooms(limits, _held(transaction, thread_id)).get(head.agent or "", 1) <= 0:
         return []
+    return [_take(transaction, head, wish.worker_id, now)]
+
+
+def claim(transaction: Transaction, wish: Wish, now: datetime) -> list[Thread]:
+    """Take threads whose time has come, by turns."""
+    if not _alive(transaction, wish.worker_id):
+        return []
+    ready = _heads(transaction, lambda values: heads.is_ready(values, format_time(now)))
+    limits = _stored(transaction, wish)
+    if limits:
+        agents = [head.agent or "" for head in ready]
+        wish = wish._replace(limits=limits).within(_held(transaction), agents)
     ready = [
         head
-        for head in _heads(transaction, lambda values: _is_ready(values, format_time(now)))
-        if (agents is None or head.agent in agents) and (project is None or head.project == project)
+        for head in ready
+        if (wish.agents is None or (head.agent or "") in wish.agents)
+        and (wish.project is None or head.project == wish.project)
     ]
-    ready.sort(key=lambda head: (-head.priority, head.wake_at, head.id))
-    return [_take(transaction, head, worker_id, now) for head in ready[:limit]]
+    return [_take(transaction, head, wish.worker_id, now) for head in in_turns(ready, wish.after)[: wish.limit]]
 
 
 def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
@@ -84,10 +87,16 @@ def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
     return [document.decode(Thread, values) for values in documents if values is not None and fits(values)]
 
 
-def _is_ready(values: Json, now: str) -> bool:
-    """Whether nobody holds a thread and its time has come; times as text sort as they do."""
-    waits = values["status"] in ("pending", "waiting") and values["worker_id"] is None
-    return waits and values["wake_at"] is not None and values["wake_at"] <= now
+def _stored(folder: Folder, wish: Wish) -> list[Limit]:
+    """The limits as they are stored. Nobody else claims meanwhile: the folder is locked."""
+    found = (tables.load(folder, Limit, layout.record(Limit, (limit.name,))) for limit in wish.limits)
+    return [limit for limit in found if limit is not None]
+
+
+def _held(folder: Folder, but: UUID | None = None) -> Counter[str]:
+    """How many threads of each agent are held by anybody, but for one of them."""
+    held = _heads(folder, lambda values: values["worker_id"] is not None and values["id"] != str(but))
+    return Counter(head.agent or "" for head in held)
 
 
 def _alive(folder: Folder, worker_id: UUID) -> bool:

@@ -5,7 +5,7 @@ from uuid import UUID
 from lockstitch.backends.files import document, layout, rules, tables
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import KeyTaken
-from lockstitch.records import Thread
+from lockstitch.records import Json, Thread
 
 
 def write(transaction: Transaction, before: Thread | None, after: Thread) -> None:
@@ -22,6 +22,12 @@ def write(transaction: Transaction, before: Thread | None, after: Thread) -> Non
             )
         _index(transaction, after.project, after.key, after.id)
     transaction.put(layout.head(after.id), document.encode(after))
+
+
+def is_ready(values: Json, now: str) -> bool:
+    """Whether nobody holds a thread and its time has come, by its document; times as text sort as they do."""
+    waits = values["status"] in ("pending", "waiting") and values["worker_id"] is None
+    return waits and values["wake_at"] is not None and values["wake_at"] <= now
 
 
 def index(transaction: Transaction) -> None:

@@ -81,7 +81,7 @@ def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
             values["file"] = _archive_file(transaction, record)
             transaction.store(values["file"], record.content)
         elif isinstance(record, BlobUse):
-            _require_blob(transaction, record)
+            rules.require_blob(transaction, record.sha256)
         elif isinstance(record, File):
             _show_at_rest(transaction, record.thread_id)
         key = [getattr(record, field) for field in record.primary_key]
@@ -93,11 +93,6 @@ def _put_blob(transaction: Transaction, blob: Blob) -> None:
     path = layout.blob(blob.sha256)
     if transaction.content(path) != blob.content:
         transaction.store(path, blob.content)
-
-
-def _require_blob(transaction: Transaction, use: BlobUse) -> None:
-    if not transaction.exists(layout.record(Blob, (use.sha256,))):
-        raise Refused(f"There is no blob {use.sha256} in this store; nothing was written.")
 
 
 def _archive_file(transaction: Transaction, archive: Archive) -> str:

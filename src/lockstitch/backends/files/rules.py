@@ -7,7 +7,7 @@ from lockstitch.backends.files import layout
 from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.memory import Facts
 from lockstitch.errors import Conflict, Refused
-from lockstitch.records import Stitch, Thread
+from lockstitch.records import Blob, Stitch, Thread
 
 
 def check_head(head: Thread) -> None:
@@ -23,6 +23,12 @@ def check_head(head: Thread) -> None:
             f"Thread {head.id} is {head.status}: a {head.kind} has a result exactly when it is completed or failed. "
             "Nothing was written."
         )
+
+
+def require_blob(folder: Folder, sha256: str) -> None:
+    """What is used must be there."""
+    if not folder.exists(layout.record(Blob, (sha256,))):
+        raise Refused(f"There is no blob {sha256} in this store; nothing was written.")
 
 
 def check_stitch(stitch: Stitch) -> None:

@@ -27,6 +27,7 @@ from lockstitch.backends.postgres.claim import claim
 from lockstitch.backends.postgres.delete import delete
 from lockstitch.backends.postgres.dialect import dialect
 from lockstitch.backends.postgres.errors import translate
+from lockstitch.backends.postgres.guest import Guest, insert, place, undone_alone
 from lockstitch.backends.postgres.notifier import Notifier
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.postgres.query import query
@@ -35,9 +36,12 @@ from lockstitch.backends.postgres.schema import migrate
 from lockstitch.backends.postgres.search import Searcher
 from lockstitch.backends.postgres.url import parse
 from lockstitch.backends.postgres.watcher import Watcher
+from lockstitch.backends.postgres.work import is_ready, makes_work
 from lockstitch.backends.sql import reports, verbs
 from lockstitch.backends.sql.script import Script
-from lockstitch.records import Clock, Record, Stitch, Thread, Worker
+from lockstitch.errors import Refused
+from lockstitch.records import Clock, Limit, Record, Stitch, Thread, Worker
+from lockstitch.records.claim import Wish
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -69,7 +73,18 @@ class PostgresBackend:
             self._notifier.tell(thread.id, thread.position)
         for step, receipt in zip(commit.steps, receipts, strict=True):
             self._notifier.tell(step.thread_id, receipt.position or 0)
+        if makes_work(commit, receipts, self._clock.now()):
+            self._notifier.tell_work()
         return receipts
+
+    async def insert_within(self, connection: object, thread: Thread) -> None:
+        guest = Guest(connection, self._pool.address.shown)
+        here, there = await self._read(lambda: place(self._dialect)), await guest.run(place(self._dialect))
+        if here != there:
+            raise Refused(
+                f"`connection` leads to another database than {self._pool.address.shown}, where this store is."
+            )
+        await guest.run(undone_alone(insert(self._dialect, thread, self._clock)))
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         if not ranges:
@@ -97,6 +112,8 @@ class PostgresBackend:
                 self._notifier.tell(record.thread_id, record.position)
             elif isinstance(record, Thread):
                 self._notifier.tell(record.id, record.position)
+                if is_ready(record, self._clock.now()):
+                    self._notifier.tell_work()
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
         if find.kind is not Thread:
@@ -113,8 +130,11 @@ class PostgresBackend:
         agents: Sequence[str] | None = None,
         project: str | None = None,
         limit: int = 1,
+        after: str = "",
+        limits: Sequence[Limit] = (),
     ) -> list[Thread]:
-        return await self._pool.transact(lambda: claim(self._dialect, worker_id, thread_id, agents, project, limit))
+        wish = Wish(worker_id, agents, project, limit, after, limits)
+        return await self._pool.transact(lambda: claim(self._dialect, wish, thread_id))
 
     async def beat(self, worker: Worker) -> bool:
         return await self._pool.alone(lambda: verbs.beat(self._dialect, worker), repeatable=True)
@@ -123,6 +143,8 @@ class PostgresBackend:
         given_back = await self._pool.transact(lambda: verbs.release(self._dialect, worker_id, expired_only))
         for thread_id in given_back:
             self._notifier.tell(thread_id, 0)
+        if given_back:
+            self._notifier.tell_work()
         return given_back
 
     def watch(self) -> AsyncGenerator[Sighting, None]:
@@ -169,8 +191,8 @@ class PostgresBackend:
 
 
 def _is_one_statement(commit: Commit) -> bool:
-    """Whether a commit needs no transaction around it: it is a change, an edit or a new thread, and nothing else."""
-    if len(commit.steps) + len(commit.threads) != 1:
+    """Whether a commit needs no transaction around it: it is a change, an edit or a new record, and nothing else."""
+    if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1:
         return False
     step = commit.steps[0] if commit.steps else None
     return step is None or isinstance(step, Edit) or (isinstance(step, Change) and fits(step))

@@ -31,11 +31,13 @@ class Shape(NamedTuple):
     runs: tuple[tuple[str, ...], ...]
     stitches: int
     taken: int
+    uses: int
 
 
 def fits(wanted: Change) -> bool:
     """Whether a change is one statement; a larger one takes a transaction of several."""
-    return len(wanted.stitches) + len(wanted.new_runs) + len(wanted.runs) + len(wanted.taken) <= ROWS
+    parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.taken, wanted.uses)
+    return sum(map(len, parts)) <= ROWS
 
 
 def change(dialect: Dialect, wanted: Change) -> Script[Receipt]:
@@ -61,6 +63,7 @@ def _statement(dialect: Dialect, wanted: Change) -> Statement:
         tuple([tuple(fields) for _, fields in runs]),
         len(stitches),
         len(wanted.taken),
+        len(wanted.uses),
     )
     values: list[Any] = [
         wanted.thread_id.hex,
@@ -83,6 +86,7 @@ def _statement(dialect: Dialect, wanted: Change) -> Statement:
         values += dialect.row(stitch, _GIVEN)
     for letter_id, position in wanted.taken:
         values += (letter_id.hex, str(position))
+    values += wanted.uses
     return Statement(_text(dialect, shape), values)
 
 
@@ -104,7 +108,8 @@ def _text(dialect: Dialect, shape: Shape) -> str:
         "change",
         changes="".join(f", {name} = :head_{name}" for name in shape.head)
         + (", pending_children = pending_children + :spawned" if shape.spawns else ""),
-        delivered=" AND delivered = :seen_delivered" if shape.compares_delivered else "",
+        compared=(" AND delivered = :seen_delivered" if shape.compares_delivered else "")
+        + (" AND NOT cancel_requested" if shape.spawns else ""),
         parts="".join(_parts(dialect, shape)),
     )
     numbers = {name: number for number, name in enumerate(_names(shape), start=1)}
@@ -123,6 +128,9 @@ def _parts(dialect: Dialect, shape: Shape) -> Iterable[str]:
     if shape.taken:
         rows = (f"(:letter{number}_id::uuid, :letter{number}_position::bigint)" for number in range(shape.taken))
         yield dialect.text("change_letters", rows=", ".join(rows))
+    if shape.uses:
+        rows = (f"(:use{number}::text)" for number in range(shape.uses))
+        yield dialect.text("change_uses", rows=", ".join(rows))
 
 
 def _inserts(dialect: Dialect, name: str, kind: type[Record], number: int) -> str:
@@ -144,6 +152,7 @@ def _names(shape: Shape) -> list[str]:
     names += _numbered(Stitch, shape.stitches)
     for number in range(shape.taken):
         names += [f"letter{number}_id", f"letter{number}_position"]
+    names += [f"use{number}" for number in range(shape.uses)]
     return names
 
 

@@ -105,6 +105,8 @@ def dialect(clock: Clock) -> Dialect:
         queries={name: qualified(text) for name, text in queries.load_dialect("lockstitch.backends.postgres").items()},
         now="statement_timestamp()" if real else ":now::timestamptz",
         expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
+        # Projects take turns in the same order on every backend, whatever language the database speaks.
+        words={"ready": "", "due": "", "held": "", "binary": 'COLLATE "C"'},
         encoders={
             ColumnKind.UUID: attrgetter("hex"),
             ColumnKind.INTEGER: str,

@@ -8,7 +8,7 @@
 WITH head AS (
     UPDATE threads SET position = :position, crashes = 0{changes}
     WHERE id = :thread_id AND fence = :seen_fence AND position = :seen_position
-      AND worker_id IS NOT DISTINCT FROM :seen_worker{delivered}
+      AND worker_id IS NOT DISTINCT FROM :seen_worker{compared}
     RETURNING id, delivered, cancel_requested){parts}
 SELECT delivered, cancel_requested FROM head;
 
@@ -31,6 +31,12 @@ SELECT delivered, cancel_requested FROM head;
     FROM head, (VALUES {rows}) AS letter (id, position)
     WHERE inbox.id = letter.id AND inbox.thread_id = head.id);
 
+-- own: change_uses
+, uses AS (
+    INSERT INTO blob_uses (thread_id, sha256)
+    SELECT head.id, used.sha256 FROM head, (VALUES {rows}) AS used (sha256)
+    ON CONFLICT DO NOTHING);
+
 -- name: delete
 -- Differs: the number comes with it.
 WITH gone AS (DELETE FROM {table}{where} RETURNING 1) SELECT count(*) FROM gone;
@@ -52,32 +58,63 @@ ORDER BY position;
 
 -- own: worker_hold
 -- Held to the end of a claim: `release` of the same worker waits, and then finds what was claimed. The other way
--- round, this waits, and the claim after it finds a dead worker. Beats wait for a moment.
-SELECT 1 FROM workers WHERE id = :worker_id FOR SHARE;
+-- round, this waits, and the claim after it finds a dead worker. Beats wait for a moment. The planner takes a walk along
+-- an index for more than it is, and compiling it would cost a hundred times what it takes.
+SELECT set_config('jit', 'off', true) FROM workers WHERE id = :worker_id FOR SHARE;
 
--- own: thread_hold
--- The claim after this looks with fresh eyes, so a worker who came and claimed while this waited is seen.
-SELECT 1 FROM threads WHERE id = :id FOR NO KEY UPDATE;
+-- name: thread_hold
+-- Differs: locked. The claim after this looks with fresh eyes, so a worker who came and claimed while this waited is
+-- seen.
+SELECT coalesce(agent, '') FROM threads WHERE id = :id FOR NO KEY UPDATE;
+
+-- name: limits_lock
+-- Differs: locked. What is held is counted after this, so that all who claimed under the same limits are seen.
+SELECT {columns} FROM limits WHERE name IN ({names}) ORDER BY name FOR UPDATE;
+
+-- name: claim_agents
+-- Differs: the function's name.
+SELECT json_array_elements_text(:agents::json);
 
 -- name: claim_due
--- Differs: rows that somebody is writing are left for the next time.
+-- Differs: rows that somebody is writing are left for the next time. An array, which the planner takes for a few: it
+-- cannot know how few of those that wait have a timer, and would read all threads.
 UPDATE threads SET status = 'pending'
-WHERE id IN (SELECT id FROM threads WHERE status = 'waiting' AND wake_at <= {now} FOR NO KEY UPDATE SKIP LOCKED);
+WHERE id = ANY (ARRAY(
+    SELECT id FROM threads WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now}
+    ORDER BY wake_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED));
 
 -- name: claim
--- Differs: many choose at once. Each skips what another is choosing; the CTE is computed once, or the planner might
--- lock more rows than the limit.
-WITH chosen AS MATERIALIZED (
+-- Differs: many choose at once, and each skips what another is choosing; so some more candidates are looked at than are
+-- wanted. They go as an array, which the planner takes for a few, so that it looks them up by their key; they are
+-- looked at again under their lock. The first column says how many candidates there were, also where none was taken.
+WITH RECURSIVE known (name) AS ({agents}),
+lane (agent, project, number, found) AS ({lanes}),
+ready AS (
+    SELECT head.id, lane.project,
+           row_number() OVER (PARTITION BY lane.project ORDER BY head.priority DESC, head.wake_at, head.id) AS turn
+    FROM lane CROSS JOIN LATERAL (
+        SELECT t.id, t.priority, t.wake_at FROM threads t
+        WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent AND t.project {binary} = lane.project
+          AND t.wake_at <= {now}
+        ORDER BY t.priority DESC, t.wake_at, t.id
+        LIMIT {most}) AS head
+    WHERE lane.number > 0),
+candidate AS MATERIALIZED (
+    SELECT array(SELECT id FROM ready
+                 ORDER BY turn, project {binary} <= :after, project {binary} LIMIT {most}) AS ids),
+chosen AS MATERIALIZED (
     SELECT id AS chosen_id FROM threads
-    WHERE status = 'pending' AND wake_at <= {now}{filters}
+    WHERE id = ANY ((SELECT ids FROM candidate)::uuid[]) AND status = 'pending' AND wake_at <= {now}
       AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
-    ORDER BY priority DESC, wake_at, id
+    ORDER BY array_position((SELECT ids FROM candidate), id)
     LIMIT :limit
-    FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE threads
-SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
-FROM chosen WHERE id = chosen_id
-RETURNING {columns};
+    FOR NO KEY UPDATE SKIP LOCKED),
+taken AS (
+    UPDATE threads
+    SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
+    FROM chosen WHERE id = chosen_id
+    RETURNING {columns})
+SELECT cardinality(candidate.ids), taken.* FROM candidate LEFT JOIN taken ON true;
 
 -- name: worker_threads
 -- Differs: locked, in the order of every writer.
@@ -102,6 +139,16 @@ INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming ON CONFLICT ({key
 -- so it does not wait for the disk.
 SELECT pg_notify('lockstitch', payload), set_config('synchronous_commit', 'off', true)
 FROM unnest(string_to_array(:payloads, ' ')) AS payload;
+
+-- own: notify_within
+-- The one that stands inside: the transaction is somebody else's, who does not tell us of its end. The server sends it
+-- at their commit, and not at all if there is none. The lock that committers share is taken once per thread that is
+-- started so, never per step. Whether their commit waits for the disk is theirs to say.
+SELECT pg_notify('lockstitch', payload) FROM unnest(string_to_array(:payloads, ' ')) AS payload;
+
+-- own: place
+-- A server is known by the moment it began, a database in it by its number: names and addresses may differ.
+SELECT pg_postmaster_start_time(), oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database();
 
 -- own: horizon
 -- The end of the log as it is seen now, the oldest transaction that still writes and, where the log has grown, one that

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 
-from lockstitch.backend import READY, Sighting
+from lockstitch.backend import READY, WORK, Sighting
 from lockstitch.backends.postgres.connection import Connection
 from lockstitch.backends.postgres.errors import translate
 from lockstitch.backends.postgres.horizon import Horizon
@@ -106,13 +106,15 @@ class Watcher:
             finally:
                 await connection.close()
             connection = await self._listen_again(log)
+            # The log tells what moved meanwhile, but not what became ready.
+            self._tell([WORK])
 
     async def _hear(self, connection: Connection, log: "_Log") -> None:
         async with aclosing(connection.notifies(timeout=POLL * random.uniform(0.8, 1.2))) as notifications:
             async for notification in notifications:
                 said = heard(notification.payload)
-                if said is not None and log.hear(Sighting(*said)):
-                    self._tell([Sighting(*said)])
+                if said is not None and (said == WORK or log.hear(said)):
+                    self._tell([said])
 
     async def _listen_again(self, log: "_Log") -> Connection:
         pause = FIRST_PAUSE

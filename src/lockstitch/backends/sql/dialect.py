@@ -42,6 +42,8 @@ class Dialect:
     queries: Mapping[str, str]
     now: str
     expired: str
+    words: Mapping[str, str]
+    """What stands for the parts that a text names and nobody fills in: hints and collations."""
     encoders: Mapping[ColumnKind, Convert]
     decoders: Mapping[ColumnKind, Convert]
     mark: Callable[[str], str]
@@ -217,7 +219,7 @@ class Dialect:
         @lru_cache(maxsize=1024)
         def text(name: str, parts: tuple[tuple[str, str], ...]) -> str:
             filled = self.queries[name]
-            for part, value in (*parts, ("expired", self.expired), ("now", self.now)):
+            for part, value in (*parts, *self.words.items(), ("expired", self.expired), ("now", self.now)):
                 filled = filled.replace("{" + part + "}", value)
             return _PARAMETER.sub(lambda match: self.mark(match[1]), filled)
 

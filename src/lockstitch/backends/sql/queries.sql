@@ -41,18 +41,89 @@ ON CONFLICT (id) DO UPDATE SET beat_at = {now}, doing = excluded.doing WHERE NOT
 RETURNING id;
 
 -- name: claim_due
--- Timers that have come make their threads ready; wake_at stays, so they keep the place their timer gave them.
-UPDATE threads SET status = 'pending' WHERE status = 'waiting' AND wake_at <= {now};
+-- Timers that have come make their threads ready; wake_at stays, so they keep the place their timer gave them. When very
+-- many have come at once, each claim does a part of it.
+UPDATE threads SET status = 'pending'
+WHERE id IN (SELECT id FROM threads{due}
+             WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now} ORDER BY wake_at LIMIT 1000);
+
+-- name: limits_lock
+-- By name, so that two who claim under several limits cannot wait for each other in a circle.
+SELECT {columns} FROM limits WHERE name IN ({names}) ORDER BY name;
+
+-- name: held
+-- Under the limits' lock: whoever else claims under them has committed, or waits. It reads what is held, no more.
+SELECT coalesce(agent, ''), count(*) FROM threads{held} WHERE worker_id IS NOT NULL{others} GROUP BY 1;
+
+-- name: thread_hold
+-- The thread's agent, as it stays until the claim.
+SELECT coalesce(agent, '') FROM threads WHERE id = :id;
+
+-- name: claim_agents
+SELECT value FROM json_each(:agents);
+
+-- name: claim_any_agent
+-- From one agent to the next along the index, so it costs what there are agents, not threads. The last row is NULL.
+SELECT (SELECT coalesce(t.agent, '') FROM threads t{ready} WHERE t.status = 'pending'
+        ORDER BY coalesce(t.agent, '') LIMIT 1)
+UNION ALL
+SELECT (SELECT coalesce(t.agent, '') FROM threads t{ready}
+        WHERE t.status = 'pending' AND coalesce(t.agent, '') > known.name
+        ORDER BY coalesce(t.agent, '') LIMIT 1)
+FROM known WHERE known.name IS NOT NULL
+
+-- name: ready_agents
+WITH RECURSIVE known (name) AS ({agents})
+SELECT name FROM known WHERE name IS NOT NULL;
+
+-- name: claim_project
+SELECT known.name, CAST(:project AS text), 1, 0 FROM known WHERE known.name IS NOT NULL
+
+-- name: claim_turns
+-- Of each agent the projects that take turns: the next behind the last one, at the end again from the front, until the
+-- one that began. Row 0 stands where it begins; NULL ends it. A project counts once something of it is due, and when
+-- enough have been found it stops: a million threads, or projects, behind them are not looked at. No EXISTS: PostgreSQL
+-- may answer many of those by reading all that is ready.
+SELECT known.name, CAST(:after AS text), 0, 0 FROM known WHERE known.name IS NOT NULL
+UNION ALL
+SELECT lane.agent,
+       coalesce(
+           (SELECT CASE WHEN lane.number = 0 OR lane.project {binary} > :after OR t.project {binary} <= :after
+                   THEN t.project END
+            FROM threads t{ready}
+            WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent AND t.project {binary} > lane.project
+            ORDER BY t.project {binary} LIMIT 1),
+           (SELECT CASE WHEN t.project {binary} <= :after THEN t.project END
+            FROM threads t{ready}
+            WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent
+              AND (lane.number = 0 OR lane.project {binary} > :after)
+            ORDER BY t.project {binary} LIMIT 1)),
+       lane.number + 1,
+       lane.found + CASE WHEN lane.number > 0 THEN coalesce(
+           (SELECT 1 FROM threads t{ready}
+            WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent AND t.project {binary} = lane.project
+              AND t.wake_at <= {now}
+            ORDER BY t.priority DESC, t.wake_at LIMIT 1), 0) ELSE 0 END
+FROM lane WHERE lane.project IS NOT NULL AND lane.found < {most}
 
 -- name: claim
--- Differs on PostgreSQL, where many transactions choose at once; here there is only one writer.
+-- Differs on PostgreSQL, where many transactions choose at once; here there is only one writer, so whoever chooses has
+-- chosen. Of every lane no more rows are read than are wanted in all.
+WITH RECURSIVE known (name) AS ({agents}),
+lane (agent, project, number, found) AS ({lanes}),
+ready AS (
+    SELECT t.id, t.project,
+           row_number() OVER (PARTITION BY t.project ORDER BY t.priority DESC, t.wake_at, t.id) AS turn
+    FROM lane CROSS JOIN threads t
+    WHERE lane.number > 0
+      AND t.id IN (
+          SELECT id FROM threads{ready}
+          WHERE status = 'pending' AND coalesce(agent, '') = lane.agent AND project = lane.project AND wake_at <= {now}
+          ORDER BY priority DESC, wake_at, id
+          LIMIT {most}))
 UPDATE threads
 SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
-WHERE id IN (
-    SELECT id FROM threads
-    WHERE status = 'pending' AND wake_at <= {now}{filters}
-    ORDER BY priority DESC, wake_at, id
-    LIMIT :limit)
+WHERE id IN (SELECT id FROM ready ORDER BY turn, project <= :after, project LIMIT :limit)
   AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
 RETURNING {columns};
 

@@ -28,6 +28,8 @@ def commit(dialect: Dialect, change: Changing, wanted: Commit, clock: Clock) -> 
             receipts.append((yield from _edit(dialect, step)))
         else:
             receipts.append((yield from _deliver(dialect, step, clock)))
+    for notice in wanted.notices:
+        yield dialect.insert(notice)
     return receipts
 
 
@@ -101,34 +103,6 @@ def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | No
 def put(dialect: Dialect, records: Sequence[Record]) -> Script[None]:
     for record in records:
         yield dialect.insert(record, dialect.upsert_name(type(record)))
-
-
-def claim(
-    dialect: Dialect,
-    worker_id: UUID,
-    thread_id: UUID | None,
-    agents: Sequence[str] | None,
-    project: str | None,
-    limit: int,
-) -> Script[list[Thread]]:
-    parameters: dict[str, Any] = {"worker_id": dialect.encode_id(worker_id), "limit": limit}
-    names = dialect.names(Thread)
-    if thread_id is not None:
-        parameters["id"] = dialect.encode_id(thread_id)
-        rows = yield dialect.statement("claim_one", parameters, columns=names)
-        return [dialect.decode(Thread, row) for row in rows]
-    filters = ""
-    if agents is not None:
-        marks, named = dialect.among(agents, "agent", ColumnKind.TEXT)
-        filters += f" AND agent IN ({marks or 'NULL'})"
-        parameters |= named
-    if project is not None:
-        filters += " AND project = :project"
-        parameters["project"] = project
-    yield dialect.statement("claim_due", {})
-    rows = yield dialect.statement("claim", parameters, columns=names, filters=filters)
-    claimed = [dialect.decode(Thread, row) for row in rows]
-    return sorted(claimed, key=lambda thread: (-thread.priority, thread.wake_at, thread.id))
 
 
 def beat(dialect: Dialect, worker: Worker) -> Script[bool]:

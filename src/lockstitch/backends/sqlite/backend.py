@@ -10,6 +10,7 @@ from uuid import UUID
 
 from lockstitch.backend import (
     READY,
+    WORK,
     Answer,
     Change,
     Commit,
@@ -22,6 +23,7 @@ from lockstitch.backend import (
     Where,
 )
 from lockstitch.backends.sql import reports, verbs
+from lockstitch.backends.sql.claim import choosing, claim_one, taken
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script
 from lockstitch.backends.sqlite import search
@@ -33,7 +35,8 @@ from lockstitch.backends.sqlite.query import query
 from lockstitch.backends.sqlite.reader import Reader
 from lockstitch.backends.sqlite.schema import migrate
 from lockstitch.backends.sqlite.writer import Writer
-from lockstitch.records import Clock, Record, Stitch, Thread, Worker
+from lockstitch.records import Clock, Limit, Record, Stitch, Thread, Worker
+from lockstitch.records.claim import Wish
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -65,7 +68,7 @@ class SqliteBackend:
         return await asyncio.to_thread(self._migrate)
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        step = commit.steps[0] if len(commit.steps) == 1 and not commit.threads else None
+        step = commit.steps[0] if len(commit.steps) == 1 and not commit.threads and not commit.notices else None
         if isinstance(step, Change):
             # It is refused before it has written anything; whatever is more needs a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
@@ -99,8 +102,13 @@ class SqliteBackend:
         agents: Sequence[str] | None = None,
         project: str | None = None,
         limit: int = 1,
+        after: str = "",
+        limits: Sequence[Limit] = (),
     ) -> list[Thread]:
-        return await self._write(lambda: verbs.claim(self._dialect, worker_id, thread_id, agents, project, limit))
+        wish = Wish(worker_id, agents, project, limit, after, limits)
+        if thread_id is not None:
+            return await self._write(lambda: claim_one(self._dialect, wish, thread_id))
+        return await self._write(lambda: self._claim(wish))
 
     async def beat(self, worker: Worker) -> bool:
         return await self._write(lambda: verbs.beat(self._dialect, worker))
@@ -113,17 +121,20 @@ class SqliteBackend:
         own = self._path == ":memory:"
         connection = self._writer.connection if own else connect(self._path, synchronous="FULL", read_only=True)
         try:
+            seen = _changes(connection, own)
             mark = connection.execute("SELECT coalesce(max(log_id), 0) FROM stitch_rows").fetchone()[0]
-            seen = None
             yield READY
             while True:
-                version = connection.execute("PRAGMA data_version").fetchone()[0]
-                if own or version != seen:
+                version = _changes(connection, own)
+                if version != seen:
                     seen = version
                     rows = connection.execute(*self._dialect.statement("sightings", {"mark": mark})).fetchall()
+                    work = connection.execute(*self._dialect.statement("work", {})).fetchone()[0]
                     for thread_id, position, log_id in rows:
                         mark = max(mark, log_id)
                         yield Sighting(UUID(thread_id), position)
+                    if work:
+                        yield WORK
                 await asyncio.sleep(POLL)
         finally:
             if not own:
@@ -177,6 +188,12 @@ class SqliteBackend:
         except sqlite3.Error as exc:
             raise translate(exc, self._path) from exc
 
+    def _claim(self, wish: Wish) -> Script[list[Thread]]:
+        statement = yield from choosing(self._dialect, wish)
+        if statement is None:
+            return []
+        return taken(self._dialect, wish, (yield statement))
+
     def _put(self, records: Sequence[Record]) -> Script[None]:
         stitches = [record for record in records if isinstance(record, Stitch)]
         put = verbs.put(self._dialect, records)
@@ -208,6 +225,11 @@ class SqliteBackend:
     def _disk(self) -> Script[int]:
         rows = yield self._dialect.statement("disk", {})
         return int(rows[0][0])
+
+
+def _changes(connection: sqlite3.Connection, own: bool) -> int:
+    """A number that is another one once something was committed: by others, or by this connection where it is alone."""
+    return connection.total_changes if own else connection.execute("PRAGMA data_version").fetchone()[0]
 
 
 async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float) -> Answer:

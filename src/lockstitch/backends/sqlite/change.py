@@ -12,7 +12,7 @@ from lockstitch.backend import Change, Receipt
 from lockstitch.backends.sql.change import head_fields
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.errors import Conflict
-from lockstitch.records import CHAIN, Run, Stitch, Thread, columns
+from lockstitch.records import CHAIN, BlobUse, Run, Stitch, Thread, columns
 
 _REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
 """What a stitch refers to by row number or position, or gets from the table."""
@@ -24,7 +24,7 @@ def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> 
     thread_id = encode_id(wanted.thread_id)
     worker_id = None if wanted.worker_id is None else encode_id(wanted.worker_id)
     seen = execute(dialect.text("head_seen"), (thread_id, wanted.fence, wanted.position, worker_id)).fetchone()
-    if seen is None or wanted.delivered not in (None, seen[1]):
+    if seen is None or wanted.delivered not in (None, seen[1]) or (wanted.spawned and seen[2]):
         raise Conflict(thread_id=wanted.thread_id)
     number, delivered, cancel_requested, tip, tip_position = seen
     position = wanted.position + len(wanted.stitches)
@@ -49,6 +49,9 @@ def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> 
     for letter_id, taken_at in wanted.taken:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))
+    for digest in wanted.uses:
+        use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
+        execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
     return Receipt(position, delivered, bool(cancel_requested))
 
 

@@ -61,6 +61,13 @@ def dialect(clock: Clock) -> Dialect:
         queries=queries.load_dialect("lockstitch.backends.sqlite"),
         now=":now",
         expired="((julianday(:now) - julianday(w.beat_at)) * 86400.0 > w.lease_seconds)",
+        # With millions of threads SQLite would take the index on status, and read all that have it.
+        words={
+            "ready": " INDEXED BY threads_ready",
+            "due": " INDEXED BY threads_due",
+            "held": " INDEXED BY threads_held",
+            "binary": "",
+        },
         encoders={
             ColumnKind.UUID: _id,
             ColumnKind.TIME: format_time,

@@ -17,22 +17,13 @@ UPDATE run_rows SET {changes} WHERE id = ? AND thread_no = ?;
 -- own: stitch_position
 SELECT position FROM stitch_rows WHERE id = ?;
 
--- name: claim_due
--- Differs: with millions of threads SQLite would take the index on status, and read all that wait.
-UPDATE threads INDEXED BY threads_due SET status = 'pending'
-WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now};
-
--- name: claim
--- Differs: the same, and there is only one writer, so whoever chooses has chosen.
-UPDATE threads
-SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
-WHERE id IN (
-    SELECT id FROM threads INDEXED BY threads_ready
-    WHERE status = 'pending' AND wake_at <= {now}{filters}
-    ORDER BY priority DESC, wake_at, id
-    LIMIT :limit)
-  AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
-RETURNING {columns};
+-- own: work
+-- Whether something may be ready. Few are looked at: where many wait for a later time, it is told in vain rather than
+-- looked for.
+SELECT (SELECT count(*) = 100 OR coalesce(min(wake_at) <= {now}, 0)
+        FROM (SELECT wake_at FROM threads{ready} WHERE status = 'pending' LIMIT 100))
+    OR EXISTS (SELECT 1 FROM threads{due}
+               WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now});
 
 -- own: search
 SELECT thread_id, position, score FROM (

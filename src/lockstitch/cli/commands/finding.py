@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from lockstitch.backend import Hit
-from lockstitch.cli.commands.threads import name_of
+from lockstitch.cli.forest import name_of
 from lockstitch.cli.parameters import Limit, examples
 from lockstitch.cli.session import Session, session_of
 from lockstitch.cli.text import one_line

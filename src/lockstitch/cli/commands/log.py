@@ -9,22 +9,12 @@ from lockstitch.cli import stitches, times
 from lockstitch.cli.output import Output
 from lockstitch.cli.parameters import Limit, RunName, Since, examples
 from lockstitch.cli.session import now, session_of
-from lockstitch.cli.table import Column
-from lockstitch.cli.text import clock_time, one_line, time
+from lockstitch.cli.text import one_line, time
 from lockstitch.errors import NotFound
 from lockstitch.records import Stitch, codec
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
-
-_COLUMNS = [
-    Column("POS", right=True),
-    Column("STEP", right=True),
-    Column("TIME"),
-    Column("TYPE"),
-    Column("MS", right=True),
-    Column("WHAT", flexible=True),
-]
 
 
 @app.command(
@@ -41,7 +31,7 @@ def log(context: typer.Context, run: RunName) -> None:
     if session.as_json:
         session.out.json([stitch.as_json() for stitch in found])
     else:
-        session.out.table(_COLUMNS, [_row(stitch) for stitch in found])
+        session.out.table(stitches.COLUMNS, [stitches.row(stitch) for stitch in found])
 
 
 def _log(store: SyncStore, name: str) -> list[Stitch]:
@@ -53,17 +43,6 @@ def _log(store: SyncStore, name: str) -> list[Stitch]:
         except NotFound:
             raise exc from None
         raise NotFound(f"{name} is a thread; `lockstitch show {thread.id}` lists its runs.") from None
-
-
-def _row(stitch: Stitch) -> list[str | Text]:
-    return [
-        str(stitch.position),
-        "" if stitch.step_number is None else str(stitch.step_number),
-        clock_time(stitch.at),
-        stitches.kind(stitch),
-        "" if stitch.duration_ms is None else f"{stitch.duration_ms:,}",
-        stitches.what(stitch),
-    ]
 
 
 @app.command(epilog=examples("lockstitch errors --since 12h", "lockstitch errors --limit 5 --json"))

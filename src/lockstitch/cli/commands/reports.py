@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lockstitch.cli.commands.threads import name_of
+from lockstitch.cli.forest import name_of
 from lockstitch.cli.parameters import examples
 from lockstitch.cli.session import now, session_of
 from lockstitch.cli.table import Column

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from lockstitch.cli import times
-from lockstitch.cli.commands.threads import name_of
 from lockstitch.cli.confirm import confirm
+from lockstitch.cli.forest import name_of
 from lockstitch.cli.parameters import Force, ThreadName, Yes, examples
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.cli.text import plural, time

@@ -3,13 +3,14 @@
 import asyncio
 import sys
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from lockstitch.cli import times
 from lockstitch.cli.parameters import AgentName, ThreadName, User, examples
 from lockstitch.cli.running import Listener, at_work, conclude, drive, going_on, prompting, report
-from lockstitch.cli.session import session_of
+from lockstitch.cli.session import now, session_of
 from lockstitch.cli.telling import Teller
 from lockstitch.cli.text import plural
 from lockstitch.errors import Refused
@@ -61,6 +62,7 @@ def run(
     epilog=examples(
         'lockstitch start clerk --goal "Close the day" --app shop:app',
         'lockstitch start clerk --goal "Tidy up" --count 100 --json',
+        'lockstitch start clerk --goal "Open the shop" --at 2026-01-31T07:00Z --priority 5',
     )
 )
 def start(
@@ -69,6 +71,10 @@ def start(
     goal: Annotated[str, typer.Option(metavar="G", help="What is to be reached.", show_default=False)],
     count: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many threads.")] = 1,
     key: Annotated[str | None, typer.Option(metavar="K", help="The thread's key, for one thread.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before then: in 90s, 15m, 12h, 7d, or at a date.")
+    ] = None,
+    priority: Annotated[int, typer.Option(metavar="N", help="Those with a higher one come first.")] = 0,
     user: User = None,
 ) -> None:
     """Make threads with a goal, and print their ids. Nothing runs yet: a worker or `resume` drives them."""
@@ -77,13 +83,15 @@ def start(
         raise Refused("--key names one thread, and --count asks for several.")
     if not goal.strip():
         raise Refused("The goal is empty.")
+    when = None if at is None else times.later(at, now(), "--at")
     code = session.app()
     chosen = code.agent(agent)
+    wanted: dict[str, Any] = {"goal": goal, "key": key, "user_id": user, "at": when, "priority": priority}
     with at_work(session, code, create=True) as store:
         for done in range(0, count, AT_ONCE):
 
             async def make(number: int) -> list[Thread]:
-                making = (chosen.start(store=store.awaited, goal=goal, key=key, user_id=user) for _ in range(number))
+                making = (chosen.start(store=store.awaited, **wanted) for _ in range(number))
                 return list(await asyncio.gather(*making))
 
             for made in store.portal.call(make(min(AT_ONCE, count - done))):
@@ -91,7 +99,7 @@ def start(
                     session.out.json({"id": str(made.id), "key": made.key, "status": made.status})
                 else:
                     session.out.line(str(made.id))
-    session.out.note(f"Started {plural(count, 'thread')}; `lockstitch resume` drives one.")
+    session.out.note(f"Started {plural(count, 'thread')}; `lockstitch worker` drives them, `lockstitch resume` one.")
 
 
 @app.command(epilog=examples("lockstitch resume customer-42 --app shop:app", "lockstitch resume customer-42 --json"))

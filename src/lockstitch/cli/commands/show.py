@@ -1,11 +1,12 @@
 """`show`: one thread or one run, with everything that is known of it."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from lockstitch.cli import messages
-from lockstitch.cli.commands.threads import name_of
+from lockstitch.cli import messages, stitches
+from lockstitch.cli.forest import name_of, tasks_done
 from lockstitch.cli.output import Output
 from lockstitch.cli.parameters import examples
 from lockstitch.cli.session import session_of
@@ -28,13 +29,16 @@ def show(
     name: Annotated[
         str, typer.Argument(metavar="THREAD|RUN", help="A thread's id or key, or a run's id.", show_default=False)
     ],
+    with_stitches: Annotated[
+        bool, typer.Option("--stitches", help="Of a thread also its whole log; `log` has that of a run.")
+    ] = False,
 ) -> None:
     """Show a thread or a run."""
     session = session_of(context)
     with session.open() as store:
         found = find(store, name)
         if isinstance(found, Thread):
-            _show_thread(session.out, store, found)
+            _show_thread(session.out, store, found, with_stitches)
         else:
             _show_run(session.out, store, found)
 
@@ -52,9 +56,10 @@ def find(store: SyncStore, name: str) -> Thread | Run:
         raise NotFound(f"There is no thread and no run {name} in this store.") from None
 
 
-def _show_thread(out: Output, store: SyncStore, thread: Thread) -> None:
+def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: bool) -> None:
     overview = store.overview([thread])[0]
-    runs, children = store.runs(thread), store.children(thread)
+    runs, children, ancestors = store.runs(thread), store.children(thread), store.ancestors(thread)
+    log = store.stitches(thread) if with_stitches else []
     if out.as_json:
         out.json(
             {
@@ -64,10 +69,15 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread) -> None:
                 "error": overview.error,
                 "runs": [run.as_json() for run in runs],
                 "children": [str(child.id) for child in children],
+                "ancestors": [str(one.id) for one in ancestors],
+                **({"stitches": [stitch.as_json() for stitch in log]} if with_stitches else {}),
             }
         )
         return
     out.fields(_thread_fields(thread, overview))
+    if ancestors:
+        out.line()
+        _show_family(out, "ABOVE", ancestors)
     if runs:
         out.line()
         out.table(_RUN_COLUMNS, [_run_row(run) for run in runs[-_RUNS:]])
@@ -75,8 +85,15 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread) -> None:
         out.note(f"The last {_RUNS} of {plural(len(runs), 'run')}; --json has them all.")
     if children:
         out.line()
-        rows = [[str(child.id), status(child), name_of(child)] for child in children]
-        out.table([Column("CHILD"), Column("STATUS"), Column("NAME", flexible=True)], rows)
+        _show_family(out, "CHILD", children)
+    if log:
+        out.line()
+        out.table(stitches.COLUMNS, [stitches.row(stitch) for stitch in log])
+
+
+def _show_family(out: Output, title: str, threads: Sequence[Thread]) -> None:
+    columns = [Column(title), Column("STATUS"), Column("STITCHES", right=True), Column("NAME", flexible=True)]
+    out.table(columns, [[str(one.id), status(one), f"{one.position:,}", name_of(one)] for one in threads])
 
 
 def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
@@ -93,7 +110,7 @@ def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
         ("agent", f"{thread.agent}{version}" if thread.agent else ""),
         ("project", thread.project),
         ("user", thread.user_id or ""),
-        ("parent", str(thread.parent_id or "")),
+        ("tasks", tasks_done(thread)),
         ("position", f"{thread.position:,} ({holder}, fence {thread.fence})"),
         ("tokens", tokens(overview.usage)),
         ("cost", cost(overview.total_cost)),

@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from typing import Annotated
-from uuid import UUID
 
 import typer
 from rich.text import Text
 
 from lockstitch.cli import times
+from lockstitch.cli.forest import COLUMNS, name_of, rows
 from lockstitch.cli.parameters import Limit, Since, examples
 from lockstitch.cli.session import Session, now, session_of
-from lockstitch.cli.status import status
+from lockstitch.cli.status import status as status_of
 from lockstitch.cli.table import Column
 from lockstitch.cli.text import age, cost, one_line
 from lockstitch.errors import Refused
 from lockstitch.records import Thread
+from lockstitch.store import forest
 from lockstitch.store.overview import Overview
-from lockstitch.sync import SyncStore
 
 app = typer.Typer()
 
@@ -27,12 +27,17 @@ KINDS = ("chat", "goal", "task", "trace")
 @app.command(
     epilog=examples(
         "lockstitch threads --status failed --since 12h",
-        "lockstitch threads --user ada --tree",
+        "lockstitch threads --tree --status running",
+        "lockstitch threads --tree customer-42",
         "lockstitch threads --json | jq -r '.[].id'",
     )
 )
 def threads(
     context: typer.Context,
+    thread: Annotated[
+        str | None,
+        typer.Argument(metavar="THREAD", help="With --tree: only this one and what is below it.", show_default=False),
+    ] = None,
     status: Annotated[str | None, typer.Option(metavar="S", help=f"One of {', '.join(STATUSES)}.")] = None,
     since: Since = None,
     kind: Annotated[str | None, typer.Option(metavar="K", help=f"One of {', '.join(KINDS)}.")] = None,
@@ -43,11 +48,21 @@ def threads(
     tree: Annotated[bool, typer.Option("--tree", help="Whole trees, children below their parents.")] = False,
     all_projects: Annotated[bool, typer.Option("--all-projects", help="Of every project.")] = False,
 ) -> None:
-    """List threads, the most recently active first."""
+    """List threads, the most recently active first.
+
+    With --tree the roots with everything below them; what is asked for may stand anywhere in a tree. In JSON every row
+    then has its children in it.
+    """
     session = session_of(context)
     _one_of("--status", status, STATUSES)
     _one_of("--kind", kind, KINDS)
+    if thread is not None and not tree:
+        raise Refused("A thread is named with --tree only; `lockstitch show` tells of one.")
     with session.open() as store:
+        if thread is not None:
+            _show_trees(session, store.portal.call(forest.trees(store.awaited.backend, [store.thread(thread)])))
+            return
+        anywhere = status or kind or user or agent
         found = store.threads(
             limit=limit,
             after=store.thread(after) if after else None,
@@ -57,15 +72,24 @@ def threads(
             kind=kind,
             user_id=user,
             agent=agent,
+            # Roots alone are counted, unless what is looked for may be one of their descendants.
+            depth=0 if tree and not anywhere else None,
         )
-        shown = _trees(store, found) if tree else found
-        rows = store.overview(shown)
+        if tree:
+            _show_trees(session, store.portal.call(forest.whole_trees(store.awaited.backend, found)))
+        else:
+            _show_list(session, store.overview(found), projects=all_projects)
+    if len(found) == limit:
+        session.out.note(f"There may be more: --after {found[-1].id}, or a larger --limit.")
+
+
+def _show_trees(session: Session, nodes: Sequence[forest.Node]) -> None:
     if session.as_json:
-        session.out.json([_as_json(row, tree) for row in rows])
+        session.out.json([node.as_json() for node in nodes])
+    elif nodes:
+        session.out.table(COLUMNS, list(rows(nodes, now())))
     else:
-        _print(session, rows, tree=tree, projects=all_projects)
-        if len(found) == limit:
-            session.out.note(f"There may be more: --after {found[-1].id}, or a larger --limit.")
+        session.out.note("No threads.")
 
 
 def _one_of(option: str, value: str | None, known: Sequence[str]) -> None:
@@ -73,37 +97,11 @@ def _one_of(option: str, value: str | None, known: Sequence[str]) -> None:
         raise Refused(f"{option} {value!r} is unknown; it is one of {', '.join(known)}.")
 
 
-def _trees(store: SyncStore, found: Sequence[Thread]) -> list[Thread]:
-    """The trees these threads stand in, each once, every child right below its parent."""
-    roots: dict[UUID, Thread] = {}
-    for thread in found:
-        root = (store.ancestors(thread) or [thread])[-1] if thread.parent_id else thread
-        roots.setdefault(root.id, root)
-    return [thread for root in roots.values() for thread in _in_order(store.tree(root), root)]
-
-
-def _in_order(tree: Sequence[Thread], root: Thread) -> list[Thread]:
-    """A tree depth first. By a stack of our own: agents that call agents may nest deeper than Python recurses."""
-    children: dict[UUID | None, list[Thread]] = {}
-    for thread in tree:
-        children.setdefault(thread.parent_id, []).append(thread)
-    ordered: list[Thread] = []
-    waiting = [next(thread for thread in tree if thread.id == root.id)]
-    while waiting:
-        thread = waiting.pop()
-        ordered.append(thread)
-        waiting += reversed(children.get(thread.id, []))
-    return ordered
-
-
-def _as_json(row: Overview, tree: bool) -> dict[str, object]:
-    thread = row.thread
-    place = {"parent_id": str(thread.parent_id) if thread.parent_id else None, "depth": thread.depth}
-    return {**row.as_json(), **place} if tree else row.as_json()
-
-
-def _print(session: Session, rows: Sequence[Overview], *, tree: bool, projects: bool) -> None:
-    if not rows:
+def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -> None:
+    if session.as_json:
+        session.out.json([row.as_json() for row in found])
+        return
+    if not found:
         session.out.note("No threads.")
         return
     moment = now()
@@ -121,23 +119,18 @@ def _print(session: Session, rows: Sequence[Overview], *, tree: bool, projects: 
         columns,
         [
             [
-                "  " * (row.thread.depth if tree else 0) + str(row.thread.id),
+                str(row.thread.id),
                 *([one_line(row.thread.project)] if projects else []),
-                status(row.thread),
+                status_of(row.thread),
                 f"{row.runs:,}",
                 cost(row.total_cost),
                 age(row.thread.updated_at, moment),
                 _agent(row.thread),
                 Text(name_of(row.thread)),
             ]
-            for row in rows
+            for row in found
         ],
     )
-
-
-def name_of(thread: Thread) -> str:
-    """What people call a thread: its key, else its title, else its goal."""
-    return one_line(thread.key or thread.title or thread.goal)
 
 
 def _agent(thread: Thread) -> str:

@@ -13,6 +13,8 @@ from lockstitch.errors import Refused
 from lockstitch.records import Entry, Json, codec, tool_result
 from lockstitch.runtime import points
 from lockstitch.runtime.acts.files import keep_file
+from lockstitch.runtime.acts.ordering import check_budget, place_orders, refusal, settle_wait
+from lockstitch.runtime.orders import Orders
 from lockstitch.runtime.provider import INVALID_JSON
 from lockstitch.runtime.situation import Call
 from lockstitch.runtime.stage import Stage, Stopped
@@ -38,6 +40,7 @@ class _Outcome:
     content: Any
     problem: Exception | None
     files: Sequence[Entry]
+    orders: Orders
     duration_ms: int
 
 
@@ -124,8 +127,16 @@ async def _run(stage: Stage, call: Call) -> _Outcome:
     """One call, whatever becomes of it."""
     journal = stage.journal
     tool = stage.setup.tools[call.name]
+    response = journal.situation.response
     context = ToolContext(
-        thread=journal.head, run_id=journal.open.id, call_id=call.id, step=call.step, deps=stage.setup.deps
+        thread=journal.head,
+        run_id=journal.open.id,
+        call_id=call.id,
+        step=call.step,
+        store=journal.store,
+        deps=stage.setup.deps,
+        response_id=response.id if response is not None else None,
+        agents=stage.setup.agents,
     )
     began = journal.clock.now()
     content: Any = None
@@ -135,14 +146,18 @@ async def _run(stage: Stage, call: Call) -> _Outcome:
         points.reach("tool.before")
         assert tool.call is not None
         work = tool.call(context, _arguments(call))
-        content = as_content(await _within(tool.timeout or stage.setup.definition.tool_timeout, work))
+        limit = tool.timeout or stage.setup.definition.tool_timeout or stage.deadline
+        content = as_content(await _within(limit, work))
         points.reach("tool.after")
+        await check_budget(stage, context.orders)
+        await settle_wait(stage, context.orders)
         for made in context.files:
             files += await keep_file(stage, made, step=call.step)
     except Exception as exc:  # whatever a tool raises is its result
         problem = exc
     duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
-    return _Outcome(call, content, problem, files, duration)
+    orders = context.orders if problem is None else Orders()
+    return _Outcome(call, content, problem, files, orders, duration)
 
 
 async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
@@ -188,12 +203,14 @@ def _arguments(call: Call) -> Json:
 
 
 def _note(stage: Stage, outcome: _Outcome) -> None:
-    journal, call = stage.journal, outcome.call
-    content, failed = outcome.content, outcome.problem is not None
+    journal, call, orders = stage.journal, outcome.call, outcome.orders
+    problem = outcome.problem or refusal(stage, orders)
+    content, failed = outcome.content, problem is not None
     entries: list[Entry] = [*outcome.files]
-    if outcome.problem is not None:
-        said, kind = message_of(outcome.problem), type(outcome.problem).__name__
-        content = said if isinstance(outcome.problem, Refused | ToolFailed) else f"{kind}: {said}"
+    if problem is not None:
+        orders = Orders()
+        said, kind = message_of(problem), type(problem).__name__
+        content = said if isinstance(problem, Refused | ToolFailed) else f"{kind}: {said}"
         data: Json = {"type": kind, "message": said}
         entries.append(journal.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
     block = _block(call.id, content, failed)
@@ -205,6 +222,7 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
         )
         block = _block(call.id, said, failed=True)
     failed = bool(block.get("is_error"))
+    place_orders(stage, call, orders)
     journal.note(
         *entries,
         journal.entry(
@@ -215,6 +233,7 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
             reply_to=call.response,
             status="error" if failed else "ok",
             message=block,
+            data=orders.data,
             duration_ms=outcome.duration_ms,
         ),
     )

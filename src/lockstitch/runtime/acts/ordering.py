@@ -1,0 +1,67 @@
+"""Placing orders: what calls want to happen with their results, as far as the limits of a tree of threads allow it."""
+
+from lockstitch.records import Json
+from lockstitch.runtime.orders import Orders
+from lockstitch.runtime.situation import Call
+from lockstitch.runtime.stage import Stage
+from lockstitch.runtime.tool import ToolFailed
+
+_GOAL = 500
+"""Characters of a child's goal that its parent's log repeats."""
+
+
+def refusal(stage: Stage, orders: Orders) -> ToolFailed | None:
+    """Why these orders cannot be placed. Asked when the result is noted: calls that run side by side count too."""
+    if not orders.children:
+        return None
+    definition, head = stage.setup.definition, stage.journal.head
+    if head.depth + 1 > definition.max_depth:
+        return ToolFailed(
+            f"Threads may be {definition.max_depth} deep, and this one is at depth {head.depth}. Do it yourself."
+        )
+    open_children = head.pending_children + stage.journal.spawning + len(orders.children)
+    if open_children > definition.max_children:
+        return ToolFailed(
+            f"A thread may have {definition.max_children} open children. Wait for some of them to end first."
+        )
+    return None
+
+
+async def settle_wait(stage: Stage, orders: Orders) -> None:
+    """Wait only for those who will still report: not for who has, and without names for all that are open."""
+    wait = orders.wait
+    if wait is None:
+        return
+    journal = stage.journal
+    if not wait["ids"]:
+        wait["ids"] = [str(one.id) for one in await journal.store.children(journal.head) if not one.ended]
+    reported = await journal.store.desk.reported(journal.head, wait["ids"])
+    left = [name for name in wait["ids"] if name not in reported]
+    enough = not left or (wait["mode"] == "any" and len(left) < len(wait["ids"]))
+    orders.wait = None if enough else {**wait, "ids": left}
+
+
+async def check_budget(stage: Stage, orders: Orders) -> None:
+    """ToolFailed when a tree has cost what it may cost, and is to grow."""
+    limit = stage.setup.definition.tree_budget
+    if limit is None or not orders.children:
+        return
+    journal = stage.journal
+    own = journal.open.total_cost or 0.0
+    spent = await journal.store.desk.tree_cost(journal.head, but=journal.open.id) + own
+    if spent >= limit:
+        raise ToolFailed(f"The budget of this tree of threads is {limit} USD, and {spent:.6f} USD are spent.")
+
+
+def place_orders(stage: Stage, call: Call, orders: Orders) -> None:
+    """Note what a call ordered; it is done by the commit of its result."""
+    journal = stage.journal
+    awaited: list[str] = orders.wait["ids"] if orders.wait else []
+    for child in orders.children:
+        about: Json = {"goal": (child.goal or "")[:_GOAL], "awaited": str(child.id) in awaited}
+        spawned = journal.entry(
+            "thread_spawned", child_id=child.id, name=child.agent, call_id=call.id, call_index=call.index, data=about
+        )
+        journal.spawn(child, spawned)
+    if orders.tasks is not None:
+        journal.note(tasks=orders.tasks)

@@ -1,0 +1,176 @@
+"""Threads: making them, finding them, and their families."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backend import EDITABLE, Edit, Fields, Find, FullBackend, Where
+from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
+from lockstitch.records import Clock, Entry, Letter, Thread, as_id, codec, waiting
+from lockstitch.records.message import user
+from lockstitch.store.appending import Appender
+from lockstitch.store.forest import below
+
+ThreadRef = Thread | UUID | str
+"""A thread, its id, or its key in the store's project."""
+
+
+class Threads:
+    """The threads of a project."""
+
+    backend: FullBackend
+    clock: Clock
+    project: str
+    _appender: Appender
+
+    async def create(self, **fields: Any) -> Thread:
+        """A new thread. KeyTaken when its key is in use."""
+        if fields.get("parent_id") is not None:
+            fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
+        thread = self.new_thread(**fields)
+        await self._appender.commit([], threads=[thread])
+        return thread
+
+    def new_thread(self, **fields: Any) -> Thread:
+        """A thread that is not stored yet: for `append(..., threads=[…])`, which creates it with its cause."""
+        now = self.clock.now()
+        given: dict[str, Any] = {
+            "project": self.project,
+            "wake_at": now,
+            "created_at": now,
+            "updated_at": now,
+            **fields,
+        }
+        if given.get("kind") == "chat" or "kind" not in given:
+            given.setdefault("status", "waiting")
+            given.setdefault("waiting_for", [waiting("input", now)])
+            if given["status"] == "waiting":
+                given["wake_at"] = fields.get("wake_at")
+        return Thread(**given)
+
+    async def thread(self, ref: ThreadRef) -> Thread:
+        """The thread as it is now, by id or key. NotFound when this project has none."""
+        wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
+        if wanted is not None:
+            found = await self.backend.get(Thread, (wanted,))
+            # Who holds a Thread has been let in already; an id alone does not cross projects.
+            if found is not None and (isinstance(ref, Thread) or found.project == self.project):
+                return found
+        if isinstance(ref, str):
+            codec.check_text(ref, "The key")
+            where = (Where("project", "=", self.project), Where("key", "=", ref))
+            by_key = await self.backend.find(Find(Thread, where, limit=1))
+            if by_key:
+                return by_key[0]
+        raise NotFound(f"There is no thread {wanted or ref} in project {self.project} of this store.")
+
+    async def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
+        """The thread with this key or id, made if it is unknown. A thread belongs to the user who opened it."""
+        try:
+            thread = await self.thread(key)
+        except NotFound:
+            wanted = as_id(key)
+            name: Fields = {"id": wanted} if wanted else {"key": key}
+            try:
+                return await self.create(**name, user_id=user_id, **fields)
+            except Conflict as exc:
+                if not isinstance(exc, KeyTaken) and wanted is None:
+                    raise
+                thread = await self.thread(key)
+        if user_id is not None and thread.user_id != user_id:
+            raise Refused(f"Thread {key} belongs to another user.")
+        return thread
+
+    async def threads(
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        after: Thread | None = None,
+        since: datetime | None = None,
+        all_projects: bool = False,
+        **equal: Any,
+    ) -> list[Thread]:
+        """Threads by last activity, newest first. `after` is the last one of the page before; others are equal."""
+        find = self._threads(since, all_projects, equal)
+        return await self.backend.find(
+            Find(
+                Thread,
+                find.where,
+                order=("-recent_at", "-id"),
+                after=(after.recent_at, after.id) if after else None,
+                limit=limit,
+                offset=offset,
+            )
+        )
+
+    async def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
+        """How many threads `threads` would list."""
+        return await self.backend.count(self._threads(since, all_projects, equal))
+
+    async def children(self, ref: ThreadRef) -> list[Thread]:
+        head = await self.thread(ref)
+        return await self.backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
+
+    async def ancestors(self, ref: ThreadRef) -> list[Thread]:
+        """Parent, grandparent and so on up to the root."""
+        chain: list[Thread] = []
+        current = await self.thread(ref)
+        while current.parent_id is not None:
+            current = await self.thread(current.parent_id)
+            chain.append(current)
+        return chain
+
+    async def tree(self, ref: ThreadRef) -> list[Thread]:
+        """The thread and all its descendants, parents before children."""
+        return await below(self.backend, [await self.thread(ref)])
+
+    async def edit(self, ref: ThreadRef, **fields: Any) -> None:
+        """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
+        wrong = fields.keys() - EDITABLE
+        if wrong:
+            raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
+        head = await self.thread(ref)
+        await self._appender.edit(Edit(head.id, head.checked(fields)))
+
+    async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
+        """Delete a thread, its descendants and everything of theirs; how many threads. ThreadBusy while held.
+
+        A parent that is still open is told, since it may wait for the thread.
+        """
+        root, *below = await self.tree(ref)
+        ids = [root.id, *(thread.id for thread in below)]
+        deleted = await self.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
+        if deleted and root.parent_id is not None and not root.ended:
+            await self._tell_parent(root, root.parent_id)
+        return deleted
+
+    async def _tell_parent(self, gone: Thread, parent_id: UUID) -> None:
+        now = self.clock.now()
+        said = f"[thread_result thread={gone.id} status=cancelled] goal: {gone.goal}\n summary: It was deleted."
+        entry = Entry(
+            type="thread_result",
+            child_id=gone.id,
+            name=gone.agent,
+            status="cancelled",
+            message=user([{"type": "text", "text": said}]),
+            data={"summary": "It was deleted."},
+            at=now,
+        )
+        letter = Letter(thread_id=parent_id, sender=str(gone.id), kind="children", entry=entry.as_json(), at=now)
+        with suppress(NotFound):
+            await self._appender.deliver([(gone.depth - 1, letter)])
+
+    def _threads(self, since: datetime | None, all_projects: bool, equal: Mapping[str, Any]) -> Find[Thread]:
+        where = [] if all_projects else [Where("project", "=", self.project)]
+        if since is not None:
+            where.append(Where("recent_at", ">=", since))
+        unknown = equal.keys() - Thread.model_fields.keys()
+        if unknown:
+            raise Refused(f"A thread has no {', '.join(sorted(unknown))} to be found by.")
+        for field, value in equal.items():
+            if value is not None:
+                where.append(Where(field, "in" if isinstance(value, list | tuple | set) else "=", value))
+        return Find(Thread, where)

@@ -1,0 +1,177 @@
+"""Threads started in the caller's own transaction: there exactly if it commits, with the caller's own rows."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+
+import psycopg
+import pytest
+
+from lockstitch import Agent, App, sync
+from lockstitch.backend import READY, WORK
+from lockstitch.errors import KeyTaken, Refused, SchemaMismatch
+from lockstitch.runtime.worker import work
+from lockstitch.store import Store, open_store
+from lockstitch.testing import Scripted
+from tests.cli.calling import environment
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:
+    """A database that has a table of its own beside the record."""
+    url = postgres_server.create_database(postgres_template)
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE orders (number int PRIMARY KEY, thread_id uuid)")
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    async with open_store(url) as opened:
+        yield opened
+
+
+def orders(url: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT number, thread_id FROM orders ORDER BY number").fetchall()
+
+
+async def test_what_is_rolled_back_never_was(store: Store, url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        made = await store.start("clerk", "Ship it", connection=connection)
+        await connection.execute("INSERT INTO orders VALUES (1, %s)", [made.id])
+        await connection.rollback()
+    assert await store.count() == 0
+    assert orders(url) == []
+
+
+async def test_a_committed_one_is_there_with_the_callers_row_and_a_worker_runs_it(store: Store, url: str) -> None:
+    clerk = Agent("clerk", model=Scripted(["Shipped."]), title=False)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("INSERT INTO orders VALUES (1)")
+        made = await clerk.start(store=store, goal="Ship it", key="order-1", connection=connection)
+        await connection.execute("UPDATE orders SET thread_id = %s", [made.id])
+        assert await store.count() == 0, "nobody sees it before the commit"
+        await connection.commit()
+    assert await store.thread("order-1") == made
+    assert orders(url) == [(1, made.id)]
+    await work(App([clerk]), store=store, until_idle=True)
+    ended = await store.thread(made)
+    assert (ended.status, (ended.result or {})["summary"]) == ("completed", "Shipped.")
+
+
+async def test_workers_are_told_at_the_commit_and_not_before(store: Store, url: str) -> None:
+    async with (
+        aclosing(store.backend.watch()) as sightings,
+        await psycopg.AsyncConnection.connect(url) as connection,
+    ):
+        assert await anext(sightings) == READY
+        made = await store.start("clerk", "Ship it", connection=connection)
+        heard = asyncio.ensure_future(anext(sightings))
+        await store.count()
+        assert not heard.done()
+        await connection.commit()
+        told = {await asyncio.wait_for(heard, 10), await asyncio.wait_for(anext(sightings), 10)}
+    assert WORK in told
+    assert made.id in {sighting.thread_id for sighting in told}
+
+
+async def test_a_connection_that_blocks(store: Store, url: str) -> None:
+    with psycopg.connect(url) as connection:
+        made = await store.start("clerk", "One", connection=connection)
+        connection.commit()
+        assert (await store.thread(made)).goal == "One"
+        await store.start("clerk", "Two", connection=connection)
+        connection.rollback()
+    assert [thread.goal for thread in await store.threads()] == ["One"]
+
+
+def test_the_blocking_face(url: str) -> None:
+    with sync.open_store(url) as store, psycopg.connect(url) as connection:
+        with connection.transaction():
+            made = store.start("clerk", "One", connection=connection)
+            connection.execute("INSERT INTO orders VALUES (1, %s)", [made.id])
+        assert store.thread(made).goal == "One"
+    assert orders(url) == [(1, made.id)]
+
+
+async def test_a_key_that_is_taken_leaves_the_callers_transaction_as_it_was(store: Store, url: str) -> None:
+    first = await store.start("clerk", "Ship it", key="order-1")
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("INSERT INTO orders VALUES (1, %s)", [first.id])
+        with pytest.raises(KeyTaken):
+            await store.start("clerk", "Ship it", key="order-1", connection=connection)
+        await connection.commit()
+    assert orders(url) == [(1, first.id)]
+
+
+async def test_a_transaction_block_of_a_connection_in_autocommit_mode(store: Store, url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        with pytest.raises(Refused, match="no transaction"):
+            await store.start("clerk", "g", connection=connection)
+        async with connection.transaction():
+            await store.start("clerk", "kept", connection=connection)
+        async with connection.transaction(force_rollback=True):
+            await store.start("clerk", "undone", connection=connection)
+    assert [thread.goal for thread in await store.threads()] == ["kept"]
+
+
+async def test_what_no_thread_can_be_part_of_is_refused(
+    store: Store, url: str, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(postgres_url) as elsewhere:
+        with pytest.raises(Refused, match="another database"):
+            await store.start("clerk", "g", connection=elsewhere)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        with pytest.raises(psycopg.Error):
+            await connection.execute("SELECT nonsense")
+        with pytest.raises(Refused, match="failed already"):
+            await store.start("clerk", "g", connection=connection)
+    with pytest.raises(Refused, match="closed"):
+        await store.start("clerk", "g", connection=connection)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        with pytest.raises(Refused, match="parent"):
+            await store.start("clerk", "g", connection=connection, parent_id=(await store.create()).id)
+    async with (
+        open_store(postgres_url, migrate=False) as empty,
+        await psycopg.AsyncConnection.connect(postgres_url) as connection,
+    ):
+        with pytest.raises(SchemaMismatch):
+            await empty.start("clerk", "g", connection=connection)
+
+
+KILLED = """
+import os, sys, psycopg
+from lockstitch import sync
+
+with sync.open_store(sys.argv[1]) as store, psycopg.connect(sys.argv[1]) as connection:
+    made = store.start("clerk", "Ship it", key="order-1", connection=connection)
+    connection.execute("INSERT INTO orders VALUES (1, %s)", [made.id])
+    print("written", flush=True)
+    sys.stdin.readline()
+"""
+
+
+async def test_a_process_killed_before_its_commit_leaves_neither(store: Store, url: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, url],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        os.kill(process.pid, signal.SIGKILL)
+    # The key is held until the server has noticed; then it is free, since nothing had it.
+    again = await store.start("clerk", "Ship it", key="order-1")
+    assert [thread.id for thread in await store.threads()] == [again.id]
+    assert orders(url) == []

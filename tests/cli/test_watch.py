@@ -1,0 +1,196 @@
+"""`watch`: a picture in a pipe, a live one at a real terminal."""
+
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockstitch import sync
+from tests.cli.calling import Call, environment
+from tests.cli.story import within
+from tests.cli.test_chat import TAKE_THE_TERMINAL
+from tests.cli.workers import wait_for, working
+
+CODES = re.compile(r"\x1b[\[(][0-9;?]*[a-zA-Z]")
+CREW = "tests.cli.crew:app"
+
+
+class Terminal:
+    """`lockstitch watch` at a terminal of 120 columns."""
+
+    def __init__(self, url: str, *arguments: str) -> None:
+        self._ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.before = termios.tcgetattr(theirs)
+        self._theirs = theirs
+        plain = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_THE_TERMINAL, "-m", "lockstitch", "watch", "--store", url, *arguments],
+            env={**plain, "TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        self.raw = ""
+        self.drawn: list[float] = []
+
+    def read(self, seconds: float) -> str:
+        """What has been drawn so far, and what comes in so long."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0]:
+            piece = os.read(self._ours, 65536).decode(errors="replace")
+            self.drawn += [time.monotonic()] * piece.count("q ends")
+            self.raw += piece
+        return self.raw
+
+    @property
+    def seen(self) -> str:
+        return CODES.sub("", self.raw)
+
+    def until(self, condition: Callable[[str], object], seconds: float = 60) -> None:
+        limit = time.monotonic() + seconds
+        while not condition(self.seen):
+            assert time.monotonic() < limit, self.seen[-3000:]
+            self.read(0.1)
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def ended(self) -> int:
+        limit = time.monotonic() + 30
+        while self.process.poll() is None:
+            assert time.monotonic() < limit, self.seen[-3000:]
+            self.read(0.1)
+        self.read(0.2)
+        return self.process.returncode
+
+    def restored(self) -> bool:
+        return termios.tcgetattr(self._theirs)[:4] == self.before[:4]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        os.close(self._ours)
+        os.close(self._theirs)
+
+
+@contextmanager
+def terminal(url: str, *arguments: str) -> Iterator[Terminal]:
+    opened = Terminal(url, *arguments)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.fixture(autouse=True)
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "ledger"
+    path.touch()
+    monkeypatch.setenv("LEDGER", str(path))
+    return path
+
+
+def test_one_picture_in_a_pipe_and_as_json(
+    lockstitch: Call, store_url: str, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKSTITCH_APP", CREW)
+    assert lockstitch("start", "smith", "--goal", "Nail it", "--key", "nail").code == 0
+    assert lockstitch("start", "scout", "--goal", "Look", "--at", "1h").code == 0
+    with working(store_url, STUCK="1") as worker:
+        wait_for(ledger.read_text)
+        told = lockstitch("watch")
+        facts = lockstitch("watch", "--json").json
+        assert lockstitch("watch", "nail", "--json").json["threads"] == [
+            row for row in facts["threads"] if row["key"] == "nail"
+        ]
+    assert facts["open"] == {"running": 1, "waiting": 1, "pending": 0}
+    assert {row["status"] for row in facts["threads"]} == {"running", "waiting"}
+    (alive,) = facts["workers"]
+    assert (alive["pid"], alive["dead"]) == (worker.process.pid, False)
+    assert alive["holds"] == [row["id"] for row in facts["threads"] if row["key"] == "nail"]
+    assert alive["seconds_since_beat"] < alive["lease_seconds"]
+    assert set(facts["cost"]) == {"today", "shown"}
+    assert facts["cost"]["today"] > 0
+    text = told.out
+    assert "1 running · 1 waiting · 0 pending · $" in text
+    assert f"{alive['host']} {worker.process.pid}" in text
+    assert re.search(r"running .* goal smith +nail", text)
+    assert re.search(r"waiting .* Look +its time, 20.*Z, since \d+s", text)
+    assert "\x1b" not in text
+    assert told.out.count("\n") < 12
+    assert lockstitch("watch", "--once", "nobody").code == 3
+
+
+@pytest.mark.parametrize("way", ["q", "\x03"])
+def test_a_live_picture_follows_what_happens(store_url: str, way: str) -> None:
+    within(store_url, lambda store: store.start("scout", "Look around", key="first"))
+    with terminal(store_url) as screen:
+        screen.until(lambda seen: "0 running · 0 waiting · 1 pending" in seen)
+        assert "\x1b[?1049h" in screen.raw, "a screen of its own"
+        with sync.open_store(store_url) as store:
+            tasks = [{"description": "Climb the tower", "status": "in_progress"}, "Come down"]
+            store.start("boss", "Second", key="second", priority=9, tasks=tasks)
+            screen.until(lambda seen: "2 pending" in seen, 5)
+            assert store.claim("second").held
+            screen.until(lambda seen: "1 running · 0 waiting · 1 pending" in seen, 5)
+            screen.until(lambda seen: "TODO 0/2" in seen and "▸ Climb the tower" in seen, 5)
+        screen.until(lambda seen: "0 running · 0 waiting · 2 pending" in seen, 5)
+        screen.type(way)
+        assert screen.ended() == 0
+        assert screen.raw.rstrip().endswith("\x1b[?25h") or "\x1b[?1049l" in screen.raw
+        assert "Traceback" not in screen.seen
+        assert screen.restored()
+
+
+def test_it_draws_at_least_every_second_and_at_most_four_times(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    within(url, lambda store: store.create(key="k"))
+    with terminal(url) as screen:
+        screen.until(lambda seen: "q ends" in seen)
+        screen.drawn.clear()
+        screen.read(3.5)
+        assert len(screen.drawn) >= 2, "with nothing to tell"
+        screen.drawn.clear()
+        with sync.open_store(url) as store:
+            until = time.monotonic() + 2
+            while time.monotonic() < until:
+                store.create()
+                screen.read(0.01)
+        screen.read(0.3)
+        assert len(screen.drawn) <= 2.3 * 4 + 2
+        screen.type("q")
+        assert screen.ended() == 0
+
+
+def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    within(url, lambda store: store.create(key="k"))
+    with terminal(url, "k") as screen:
+        screen.until(lambda seen: "q ends" in seen)
+        os.kill(screen.process.pid, signal.SIGTERM)
+        assert screen.ended() == 0
+        assert "\x1b[?1049l" in screen.raw
+        assert screen.restored()
+
+
+def test_json_at_a_terminal_is_one_document(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    within(url, lambda store: store.create(key="k"))
+    with terminal(url, "--json") as screen:
+        assert screen.ended() == 0
+        assert json.loads(screen.raw)["open"]["waiting"] == 1

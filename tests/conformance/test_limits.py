@@ -1,0 +1,174 @@
+"""Limits on what is held: counted at every claim, whoever holds it. Time is a fake clock's."""
+
+import asyncio
+
+import pytest
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import ThreadBusy
+from lockstitch.records import FakeClock, Limit, Thread, Worker, waiting
+from lockstitch.store import Store, open_store
+from tests.conformance.contract import a_goal, registered
+
+pytestmark = pytest.mark.anyio
+
+TWO = Limit(name="provider", at_most=2, agents=["a", "b"])
+ONE = Limit(name="agent", at_most=1, agents=["b"])
+
+
+@pytest.fixture
+async def worker(timed_store: Store) -> Worker:
+    return await registered(timed_store.backend, lease_seconds=1000.0)
+
+
+async def ready(store: Store, **numbers: int) -> list[Thread]:
+    """So many ready threads of each agent."""
+    threads = [a_goal(agent=agent, wake_at=store.clock.now()) for agent in numbers for _ in range(numbers[agent])]
+    await store.backend.put(threads)
+    return threads
+
+
+async def stored(store: Store, *limits: Limit) -> list[Limit]:
+    await store.backend.put(limits)
+    return list(limits)
+
+
+async def claimed(store: Store, worker: Worker, **more: object) -> str:
+    heads = await store.backend.claim(worker.id, **more)
+    return "".join(sorted(head.agent or "-" for head in heads))
+
+
+async def test_no_more_are_held_than_a_limit_lets(timed_store: Store, worker: Worker) -> None:
+    other = await registered(timed_store.backend, lease_seconds=1000.0)
+    await ready(timed_store, a=3, b=3)
+    limits = await stored(timed_store, TWO)
+    assert await claimed(timed_store, worker, limit=1, limits=limits) in ("a", "b")
+    assert len(await claimed(timed_store, other, agents=["a", "b"], limit=9, limits=limits)) == 1
+    assert await claimed(timed_store, other, limit=9, limits=limits) == ""
+    await timed_store.backend.release(other.id)
+    assert len(await claimed(timed_store, worker, limit=9, limits=limits)) == 1, "what is given back leaves room"
+
+
+async def test_others_are_not_held_up(timed_store: Store, worker: Worker) -> None:
+    await ready(timed_store, a=3, b=3, c=4)
+    limits = await stored(timed_store, TWO)
+    while await claimed(timed_store, worker, agents=["a", "b"], limits=limits):
+        pass
+    assert await claimed(timed_store, worker, limit=9, limits=limits) == "cccc"
+
+
+async def test_of_several_limits_the_narrowest_counts(timed_store: Store, worker: Worker) -> None:
+    await ready(timed_store, a=3, b=3)
+    limits = await stored(timed_store, TWO, ONE)
+    got = ""
+    while more := await claimed(timed_store, worker, limit=9, limits=limits):
+        got += more
+    assert len(got) == 2
+    assert got.count("b") <= 1
+
+
+async def test_none_at_all(timed_store: Store, worker: Worker) -> None:
+    (thread,) = await ready(timed_store, a=1)
+    limits = await stored(timed_store, TWO.changed(at_most=0))
+    assert await claimed(timed_store, worker, limits=limits) == ""
+    assert await claimed(timed_store, worker, thread_id=thread.id, limits=limits) == ""
+
+
+async def test_what_is_stored_counts_not_what_was_read_before(timed_store: Store, worker: Worker) -> None:
+    await ready(timed_store, a=9)
+    before = await stored(timed_store, TWO)
+    await stored(timed_store, TWO.changed(at_most=3))
+    got = ""
+    while more := await claimed(timed_store, worker, limit=9, limits=before):
+        got += more
+    assert got == "aaa"
+    await timed_store.backend.delete(Find(Limit, (Where("name", "=", TWO.name),)))
+    assert await claimed(timed_store, worker, limit=9, limits=before) == "a" * 6
+
+
+async def test_threads_without_an_agent_have_no_limit(timed_store: Store, worker: Worker) -> None:
+    await timed_store.backend.put([a_goal(wake_at=timed_store.clock.now()) for _ in range(3)])
+    limits = await stored(timed_store, ONE)
+    await ready(timed_store, b=2)
+    assert await claimed(timed_store, worker, agents=["b"], limits=limits) == "b"
+    assert await claimed(timed_store, worker, limit=9, limits=limits) == "---"
+
+
+async def test_by_id_too(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    limits = await stored(timed_store, TWO)
+    threads = [await timed_store.create(agent="a", status="waiting") for _ in range(3)]
+    for thread in threads[:2]:
+        assert await claimed(timed_store, worker, thread_id=thread.id, limits=limits) == "a"
+    assert await claimed(timed_store, worker, thread_id=threads[2].id, limits=limits) == ""
+    free = await timed_store.create(agent="c")
+    assert await claimed(timed_store, worker, thread_id=free.id, limits=limits) == "c"
+
+
+async def test_one_taken_over_from_the_dead_is_not_counted_against_itself(
+    timed_store: Store, clock: FakeClock, worker: Worker
+) -> None:
+    limits = await stored(timed_store, ONE)
+    dying = await registered(timed_store.backend, lease_seconds=1.0)
+    thread, other = await ready(timed_store, b=2)
+    assert await claimed(timed_store, dying, thread_id=thread.id, limits=limits) == "b"
+    clock.advance(2)
+    assert await claimed(timed_store, worker, thread_id=other.id, limits=limits) == ""
+    assert await claimed(timed_store, worker, thread_id=thread.id, limits=limits) == "b"
+
+
+async def test_many_at_once_do_not_exceed_it_together(store: Store, store_url: str) -> None:
+    """By id and by turns, in two stores, under many workers."""
+    limits = await stored(store, TWO)
+    threads = await ready(store, a=20, b=20)
+    async with open_store(store_url) as other:
+        backends = [store.backend if number % 2 else other.backend for number in range(20)]
+        workers = [await registered(backend, lease_seconds=1e6) for backend in backends]
+        asked = [
+            backend.claim(worker.id, limits=limits, **({"thread_id": thread.id} if number % 3 else {"limit": 3}))
+            for number, (backend, worker, thread) in enumerate(zip(backends, workers, threads, strict=False))
+        ]
+        got = [head for heads in await asyncio.gather(*asked) for head in heads]
+    assert len(got) == 2
+
+
+# What a store makes of them
+
+
+async def test_a_store_keeps_to_what_is_stored(timed_store: Store, clock: FakeClock) -> None:
+    await ready(timed_store, a=5, c=1)
+    await stored(timed_store, TWO)
+    got = [head for _ in range(6) for head in await timed_store.claim_next(limit=9)]
+    assert sorted(head.agent or "" for head in got) == ["a", "a", "c"]
+    await timed_store.backend.delete(Find(Limit))
+    clock.advance(1)
+    assert len(await timed_store.claim_next(agents=["a"], limit=9)) == 3, "after a second it has looked again"
+
+
+async def test_a_store_says_which_limit_is_in_the_way(timed_store: Store, clock: FakeClock) -> None:
+    threads = await ready(timed_store, b=2)
+    await stored(timed_store, TWO, ONE)
+    await timed_store.claim(threads[0])
+    with pytest.raises(ThreadBusy, match="Limit agent lets 1 threads of b") as busy:
+        await timed_store.claim(threads[1])
+    assert (busy.value.reason, busy.value.thread_id) == ("limit", threads[1].id)
+
+
+async def test_a_holder_is_named_before_a_limit(timed_store: Store, worker: Worker) -> None:
+    (thread,) = await ready(timed_store, b=1)
+    await stored(timed_store, ONE)
+    await timed_store.backend.claim(worker.id, thread_id=thread.id)
+    with pytest.raises(ThreadBusy) as busy:
+        await timed_store.claim(thread)
+    assert busy.value.reason == "holder"
+
+
+async def test_a_new_thread_under_a_limit_is_made_before_it_is_held(timed_store: Store, clock: FakeClock) -> None:
+    message = {"role": "user", "content": "Hi"}
+    free, limited = (
+        timed_store.new_thread(agent=agent, waiting_for=[waiting("input", clock.now())]) for agent in ("c", "b")
+    )
+    await stored(timed_store, ONE)
+    assert not await timed_store.desk.make_for(free, message)
+    assert await timed_store.desk.make_for(limited, message)
+    assert await timed_store.thread(limited) == limited
+    assert (await timed_store.claim(limited)).fence == 1

@@ -1,0 +1,138 @@
+"""claim in turns: no project waits for another to have nothing left. Time is a fake clock's."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from lockstitch.records import FakeClock, Thread, Worker
+from lockstitch.store import Store
+from tests.conformance.contract import a_goal, registered
+
+pytestmark = pytest.mark.anyio
+
+
+async def fill(store: Store, **numbers: int) -> list[Thread]:
+    """So many ready threads of each project."""
+    now = store.clock.now()
+    threads = [
+        a_goal(project=project, agent="helper", wake_at=now + timedelta(microseconds=place))
+        for project, number in numbers.items()
+        for place in range(number)
+    ]
+    await store.backend.put(threads)
+    return threads
+
+
+async def projects(store: Store, worker: Worker, **more: object) -> str:
+    return "".join(head.project for head in await store.backend.claim(worker.id, **more))
+
+
+@pytest.fixture
+async def worker(timed_store: Store, clock: FakeClock) -> Worker:
+    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    clock.advance(1)
+    return worker
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+async def test_a_thousand_of_one_project_do_not_keep_another_waiting(
+    timed_store: Store, clock: FakeClock, worker: Worker, limit: int
+) -> None:
+    await fill(timed_store, a=1000, b=1)
+    clock.advance(1)
+    last, claimed = "", ""
+    while "b" not in claimed:
+        claimed += await projects(timed_store, worker, limit=limit, after=last)
+        last = claimed[-1]
+        assert len(claimed) <= 20
+
+
+async def test_projects_take_turns(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    await fill(timed_store, a=5, b=2, c=1)
+    clock.advance(1)
+    assert await projects(timed_store, worker, limit=20) == "abcabaaa"
+
+
+@pytest.mark.parametrize(
+    ("after", "order"), [("", "abcd"), ("a", "bcda"), ("bb", "cdab"), ("d", "abcd"), ("zzz", "abcd"), ("c", "dabc")]
+)
+async def test_they_begin_behind_the_last_and_again_from_the_front(
+    timed_store: Store, clock: FakeClock, worker: Worker, after: str, order: str
+) -> None:
+    await fill(timed_store, b=1, d=1, a=1, c=1)
+    clock.advance(1)
+    assert await projects(timed_store, worker, limit=2, after=after) == order[:2]
+    assert await projects(timed_store, worker, limit=3, after=order[1]) == order[2:]
+
+
+async def test_one_at_a_time_each_has_its_turn(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    await fill(timed_store, a=3, b=2, c=2)
+    clock.advance(1)
+    order = ""
+    while claimed := await projects(timed_store, worker, after=order[-1:]):
+        order += claimed
+    assert order == "abcabca"
+
+
+async def test_names_are_in_the_order_of_their_characters(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    """Whatever language a database sorts in, two processes on two backends would see the same turns."""
+    await fill(timed_store, é=1, b=1, B=1, _=1, z=1)
+    clock.advance(1)
+    assert await projects(timed_store, worker, limit=9) == "B_bzé"
+    await fill(timed_store, é=1, b=1, B=1, _=1, z=1)
+    clock.advance(1)
+    assert await projects(timed_store, worker, limit=9, after="b") == "zéB_b"
+
+
+async def test_of_a_project_the_most_urgent_of_all_agents(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    now = clock.now()
+    threads = [
+        a_goal(agent=agent, priority=priority, wake_at=now, project=project)
+        for agent, priority, project in (("x", 0, "a"), ("y", 5, "a"), (None, 3, "a"), ("x", 9, "b"), ("y", -1, "b"))
+    ]
+    await timed_store.backend.put(threads)
+    heads = await timed_store.backend.claim(worker.id, limit=9)
+    assert [(head.project, head.priority) for head in heads] == [("a", 5), ("b", 9), ("a", 3), ("b", -1), ("a", 0)]
+
+
+async def test_agents_that_this_worker_does_not_know_are_in_nobody_s_way(
+    timed_store: Store, clock: FakeClock, worker: Worker
+) -> None:
+    now = clock.now()
+    theirs = [a_goal(agent="theirs", project=f"p{number}", priority=9, wake_at=now) for number in range(30)]
+    ours = [a_goal(agent=agent, project="q", wake_at=now) for agent in ("ours", "mine")]
+    await timed_store.backend.put([*theirs, *ours])
+    claimed = await timed_store.backend.claim(worker.id, agents=["mine", "ours", "nobody", "mine"], limit=9)
+    assert {head.id for head in claimed} == {thread.id for thread in ours}
+
+
+async def test_projects_whose_time_has_not_come_are_in_nobody_s_way(
+    timed_store: Store, clock: FakeClock, worker: Worker
+) -> None:
+    """More of them than are wanted, before and behind the one that is ready, and more urgent."""
+    now = clock.now()
+    later = now + timedelta(hours=1)
+    others = [a_goal(project=f"{side}{number}", wake_at=later) for side in "az" for number in range(25)]
+    urgent = [a_goal(project="m", priority=9, wake_at=later) for _ in range(25)]
+    ready = a_goal(project="m", wake_at=now)
+    await timed_store.backend.put([*others, *urgent, ready])
+    for after in ("", "b", "m", "z5"):
+        (claimed,) = await timed_store.backend.claim(worker.id, after=after)
+        assert claimed.id == ready.id
+        await timed_store.backend.put([ready])
+
+
+async def test_of_one_project_alone_there_are_no_turns(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    threads = await fill(timed_store, a=2, b=2)
+    clock.advance(1)
+    heads = await timed_store.backend.claim(worker.id, project="b", after="b", agents=["helper"], limit=9)
+    assert [head.id for head in heads] == [thread.id for thread in threads if thread.project == "b"]
+
+
+async def test_a_store_goes_on_with_the_next_project(timed_store: Store, clock: FakeClock) -> None:
+    await fill(timed_store, a=9, b=3, c=3)
+    clock.advance(1)
+    claimed = [head.project for _ in range(9) for head in await timed_store.claim_next()]
+    assert Counter(claimed) == {"a": 3, "b": 3, "c": 3}
+    assert "".join(claimed) == "abcabcabc"

@@ -1,0 +1,138 @@
+"""The page on several machines is true: its code and its commands do what it says, on a real PostgreSQL."""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from lockstitch import sync
+from lockstitch.backend import Find
+from lockstitch.errors import KeyTaken
+from lockstitch.records import Limit
+from tests.cli.calling import SOURCE
+from tests.cli.workers import wait_for
+from tests.servers import PostgresServer
+
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "several-machines.md").read_text()
+URL = "postgresql://agents:secret@db.internal/agents"
+MODEL = "anthropic:claude-sonnet-5"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database of its own, empty."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    assert MODEL in PAGE
+    (tmp_path / "script.json").write_text(json.dumps({"replies": [["Done."]], "beside": {"title": "T"}}))
+    shop = blocks("python")[0].replace(MODEL, "scripted:script.json").replace("provider:anthropic", "provider:scripted")
+    (tmp_path / "shop.py").write_text(shop)
+    return tmp_path
+
+
+def lines(number: int) -> list[str]:
+    """The commands of a block, without the `lockstitch` before them and what is said behind them."""
+    said = [line.partition("#")[0].strip() for line in blocks("sh")[number].splitlines()]
+    return [line for line in said if line.startswith("lockstitch ")]
+
+
+def begin(folder: Path, url: str, line: str, *more: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "lockstitch", *shlex.split(line)[1:], *more],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": SOURCE, "LOCKSTITCH_STORE": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def command(folder: Path, url: str, line: str, *more: str) -> str:
+    with begin(folder, url, line, *more) as process:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, (line, err)
+        return out
+
+
+def functions(url: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for code in blocks("python")[1:]:
+        exec(code.replace(URL, url), found)
+    return found
+
+
+def test_the_commands_and_the_code(url: str, folder: Path) -> None:
+    migrate, (works,), starts, looks = lines(0)[0], lines(1), lines(2), lines(3)
+    command(folder, url, migrate)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE orders (number int PRIMARY KEY)")
+    with begin(folder, url, works, "--json", "--grace", "60") as worker:
+        try:
+            now, later = (command(folder, url, line).strip() for line in starts)
+            code = functions(url)
+            code["order"](7)
+            with psycopg.connect(url) as connection:
+                connection.execute("DELETE FROM orders")
+            with pytest.raises(KeyTaken):
+                code["order"](7)
+            asyncio.run(code["later"]())
+            with sync.open_store(url) as store:
+                wait_for(lambda: store.thread(now).ended and store.thread("order-7").ended)
+                # The moment of the page may be past; what is for later than now has not begun.
+                assert store.thread(later).goal == "Open the shop"
+                assert (store.thread("reminder-7").status, store.thread("order-7").status) == ("waiting", "completed")
+                limits = store.portal.call(store.awaited.backend.find(Find(Limit, order=("name",))))
+                assert [(limit.name, limit.at_most) for limit in limits] == [
+                    ("agent:clerk", 20),
+                    ("provider:scripted", 50),
+                ]
+            for line in looks:
+                command(folder, url, line.replace("THREAD", now).replace("lockstitch watch", "lockstitch watch --once"))
+        finally:
+            os.kill(worker.pid, signal.SIGTERM)
+        _, err = worker.communicate(timeout=60)
+        assert (worker.returncode, err) == (0, "")
+
+
+def test_whoever_starts_needs_to_insert_and_nothing_else(url: str, folder: Path) -> None:
+    command(folder, url, "lockstitch migrate")
+    role = f"clerk_{os.getpid()}"
+    with psycopg.connect(url, autocommit=True) as owner, sync.open_store(url) as store:
+        owner.execute(f"CREATE ROLE {role}")
+        try:
+            owner.execute(f"GRANT USAGE ON SCHEMA lockstitch TO {role}")
+            owner.execute(f"GRANT INSERT ON lockstitch.threads TO {role}")
+            with psycopg.connect(url) as connection:
+                connection.execute(f"SET ROLE {role}")
+                store.start("clerk", "g", key="k", connection=connection)
+            assert store.thread("k").status == "pending"
+        finally:
+            owner.execute(f"DROP OWNED BY {role}")
+            owner.execute(f"DROP ROLE {role}")
+
+
+def test_the_unit_waits_longer_than_the_worker() -> None:
+    unit = blocks("ini")[0]
+    grace, stop = re.search(r"--grace (\d+)", unit), re.search(r"TimeoutStopSec=(\d+)", unit)
+    assert grace
+    assert stop
+    assert int(stop[1]) > int(grace[1])

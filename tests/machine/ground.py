@@ -1,0 +1,338 @@
+"""What the rules of the state machine stand on: the processes, how one is chosen, and what rules have in common."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from lockstitch.backend import Commit
+from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
+from lockstitch.records import Entry, Letter, Thread, waiting
+from lockstitch.store import Draft, Store
+from lockstitch.store.draft import build
+from tests.machine import model
+from tests.machine.bench import PROCESSES, Bench
+from tests.machine.judging import Judge
+
+E = TypeVar("E", bound=Exception)
+T = TypeVar("T")
+
+THREADS = 12
+"""More would say nothing more, and be read after every step."""
+
+LEASES = (10.05, 30.05)
+STEPS = (0.7, 4.1, 11.3, 31.7)
+"""Seconds, so that no lease runs out at the very moment at which somebody looks."""
+
+
+@dataclass
+class Process:
+    number: int
+    store: Store
+    worker: model.Worker | None = None
+    heads: dict[str, Thread] = field(default_factory=dict[str, Thread])
+    """What it believes to hold, as it last saw it."""
+
+
+def action(*, weight: int = 1, when: Callable[[Any], object] = lambda _: True) -> Callable[[T], T]:
+    """Marks a method as something that may happen, so often among others, if `when` allows it.
+
+    Hypothesis's own rules are switched off by turns, and each family of events here takes many of them.
+    """
+
+    def mark(method: T) -> T:
+        method.action = (weight, when)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Ground(RuleBasedStateMachine):
+    """One store, several processes, one model."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        bench.empty()
+        self.bench = bench
+        self.model = model.Model()
+        self.judge = Judge(self.model)
+        self.processes = [Process(number, bench.store(number)) for number in range(PROCESSES)]
+        self.seen: list[Thread] = []
+        """Heads as somebody once knew them, to write on when they are stale."""
+        self.sent: list[tuple[str, model.Letter]] = []
+        self.steps = 0
+        methods = {name: getattr(method, "action", None) for name, method in vars(type(self)).items()}
+        marked = [(name, *one) for name, one in methods.items() if one is not None]
+        # What comes first is what Hypothesis takes when it has no reason to take another.
+        self.actions = sorted(marked, key=lambda one: -one[1])
+
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        possible = [name for name, weight, when in self.actions if when(self) for _ in range(weight)]
+        # Hypothesis chooses the same for every backend: turned a little, they are other examples for each.
+        turn = self.bench.turn % len(possible)
+        possible = possible[turn:] + possible[:turn]
+        getattr(self, data.draw(st.sampled_from(possible), label="act"))(data)
+
+    @invariant()
+    def as_the_model_says(self) -> None:
+        self.steps += 1
+        self.bench.run(self.judge.compare(self.bench.backends[self.steps % PROCESSES]))
+
+    # How rules choose
+
+    @property
+    def _now(self) -> datetime:
+        return self.bench.clock.now()
+
+    def _process(self, data: st.DataObject) -> Process:
+        return self.processes[data.draw(st.integers(0, PROCESSES - 1), label="process")]
+
+    def _thread(self, data: st.DataObject) -> model.Thread:
+        return self.model.threads[data.draw(st.sampled_from([*self.model.threads]), label="thread")]
+
+    def _holds(self, process: Process, thread: model.Thread) -> bool:
+        return process.worker is not None and thread.holder == process.worker.id
+
+    def _workable(self) -> list[str]:
+        """Threads that a process holds and knows of, or that may be claimed and do not wait."""
+        known = {name for process in self.processes for name in process.heads if self._knows(process, name)}
+        return [
+            name
+            for name, one in self.model.threads.items()
+            if name in known or (self.model.free(one, self._now) and one.status != "waiting")
+        ]
+
+    def _with_children(self) -> list[str]:
+        return [name for name in self._workable() if self.model.unheard(self.model.threads[name])]
+
+    def _awaited(self) -> list[str]:
+        """Children that may end, and whose parents have not."""
+        families = ((name, self.model.threads[name]) for name in self._workable())
+        return [name for name, one in families if one.spawned and one.parent is not None and not one.parent.ended]
+
+    def _knows(self, process: Process, name: str) -> bool:
+        return name in self.model.threads and self._holds(process, self.model.threads[name])
+
+    def _holding(self, data: st.DataObject, names: list[str] | None = None) -> tuple[Process, model.Thread]:
+        """A thread with its holder; one that nobody holds is claimed first, or what follows a claim would be rare."""
+        name = data.draw(st.sampled_from(names or self._workable()), label="thread")
+        thread = self.model.threads[name]
+        for process in self.processes:
+            if name in process.heads and self._holds(process, thread):
+                return process, thread
+        process = self._process(data)
+        self._claim(process, thread)
+        return process, thread
+
+    def _unheld(self) -> list[str]:
+        return [name for name, one in self.model.threads.items() if one.holder is None and not one.ended]
+
+    def _deletable(self) -> list[str]:
+        """Trees that have ended, and those that something is held of."""
+        trees = ((name, self.model.tree(one)) for name, one in self.model.threads.items())
+        return [name for name, tree in trees if all(one.ended for one in tree) or any(one.holder for one in tree)]
+
+    def _stale(self) -> list[Thread]:
+        """Heads on which nothing can be written any more; first those that differ least from what is there now."""
+        now = {one.id: (one.fence, len(one.log), one.holder) for one in self.model.threads.values()}
+        stale: list[tuple[int, Thread]] = []
+        for head in self.seen:
+            seen = (head.fence, head.position, head.worker_id)
+            same = sum(one == other for one, other in zip(seen, now.get(head.id, ()), strict=False))
+            if same < len(seen):
+                stale.append((-same, head))
+        return [head for _, head in sorted(stale, key=lambda one: one[0])]
+
+    # What rules have in common
+
+    def _do(self, act: Coroutine[Any, Any, T]) -> T:
+        return self.bench.run(act)
+
+    def _refused(self, error: type[E], act: Coroutine[Any, Any, object]) -> E:
+        """The error with which something fails that must fail; that nothing was written, the judge sees."""
+        try:
+            outcome = self._do(act)
+        except error as exc:
+            return exc
+        raise AssertionError(f"this was taken: {outcome}")
+
+    def _register(self, process: Process, lease: float) -> model.Worker:
+        made = self._do(process.store.register(lease_seconds=lease))
+        if process.worker is None:
+            process.worker = self.model.workers[made.id] = model.Worker(made.id, self._now, lease)
+        assert made.id == process.worker.id
+        process.worker.beat_at = self._now
+        return process.worker
+
+    def _worker(self, process: Process) -> model.Worker:
+        return process.worker or self._register(process, LEASES[-1])
+
+    def _living(self, process: Process) -> model.Worker:
+        """A process as a worker that may claim; one that was declared dead hears of it and begins anew."""
+        if process.worker is not None and process.worker.dead:
+            self._refused(ThreadBusy, process.store.register())
+            process.worker = None
+        return self._worker(process)
+
+    def _claim(self, process: Process, thread: model.Thread) -> None:
+        self._claimed(process, self._living(process), thread, self._do(process.store.claim(thread.id)))
+
+    def _claim_next(self, process: Process, limit: int) -> None:
+        worker = self._worker(process)
+        ready = self.model.ready(self._now)
+        taken = [] if worker.dead else ready[:limit]
+        heads = self._do(process.store.claim_next(limit=limit))
+        assert [head.id for head in heads] == [thread.id for thread in taken]
+        for thread, head in zip(taken, heads, strict=True):
+            self._claimed(process, worker, thread, head)
+        for thread in ready[len(taken) :]:
+            # A timer that has come is shown as such at once, or when its thread is claimed: both are right.
+            if thread.status == "waiting" and self._do(process.store.thread(thread.id)).status == "pending":
+                thread.status = "pending"
+
+    def _claimed(self, process: Process, worker: model.Worker, thread: model.Thread, head: Thread) -> None:
+        thread.claim(worker)
+        assert (head.fence, head.worker_id, head.crashes) == (thread.fence, worker.id, thread.crashes)
+        self._remember(process, thread, head)
+
+    def _remember(self, process: Process, thread: model.Thread, head: Thread) -> None:
+        process.heads[thread.name] = head
+        self.seen.append(head)
+
+    def _add(self, made: Thread, parent: model.Thread | None, *, spawned: bool = False) -> None:
+        thread = model.Thread(self.model.name(), made.id, made.kind, "pending", parent, spawned, made.priority)
+        thread.wake_at = self._now
+        if made.kind == "chat":
+            thread.leave("waiting", [{"kind": "input", "id": None}], None)
+        self.model.add(thread)
+
+    def _entries(self, data: st.DataObject, number: int, kind: str | None = None) -> list[Entry]:
+        kinds = st.sampled_from(["llm_call", "run_started"])
+        return [
+            Entry(type=kind or data.draw(kinds, label="type"), data={"mark": self.model.mark("own")})
+            for _ in range(number)
+        ]
+
+    def _waits(self, data: st.DataObject, children: list[UUID]) -> list[model.Wait]:
+        """Something to wait for; for children only where some have not reported, or nobody would ever come."""
+        kinds = data.draw(st.sampled_from(["children", "children", "both", "input", "approval"]), label="awaited")
+        waits: list[model.Wait] = []
+        if kinds in ("children", "both") and children:
+            wait: model.Wait = {"kind": "children", "id": None}
+            wait["mode"] = data.draw(st.sampled_from(["any", "all"]), label="mode")
+            named = data.draw(st.lists(st.sampled_from(children), unique=True), label="ids")
+            waits.append({**wait, "ids": [str(child) for child in named]} if named else wait)
+        if kinds != "children" or not waits:
+            approval = kinds == "approval"
+            waits.append({"kind": "approval" if approval else "input", "id": "c1" if approval else None})
+        return waits
+
+    def _looked(self, process: Process, thread: model.Thread, data: st.DataObject) -> tuple[Thread, list[Letter]]:
+        """The head with which a holder leaves, and the letters it takes along.
+
+        Perhaps it has not looked into the inbox for a while. But what lay there when it claimed it has read.
+        """
+        head = process.heads[thread.name]
+        unread = head.delivered == thread.delivered and bool(thread.inbox)
+        if data.draw(st.booleans(), label="looks") or unread:
+            return self._do(process.store.inbox(head))
+        return head, []
+
+    def _leave(
+        self,
+        process: Process,
+        thread: model.Thread,
+        head: Thread,
+        letters: list[Letter],
+        entries: list[Entry],
+        fields: dict[str, Any],
+        report: list[Letter] | None = None,
+    ) -> None:
+        """A holder's last append, refused when a letter has come that it does not know of."""
+        act = process.store.append(head, entries, fields=fields, taken=letters, letters=report or [])
+        if head.delivered != thread.delivered:
+            assert self._refused(Conflict, act).reason == "delivered"
+            return
+        after = self._do(act).head
+        if not after.ended:
+            self.seen.append(after)
+        if letters:
+            thread.take()
+        thread.append(*(entry.data["mark"] for entry in entries))
+        thread.holder = None
+
+    def _finish(self, data: st.DataObject, process: Process, thread: model.Thread, number: int, status: str) -> None:
+        status = "cancelled" if thread.kind == "chat" else status
+        head, letters = self._looked(process, thread, data)
+        report, expected = self._report(process.store, thread)
+        self._leave(process, thread, head, letters, self._entries(data, number), ending(status), report)
+        if thread.holder is None:
+            thread.end(status)
+            self._reported(thread, expected)
+
+    def _report(self, store: Store, thread: model.Thread) -> tuple[list[Letter], model.Letter | None]:
+        """The letter with which a child tells of its end, and the model's of it; only who was spawned reports."""
+        if thread.parent is None or not thread.spawned:
+            return [], None
+        mark = self.model.mark("result")
+        entry = Entry(type="thread_result", child_id=thread.id, data={"mark": mark})
+        parent = self._do(store.thread(thread.parent.id))
+        sender = str(thread.id)
+        return [store.letter(parent, entry, "children", sender)], model.Letter(sender, mark, "children", "", thread.id)
+
+    def _reported(self, thread: model.Thread, letter: model.Letter | None) -> None:
+        if letter is not None and thread.parent is not None:
+            arrived = thread.parent.arrive(letter, self._now)
+            self.judge.reports.append((thread.id, thread.parent.id, arrived.new))
+            self.sent.append((thread.parent.name, letter))
+
+    def _deliver(self, data: st.DataObject, thread: model.Thread, letter: model.Letter) -> None:
+        kind = "thread_result" if letter.child else "input"
+        entry = Entry(type=kind, child_id=letter.child, data={"mark": letter.mark})
+        act = self._process(data).store.deliver(
+            thread.id, entry, kind=letter.kind, sender=letter.sender, call_id=letter.call_id
+        )
+        arrived = thread.arrive(letter, self._now)
+        if thread.ended and arrived.position is None:
+            self._refused(ThreadEnded, act)
+            return
+        receipt = self._do(act)
+        assert (receipt.position, receipt.new, receipt.woken) == arrived
+        assert (receipt.delivered, receipt.cancel_requested) == (thread.delivered, thread.cancel)
+        self.sent.append((thread.name, letter))
+
+    def _write(self, data: st.DataObject, head: Thread, act: str) -> None:
+        """Write on a stale head under the worker that held it: nothing at all happens, wherever it would have."""
+        known = next((one for one in self.model.threads.values() if one.id == head.id), None)
+        store = self._process(data).store
+        draft = Draft(head, self._entries(data, data.draw(st.integers(0, 1), label="number")))
+        threads: list[Thread] = []
+        letters: list[Letter] = []
+        if act == "spawn" and known is not None:
+            threads.append(store.new_thread(kind="task", goal="g", parent_id=head.id, depth=head.depth + 1))
+            draft = draft._replace(spawned=1)
+        elif act == "end":
+            draft = draft._replace(fields=ending("cancelled"))
+            letters = self._report(store, known)[0] if known is not None else []
+        change = build(draft, head.worker_id, self._now).change
+        self._refused(Conflict, store.backend.append(Commit([change, *letters], threads)))
+
+
+def resting(waits: list[model.Wait], now: datetime, wake_at: datetime | None = None) -> dict[str, Any]:
+    """The fields with which a thread goes to wait."""
+    awaited = [waiting(wait["kind"], now, wait["id"], **_more(wait)) for wait in waits]
+    return {"status": "waiting", "waiting_for": awaited, "wake_at": wake_at}
+
+
+def _more(wait: model.Wait) -> dict[str, Any]:
+    return {key: value for key, value in wait.items() if key not in ("kind", "id")}
+
+
+def ending(status: str) -> dict[str, Any]:
+    """The fields with which a thread ends."""
+    return {"status": status, "result": None if status == "cancelled" else {"as": status}}

@@ -1,0 +1,275 @@
+"""The rules of the state machine: what processes do to a store, and what should become of it."""
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize
+
+from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
+from tests.machine import model
+from tests.machine.ground import LEASES, STEPS, THREADS, Ground, action, ending, resting
+
+
+class Machine(Ground):
+    """Each rule acts on the store and on the model; the judge compares them after each."""
+
+    # Threads
+
+    @initialize(data=st.data())
+    def family(self, data: st.DataObject) -> None:
+        """Most of what can go wrong takes a parent and its children."""
+        self._add(self._do(self.processes[0].store.create(kind="goal", goal="g")), None)
+        self.spawn(data)
+
+    @action(when=lambda self: len(self.model.threads) < THREADS)
+    def create(self, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from(["goal", "task", "chat"]), label="kind")
+        priority = data.draw(st.integers(-1, 1), label="priority")
+        parent = data.draw(st.sampled_from([None, *self.model.threads]), label="parent")
+        above = None if parent is None else self.model.threads[parent]
+        fields = {} if kind == "chat" else {"goal": "g"}
+        made = self._do(
+            self._process(data).store.create(
+                kind=kind, priority=priority, parent_id=None if above is None else above.id, **fields
+            )
+        )
+        self._add(made, above)
+
+    @action(when=lambda self: self.model.threads)
+    def edit(self, data: st.DataObject) -> None:
+        """Somebody wants a thread to end, or sooner; whoever holds it hears of the wish."""
+        priority = data.draw(st.none() | st.integers(-1, 1), label="priority")
+        thread = self._thread(data)
+        if thread.ended:
+            return
+        store = self._process(data).store
+        if priority is not None:
+            self._do(store.edit(thread.id, priority=priority))
+            thread.priority = priority
+            return
+        self._do(store.edit(thread.id, cancel_requested=True))
+        thread.cancel = True
+        for process in self.processes:
+            wished = {one.id for one in self.model.threads.values() if one.cancel and self._holds(process, one)}
+            assert set(self._do(process.store.desk.wishes_to_cancel())) == wished
+
+    @action(when=lambda self: self._deletable())
+    def delete(self, data: st.DataObject) -> None:
+        """A tree that has ended goes; one of which something is held stays whole."""
+        thread = self.model.threads[data.draw(st.sampled_from(self._deletable()), label="thread")]
+        tree = self.model.tree(thread)
+        act = self._process(data).store.delete(thread.id)
+        if any(one.holder for one in tree):
+            self._refused(ThreadBusy, act)
+            return
+        assert self._do(act) == len(tree)
+        self.model.remove(tree)
+
+    # Leases
+
+    @action()
+    def beat(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(LEASES), label="lease")
+        process = self._process(data)
+        self._living(process)
+        self._register(process, lease)
+
+    @action()
+    def advance(self, data: st.DataObject) -> None:
+        seconds = data.draw(st.sampled_from(STEPS), label="seconds")
+        self.bench.clock.advance(seconds)
+
+    @action(weight=2, when=lambda self: self.model.threads)
+    def claim(self, data: st.DataObject) -> None:
+        take_over = data.draw(st.booleans(), label="take_over")
+        process, thread = self._process(data), self._thread(data)
+        worker = self._worker(process)
+        holder = self.model.holder_of(thread)
+        # Who takes over from itself, or as one who is dead, gets nothing for it.
+        take_over = take_over and not worker.dead and holder is not worker
+        act = process.store.claim(thread.id, take_over=take_over)
+        if thread.ended:
+            self._refused(ThreadEnded, act)
+            return
+        if not worker.dead and take_over and holder is not None and not self.model.free(thread, self._now):
+            self.model.release(holder, self._now)
+        if worker.dead or not self.model.free(thread, self._now):
+            self._refused(ThreadBusy, act)
+            return
+        self._claimed(process, worker, thread, self._do(act))
+
+    @action(weight=2)
+    def claim_next(self, data: st.DataObject) -> None:
+        process = self._process(data)
+        self._claim_next(process, data.draw(st.sampled_from([1, 1, 2]), label="limit"))
+
+    @action(weight=2)
+    def reap(self, data: st.DataObject) -> None:
+        """Whoever was silent for too long is declared dead, and gets nothing more until it has heard of that."""
+        process = self._process(data)
+        if data.draw(st.booleans(), label="late"):
+            self.bench.clock.advance(STEPS[-1])
+        late = [one for one in self.model.workers.values() if not one.dead and one.expired(self._now)]
+        given = [thread for one in late if one is not process.worker for thread in self.model.release(one, self._now)]
+        assert sorted(self._do(process.store.reap())) == sorted(thread.id for thread in given)
+        for other in self.processes:
+            if other.worker is not None and other.worker.dead:
+                self._claim_next(other, 2)
+
+    @action()
+    def restart(self, data: st.DataObject) -> None:
+        """A process ends and begins anew; one that was killed gave nothing back."""
+        orderly = data.draw(st.booleans(), label="orderly")
+        process = self._process(data)
+        if orderly and process.worker is not None:
+            given = self.model.release(process.worker, self._now) if not process.worker.dead else []
+            released = self._do(process.store.backend.release(process.worker.id))
+            assert sorted(released) == sorted(thread.id for thread in given)
+        process.store, process.worker, process.heads = self.bench.store(process.number), None, {}
+
+    # What holders do
+
+    @action(weight=2, when=lambda self: self._workable())
+    def append(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(0, 3), label="number")
+        process, thread = self._holding(data)
+        head = process.heads[thread.name]
+        entries = self._entries(data, number)
+        appended = self._do(process.store.append(head, entries))
+        thread.append(*(entry.data["mark"] for entry in entries))
+        assert appended.letters == (thread.delivered != head.delivered)
+        assert appended.cancel == thread.cancel
+        self._remember(process, thread, appended.head)
+
+    @action(when=lambda self: self._workable())
+    def take(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(0, 1), label="number")
+        process, thread = self._holding(data)
+        head, letters = self._do(process.store.inbox(process.heads[thread.name]))
+        entries = self._entries(data, number)
+        appended = self._do(process.store.append(head, entries, taken=letters))
+        thread.take()
+        thread.append(*(entry.data["mark"] for entry in entries))
+        assert not appended.letters
+        self._remember(process, thread, appended.head)
+
+    @action(weight=2, when=lambda self: self._workable() and len(self.model.threads) < THREADS)
+    def spawn(self, data: st.DataObject) -> None:
+        """Children in one commit with the stitch that tells of them; perhaps their parent goes to wait in it too."""
+        number = data.draw(st.sampled_from([2, 3, 1]), label="number")
+        then_waits = data.draw(st.booleans(), label="then_waits")
+        process, thread = self._holding(data)
+        store = process.store
+        priority = data.draw(st.sampled_from([1, 0, -1]), label="priority")
+        made = [
+            store.new_thread(kind="task", goal="g", parent_id=thread.id, priority=priority * place)
+            for place in range(number)
+        ]
+        head, letters = self._looked(process, thread, data) if then_waits else (process.heads[thread.name], [])
+        waits = self._waits(data, [*(child.id for child in self.model.unheard(thread)), *(child.id for child in made)])
+        entries = self._entries(data, 1, "thread_spawned")
+        fields = resting(waits, self._now) if then_waits else None
+        act = store.append(head, entries, fields=fields, taken=letters, threads=made)
+        if (model.SPAWNING_HEEDS_CANCEL and thread.cancel) or (then_waits and head.delivered != thread.delivered):
+            self._refused(Conflict, act)
+            return
+        after = self._do(act).head
+        if letters:
+            thread.take()
+        thread.append(entries[0].data["mark"])
+        thread.pending += number
+        for child in made:
+            self._add(child, thread, spawned=True)
+        if then_waits:
+            thread.leave("waiting", waits, None)
+        self._remember(process, thread, after)
+
+    @action(weight=4, when=lambda self: self._workable())
+    def wait(self, data: st.DataObject) -> None:
+        """A thread goes to wait, unless a letter has come that its holder does not know of."""
+        number = data.draw(st.integers(0, 1), label="number")
+        timer = data.draw(st.none() | st.sampled_from(STEPS), label="timer")
+        process, thread = self._holding(data, self._with_children())
+        head, letters = self._looked(process, thread, data)
+        waits = self._waits(data, [child.id for child in self.model.unheard(thread)])
+        wake_at = None if timer is None else self._now + timedelta(seconds=timer)
+        self._leave(process, thread, head, letters, self._entries(data, number), resting(waits, self._now, wake_at))
+        if thread.holder is None:
+            thread.leave("waiting", waits, wake_at)
+
+    @action(weight=2, when=lambda self: self._workable())
+    def give_back(self, data: st.DataObject) -> None:
+        """Whoever goes on with it reads what has come, so nothing is compared.
+
+        Perhaps somebody takes it at once, or its holder again. Then the fence alone tells the two times apart.
+        """
+        process, thread = self._holding(data)
+        head = process.heads[thread.name]
+        self._do(process.store.append(head, fields={"status": "pending"}))
+        thread.append()
+        thread.leave("pending", thread.waits, self._now)
+        if data.draw(st.booleans(), label="taken again"):
+            self._claim(self._process(data), thread)
+            self._write(data, head, "append")
+
+    @action(when=lambda self: self._workable())
+    def finish(self, data: st.DataObject) -> None:
+        """A thread's end, in one commit with the letter that tells its parent of it."""
+        number = data.draw(st.integers(0, 1), label="number")
+        status = data.draw(st.sampled_from(model.ENDS), label="status")
+        process, thread = self._holding(data)
+        self._finish(data, process, thread, number, status)
+
+    @action(weight=5, when=lambda self: self._awaited())
+    def finish_a_child(self, data: st.DataObject) -> None:
+        """The same where somebody waits for it, or every other family would lose its parent first."""
+        number = data.draw(st.integers(0, 1), label="number")
+        status = data.draw(st.sampled_from(model.ENDS), label="status")
+        process, thread = self._holding(data, self._awaited())
+        self._finish(data, process, thread, number, status)
+
+    # What anybody does
+
+    @action(when=lambda self: self._unheld())
+    def append_to_what_nobody_holds(self, data: st.DataObject) -> None:
+        """As whoever answers a waiting thread does, or ends one that somebody wants to end, perhaps without a word."""
+        number = data.draw(st.integers(0, 2), label="number")
+        cancel = data.draw(st.sampled_from([False, False, True]), label="cancel")
+        thread = self.model.threads[data.draw(st.sampled_from(self._unheld()), label="thread")]
+        store = self._process(data).store
+        head = self._do(store.thread(thread.id))
+        self.seen.append(head)
+        entries = self._entries(data, number)
+        if not cancel:
+            self._do(store.append(head, entries))
+            thread.append(*(entry.data["mark"] for entry in entries))
+            return
+        report, expected = self._report(store, thread)
+        self._do(store.append(head, entries, fields=ending("cancelled"), letters=report))
+        thread.end_unheld("cancelled", *(entry.data["mark"] for entry in entries))
+        self._reported(thread, expected)
+
+    @action(weight=2, when=lambda self: self.model.threads)
+    def deliver(self, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from(["input", "approval"]), label="kind")
+        call_id = data.draw(st.sampled_from(["", "c1", "c2"]), label="call_id")
+        sender = data.draw(st.sampled_from(["ada", "bob"]), label="sender")
+        letter = model.Letter(sender, self.model.mark("letter"), kind, call_id)
+        self._deliver(data, self._thread(data), letter)
+
+    @action(when=lambda self: self.sent)
+    def deliver_again(self, data: st.DataObject) -> None:
+        """As a sender does that does not know whether its letter arrived."""
+        name, first = self.sent[data.draw(st.integers(0, len(self.sent) - 1), label="letter")]
+        if name in self.model.threads:
+            mark = self.model.mark("again")
+            again = model.Letter(first.sender, mark, first.kind, first.call_id, first.child)
+            self._deliver(data, self.model.threads[name], again)
+
+    @action(weight=3, when=lambda self: self._stale())
+    def write_on_a_stale_head(self, data: st.DataObject) -> None:
+        """Under the worker that it was held by, as a process does that was away for long: nothing at all happens."""
+        act = data.draw(st.sampled_from(["append", "spawn", "end"]), label="act")
+        stale = self._stale()
+        head = stale[data.draw(st.integers(0, min(3, len(stale) - 1)), label="head")]
+        self._write(data, head, act)

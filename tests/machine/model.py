@@ -1,0 +1,207 @@
+"""What a store should hold, in plain Python: the judge of the state machine.
+
+It knows nothing of the code that it judges, and is as simple as one that runs alone can be. Every entry has a mark,
+a text that is its own, so a log is a list of marks.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+SPAWNING_HEEDS_CANCEL = True
+"""Whether a change that spawns is refused while somebody wants its thread to end: on, once the backends do it."""
+
+ENDS = ("completed", "failed", "cancelled")
+
+Wait = dict[str, Any]
+"""What a thread waits for: a kind, for children a mode and perhaps ids, for others perhaps the id of a call."""
+
+
+@dataclass
+class Worker:
+    id: UUID
+    beat_at: datetime
+    lease: float
+    dead: bool = False
+
+    def expired(self, now: datetime) -> bool:
+        return now - self.beat_at > timedelta(seconds=self.lease)
+
+
+@dataclass
+class Letter:
+    sender: str
+    mark: str
+    kind: str
+    call_id: str = ""
+    child: UUID | None = None
+    position: int | None = None
+
+
+class Arrived(NamedTuple):
+    """What a receipt should say of a letter."""
+
+    position: int | None
+    new: bool
+    woken: bool
+
+
+@dataclass
+class Thread:
+    name: str
+    id: UUID
+    kind: str
+    status: str
+    parent: "Thread | None" = None
+    spawned: bool = False
+    """Whether its parent counts it, and so is told of its end."""
+    priority: int = 0
+    waits: list[Wait] = field(default_factory=list[Wait])
+    wake_at: datetime | None = None
+    holder: UUID | None = None
+    fence: int = 0
+    crashes: int = 0
+    delivered: int = 0
+    pending: int = 0
+    cancel: bool = False
+    log: list[str] = field(default_factory=list[str])
+    letters: dict[tuple[str, str], Letter] = field(default_factory=dict[tuple[str, str], Letter])
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDS
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def inbox(self) -> list[Letter]:
+        return [letter for letter in self.letters.values() if letter.position is None]
+
+    # What its holder does
+
+    def append(self, *marks: str) -> None:
+        self.log += marks
+        self.crashes = 0
+
+    def take(self) -> None:
+        """All letters of the inbox become stitches, in the order in which they came."""
+        for letter in self.inbox:
+            self.log.append(letter.mark)
+            letter.position = len(self.log)
+
+    def leave(self, status: str, waits: list[Wait], wake_at: datetime | None) -> None:
+        self.status, self.waits, self.wake_at, self.holder = status, waits, wake_at, None
+
+    def end(self, status: str) -> None:
+        self.status, self.holder = status, None
+
+    def end_unheld(self, status: str, *marks: str) -> None:
+        """Whoever saw it open can write to it no more: what is compared has changed, the position or the fence."""
+        self.append(*marks)
+        self.fence += not marks
+        self.end(status)
+
+    # What others do
+
+    def claim(self, worker: Worker) -> None:
+        self.status, self.holder = "running", worker.id
+        self.fence += 1
+        self.crashes += 1
+
+    def give_back(self, now: datetime) -> None:
+        self.status, self.holder = "pending", None
+        self.fence += 1
+        self.wake_at = self.wake_at or now
+
+    def arrive(self, letter: Letter, now: datetime) -> Arrived:
+        first = self.letters.get((letter.sender, letter.call_id))
+        if first is not None or self.ended:
+            return Arrived(first.position if first else None, new=False, woken=False)
+        self.letters[letter.sender, letter.call_id] = letter
+        self.delivered += 1
+        if letter.kind == "children":
+            self.pending -= 1
+        if self.holder is not None:
+            return Arrived(None, new=True, woken=False)
+        self.log.append(letter.mark)
+        letter.position = len(self.log)
+        answered = [self._answers(letter, wait) for wait in self.waits]
+        woken = self.status == "waiting" and any(answered)
+        if woken:
+            self.leave("pending", [], now)
+        return Arrived(letter.position, new=True, woken=woken)
+
+    def _answers(self, letter: Letter, wait: Wait) -> bool:
+        """Whether this is all that was awaited; a child that has reported is struck from the list."""
+        if letter.kind != wait["kind"]:
+            return False
+        if letter.kind != "children":
+            return wait["id"] in (None, letter.call_id) or not letter.call_id
+        if "ids" not in wait:
+            return wait["mode"] == "any" or self.pending == 0
+        if str(letter.child) not in wait["ids"]:
+            return False
+        wait["ids"] = [name for name in wait["ids"] if name != str(letter.child)]
+        return wait["mode"] == "any" or not wait["ids"]
+
+
+class Model:
+    """All threads and workers of a store."""
+
+    def __init__(self) -> None:
+        self.threads: dict[str, Thread] = {}
+        self.workers: dict[UUID, Worker] = {}
+        self._marks = 0
+        self._names = 0
+
+    def name(self) -> str:
+        self._names += 1
+        return f"t{self._names}"
+
+    def mark(self, what: str) -> str:
+        self._marks += 1
+        return f"{what} {self._marks}"
+
+    def add(self, thread: Thread) -> None:
+        self.threads[thread.name] = thread
+
+    def holder_of(self, thread: Thread) -> Worker | None:
+        return self.workers[thread.holder] if thread.holder else None
+
+    def children(self, thread: Thread) -> list[Thread]:
+        return [one for one in self.threads.values() if one.parent is thread]
+
+    def tree(self, thread: Thread) -> list[Thread]:
+        return [thread, *(below for child in self.children(thread) for below in self.tree(child))]
+
+    def unheard(self, thread: Thread) -> list[Thread]:
+        """Children that were spawned and have not reported yet."""
+        return [child for child in self.children(thread) if child.spawned and not child.ended]
+
+    def free(self, thread: Thread, now: datetime) -> bool:
+        """Whether a worker may claim it by its id."""
+        holder = self.holder_of(thread)
+        return not thread.ended and (holder is None or holder.expired(now))
+
+    def ready(self, now: datetime) -> list[Thread]:
+        """What is there to be claimed, in the order in which it is."""
+        runnable = [
+            (-thread.priority, thread.wake_at, thread.id, thread)
+            for thread in self.threads.values()
+            if thread.status in ("pending", "waiting") and thread.wake_at is not None and thread.wake_at <= now
+        ]
+        return [thread for *_, thread in sorted(runnable, key=lambda one: one[:3])]
+
+    def release(self, worker: Worker, now: datetime) -> list[Thread]:
+        worker.dead = True
+        given = [thread for thread in self.threads.values() if thread.holder == worker.id]
+        for thread in given:
+            thread.give_back(now)
+        return given
+
+    def remove(self, threads: list[Thread]) -> None:
+        for thread in threads:
+            del self.threads[thread.name]

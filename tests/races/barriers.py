@@ -1,0 +1,147 @@
+"""Two processes that do at the same moment what must not come apart, round after round.
+
+Each side prepares its round, they meet at the gate, and then both act, one of them a moment later than the other; how
+long that moment is differs from round to round, so that the two meet at every place on their way.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from lockstitch.errors import Conflict, ThreadBusy
+from lockstitch.records import Entry, Thread, waiting
+from lockstitch.store import Store, open_store
+from tests.races.fan_in import end
+from tests.races.processes import Gate, run
+
+MOMENT = 0.004
+"""Seconds: about as long as the acts themselves take."""
+
+LEASE = 0.001
+"""Seconds: it has run out when it matters. Who is not reaped meanwhile may act all the same."""
+
+
+class Pair(NamedTuple):
+    """A parent and its only child, as they are before a round."""
+
+    parent: Thread
+    child: Thread
+
+
+async def pairs(store: Store, rounds: int, *, asleep: bool) -> list[Pair]:
+    """Families of two; the parent sleeps until its child has reported, or is there to be claimed."""
+    made: list[Pair] = []
+    for number in range(rounds):
+        parent = await store.create(kind="goal", goal="parent")
+        child = store.new_thread(kind="task", goal="child", parent_id=parent.id)
+        fields = sleeping(store, child.id, number) if asleep else {}
+        head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, threads=[child])).head
+        made.append(Pair(head, child))
+    return made
+
+
+def sleeping(store: Store, child: UUID, number: int) -> dict[str, Any]:
+    """How a parent goes to wait for its child; in every way by turns."""
+    ways: Sequence[dict[str, Any]] = ({"mode": "all"}, {"mode": "any"}, {"ids": [str(child)]})
+    awaited = waiting("children", store.clock.now(), **ways[number % len(ways)])
+    return {"status": "waiting", "waiting_for": [awaited], "wake_at": None}
+
+
+async def play(url: str, race: str, families: Sequence[Pair], seed: int = 0) -> tuple[list[Any], list[Any]]:
+    """What the two sides of a race say of each round."""
+    ids = [[str(parent.id), str(child.id)] for parent, child in families]
+    calls = [[url, race, side, ids, seed] for side in (0, 1)]
+    first, second = await asyncio.to_thread(run, "tests.races.barriers:side", calls, seconds=600)
+    return first, second
+
+
+async def results_of(store: Store, pair: Pair) -> list[UUID | None]:
+    return [stitch.child_id for stitch in await store.stitches(pair.parent) if stitch.type == "thread_result"]
+
+
+# Jobs
+
+
+async def side(gate: Gate, url: str, race: str, number: int, families: list[list[str]], seed: int) -> list[Any]:
+    """One side of a race through all its rounds."""
+    chance = random.Random(f"{seed} {number}")
+    act = SIDES[race][number]
+    said: list[Any] = []
+    async with open_store(url) as store:
+        for turn, (parent, child) in enumerate(families):
+            delay = chance.uniform(0, MOMENT)
+            said.append(await act(store, gate, UUID(parent), UUID(child), turn, delay))
+            # Nobody prepares the next round while the other is still in this one.
+            gate()
+    return said
+
+
+async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> str:
+    """The parent goes to wait for its child; where it has reported just now, the parent goes on instead."""
+    await store.register()
+    head = await store.claim(parent)
+    gate()
+    await asyncio.sleep(delay)
+    try:
+        await store.append(head, fields=sleeping(store, child, turn))
+        return "slept"
+    except Conflict as exc:
+        if exc.reason != "delivered":
+            raise
+    seen, letters = await store.inbox(head)
+    await store.append(seen, taken=letters, fields={"status": "pending"})
+    return "heard"
+
+
+async def finish(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> bool:
+    """The child ends; whether it did, or was another's by then."""
+    try:
+        await store.register(lease_seconds=LEASE)
+    except ThreadBusy:
+        await store.register(lease_seconds=LEASE)
+    head, above = await store.claim(child), await store.thread(parent)
+    gate()
+    await asyncio.sleep(delay)
+    try:
+        await end(store, head, above)
+        return True
+    except Conflict:
+        return False
+
+
+async def reap(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> bool:
+    """Everybody else is declared dead; whether the child was given back by that. Then it ends after all."""
+    await store.register()
+    gate()
+    await asyncio.sleep(delay)
+    if child not in await store.reap():
+        return False
+    await end(store, await store.claim(child), await store.thread(parent))
+    return True
+
+
+async def spawn(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[Any]:
+    """A parent has one more child: its id, or None where that was refused; and whether it heard of the cancel."""
+    await store.register()
+    head = await store.claim(parent)
+    another = store.new_thread(kind="task", goal="another", parent_id=parent)
+    gate()
+    await asyncio.sleep(delay)
+    try:
+        appended = await store.append(head, [Entry(type="thread_spawned", child_id=another.id)], threads=[another])
+    except Conflict:
+        return [None, True]
+    return [str(another.id), appended.cancel]
+
+
+async def cancel(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[str]:
+    """Somebody wants the parent to end, and then looks which children it has."""
+    gate()
+    await asyncio.sleep(delay)
+    await store.edit(parent, cancel_requested=True)
+    return [str(one.id) for one in await store.children(parent)]
+
+
+SIDES = {"wait x finish": (go_to_wait, finish), "reap x finish": (reap, finish), "cancel x spawn": (cancel, spawn)}

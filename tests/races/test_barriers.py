@@ -1,0 +1,68 @@
+"""Pairs of acts that must not come apart, released at the same moment from two processes."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from lockstitch.store import Store
+from tests.machine.model import SPAWNING_HEEDS_CANCEL
+from tests.races.barriers import pairs, play, results_of
+
+pytestmark = pytest.mark.anyio
+
+LONG = os.environ.get("LOCKSTITCH_ROUNDS")
+
+
+@pytest.fixture
+def rounds(backend: str) -> int:
+    """Files let one write at a time, so they have less to race about and take longer over it."""
+    return int(LONG or (15 if backend == "files" else 40))
+
+
+@pytest.mark.req("S3-035", "S3-045")
+async def test_a_parent_that_goes_to_wait_while_its_last_child_ends_is_never_left_asleep(
+    store: Store, store_url: str, rounds: int
+) -> None:
+    families = await pairs(store, rounds, asleep=False)
+    waited, ended = await play(store_url, "wait x finish", families)
+    assert all(ended)
+    for number, pair in enumerate(families):
+        head = await store.thread(pair.parent)
+        left = (head.status, head.waiting_for, head.pending_children, head.delivered)
+        assert left == ("pending", [], 0, 1), f"round {number}, in which the parent {waited[number]}"
+        assert await results_of(store, pair) == [pair.child.id], f"round {number}"
+    assert (await store.verify()).problems == []
+
+
+@pytest.mark.req("S3-035", "S3-037")
+async def test_of_who_ends_a_thread_and_who_declares_him_dead_one_wins(
+    store: Store, store_url: str, rounds: int
+) -> None:
+    families = await pairs(store, rounds, asleep=True)
+    reaped, ended = await play(store_url, "reap x finish", families)
+    outcomes = Counter(zip(reaped, ended, strict=True))
+    assert outcomes.keys() <= {(True, False), (False, True)}, outcomes
+    for number, pair in enumerate(families):
+        child, head = await store.thread(pair.child), await store.thread(pair.parent)
+        assert (child.status, child.worker_id) == ("completed", None), f"round {number}"
+        assert child.fence == (3 if reaped[number] else 1), f"round {number}"
+        assert (head.status, head.pending_children, head.delivered) == ("pending", 0, 1), f"round {number}"
+        assert await results_of(store, pair) == [pair.child.id], f"round {number}"
+    assert (await store.verify()).problems == []
+
+
+async def test_no_child_escapes_a_cancel(store: Store, store_url: str, rounds: int) -> None:
+    """Whoever cancels reads the children once its wish is committed: one that is not there yet is not made."""
+    families = await pairs(store, rounds, asleep=False)
+    found, spawned = await play(store_url, "cancel x spawn", families)
+    for number, pair in enumerate(families):
+        child, heard = spawned[number]
+        head = await store.thread(pair.parent)
+        assert head.cancel_requested
+        assert head.pending_children == (1 if child is None else 2), f"round {number}"
+        assert str(pair.child.id) in found[number]
+        # Until a wish to cancel stops a spawn, the least is that whoever spawned hears of it.
+        escaped = child is not None and child not in found[number]
+        assert not escaped or (heard and not SPAWNING_HEEDS_CANCEL), f"round {number}: {child} escaped"
+    assert (await store.verify()).problems == []

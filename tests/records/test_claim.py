@@ -1,0 +1,64 @@
+"""Turns and limits, as all backends reckon with them."""
+
+from itertools import groupby
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.records import Limit, Thread, new_id
+from lockstitch.records.claim import Wish, covering, in_turns, rooms
+from tests.conformance.contract import a_goal, later
+
+names = st.sampled_from("abcd")
+threads = st.builds(
+    lambda project, priority, seconds: a_goal(project=project, priority=priority, wake_at=later(seconds)),
+    names,
+    st.integers(-1, 1),
+    st.integers(0, 3),
+)
+limits = st.builds(Limit, name=names, at_most=st.integers(0, 4), agents=st.lists(names, max_size=3))
+held = st.dictionaries(names, st.integers(0, 3))
+
+
+def urgency(head: Thread) -> tuple[object, ...]:
+    return -head.priority, head.wake_at, head.id
+
+
+@given(st.lists(threads, max_size=12), st.sampled_from(["", "a", "bb", "d", "z"]))
+def test_each_project_has_one_before_any_has_another(ready: list[Thread], after: str) -> None:
+    order = in_turns(ready, after)
+    assert {head.id for head in order} == {head.id for head in ready}
+    of_project = {
+        project: sorted(heads, key=urgency)
+        for project, heads in groupby(sorted(ready, key=lambda head: head.project), key=lambda head: head.project)
+    }
+    expected: list[Thread] = []
+    turns = sorted(of_project, key=lambda project: (project <= after, project))
+    for round_number in range(len(ready)):
+        expected += [of_project[one][round_number] for one in turns if round_number < len(of_project[one])]
+    assert order == expected
+
+
+@given(st.lists(limits, max_size=4), held, st.none() | st.lists(names, max_size=4), st.integers(1, 9))
+def test_whatever_is_chosen_within_a_wish_exceeds_no_limit(
+    given: list[Limit], held: dict[str, int], agents: list[str] | None, limit: int
+) -> None:
+    wish = Wish(new_id(), agents, limit=limit, limits=given).within(held, "abcd")
+    assert wish.agents is not None
+    assert set(wish.agents) <= set("abcd" if agents is None else agents)
+    assert wish.limit <= limit
+    for one in given:
+        chosen = wish.limit if set(one.agents) & set(wish.agents) else 0
+        now = sum(held.get(agent, 0) for agent in set(one.agents))
+        assert not chosen or now + chosen <= one.at_most
+    if wish.agents:
+        assert wish.limit >= 1, "whoever has room gets something"
+
+
+def test_rooms_and_what_a_limit_covers() -> None:
+    wide, narrow = Limit(name="w", at_most=5, agents=["a", "b"]), Limit(name="n", at_most=1, agents=["b"])
+    assert rooms([wide, narrow], {"a": 3, "b": 1}) == {"a": 1, "b": 0}
+    assert rooms([], {"a": 3}) == {}
+    assert covering([wide, narrow], None) == [wide, narrow]
+    assert covering([wide, narrow], ["a", None]) == [wide]
+    assert covering([wide, narrow], [None]) == []

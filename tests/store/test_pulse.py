@@ -1,0 +1,118 @@
+"""The pulse beats whatever the event loop does, and says when it must stop."""
+
+import asyncio
+import time
+
+import pytest
+
+from lockstitch.backend import FullBackend
+from lockstitch.errors import StoreUnreachable
+from lockstitch.records import Json, Worker
+from lockstitch.store import Store, open_store, pulse
+from lockstitch.store.pulse import Pulse
+
+pytestmark = pytest.mark.anyio
+
+
+class Ear:
+    """Hears why a lease was lost."""
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(self, why: str) -> None:
+        self.lost.put_nowait(why)
+
+    async def heard(self) -> str:
+        return await asyncio.wait_for(self.lost.get(), 20)
+
+
+@pytest.fixture
+async def worker(store: Store) -> Worker:
+    return await store.register(lease_seconds=0.6)
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+def nothing() -> Json:
+    return {}
+
+
+async def beat_at(store: Store, worker: Worker) -> float:
+    kept = await store.backend.get(Worker, (worker.id,))
+    assert kept is not None
+    return kept.beat_at.timestamp()
+
+
+async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, worker: Worker, ear: Ear):
+    begun = await beat_at(store, worker)
+    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    try:
+        # A tool that forgot that it runs in an event loop; longer than the lease.
+        time.sleep(1.0)
+        assert await beat_at(store, worker) - begun > 0.6
+        assert ear.lost.empty()
+    finally:
+        beating.stop()
+
+
+async def test_it_tells_what_the_process_does(store: Store, store_url: str, worker: Worker, ear: Ear):
+    beating = Pulse(worker, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
+    try:
+        for _ in range(200):
+            kept = await store.backend.get(Worker, (worker.id,))
+            if kept is not None and kept.doing:
+                break
+            await asyncio.sleep(0.02)
+        assert kept is not None
+        assert kept.doing == {"t": {"act": "tools"}}
+    finally:
+        beating.stop()
+
+
+async def test_one_that_was_declared_dead_is_told(store: Store, store_url: str, worker: Worker, ear: Ear):
+    await store.backend.release(worker.id)
+    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    assert "declared dead" in await ear.heard()
+    assert not beating.alive
+
+
+async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: Store, worker: Worker, ear: Ear):
+    tried: list[float] = []
+
+    def unreachable() -> FullBackend:
+        tried.append(time.monotonic())
+        raise StoreUnreachable("gone")
+
+    began = time.monotonic()
+    Pulse(worker, unreachable, nothing, ear.hear)
+    assert "could not be renewed: gone" in await ear.heard()
+    assert time.monotonic() - began > worker.lease_seconds * (1 - pulse.MARGIN) - 0.11
+    assert len(tried) > 2
+
+
+async def test_a_loop_that_hangs_is_not_beaten_for(
+    store: Store, store_url: str, worker: Worker, ear: Ear, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pulse, "HUNG", 0.2)
+    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    try:
+        time.sleep(1.2)
+        assert time.time() - await beat_at(store, worker) > 0.6, "others may take what it holds"
+    finally:
+        beating.stop()
+
+
+async def test_a_stopped_one_beats_no_more(store: Store, store_url: str, worker: Worker, ear: Ear):
+    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    beating.stop()
+    beating._thread.join(20)
+    assert not beating._thread.is_alive()
+    assert ear.lost.empty()
+
+
+def _again(url: str) -> FullBackend:
+    return open_store(url).backend

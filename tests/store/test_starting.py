@@ -1,0 +1,57 @@
+"""`start`: a goal for whoever drives it, at once or at a time."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from lockstitch.errors import KeyTaken, Refused
+from lockstitch.records import FakeClock, format_time
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_goal_is_there_for_a_worker(store: Store) -> None:
+    tasks = ["Count the coins", {"description": "Lock the door", "status": "blocked", "why": "no key"}]
+    made = await store.start(
+        "clerk", "Close the day", key="day-1", tasks=tasks, priority=3, user_id="ada", extras={"shop": 7}
+    )
+    assert await store.thread("day-1") == made
+    assert (made.kind, made.status, made.agent, made.goal) == ("goal", "pending", "clerk", "Close the day")
+    assert (made.priority, made.user_id, made.extras, made.waiting_for) == (3, "ada", {"shop": 7}, [])
+    assert made.tasks == [
+        {"id": "1", "status": "pending", "description": "Count the coins"},
+        {"id": "2", "status": "blocked", "description": "Lock the door", "why": "no key"},
+    ]
+    with pytest.raises(KeyTaken):
+        await store.start("clerk", "Close the day", key="day-1")
+    await store.start("clerk", "Tidy up", priority=9)
+    assert [head.goal for head in await store.claim_next(limit=5)] == ["Tidy up", "Close the day"], "by urgency"
+
+
+async def test_one_for_later_waits_until_then(timed_store: Store, clock: FakeClock) -> None:
+    at = clock.now() + timedelta(minutes=5)
+    made = await timed_store.start("clerk", "Later", at=at.astimezone(timezone(timedelta(hours=2))))
+    assert (made.status, made.wake_at) == ("waiting", at)
+    assert made.waiting_for == [
+        {"kind": "timer", "id": None, "since": format_time(clock.now()), "until": format_time(at)}
+    ]
+    assert await timed_store.claim_next() == []
+    assert await timed_store.desk.next_due(["clerk"]) == at
+    clock.advance(300)
+    await timed_store.register()
+    assert [head.id for head in await timed_store.claim_next()] == [made.id]
+
+
+async def test_a_time_that_has_come_is_no_time_to_wait_for(timed_store: Store, clock: FakeClock) -> None:
+    made = await timed_store.start("clerk", "Now", at=clock.now())
+    assert (made.status, made.waiting_for) == ("pending", [])
+    with pytest.raises(Refused, match="time zone"):
+        await timed_store.start("clerk", "When?", at=datetime(2999, 1, 1))  # noqa: DTZ001
+    assert (await timed_store.start("clerk", "Some day", at=datetime(2999, 1, 1, tzinfo=UTC))).status == "waiting"
+
+
+async def test_only_postgresql_takes_part_in_a_transaction(store: Store, backend: str) -> None:
+    with pytest.raises(Refused, match="psycopg" if backend == "postgres" else "PostgreSQL"):
+        await store.start("clerk", "g", connection=object())
+    assert await store.count() == 0
