@@ -10,12 +10,12 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench crash requirements clean
+.PHONY: help setup demo test check bench crash chaos requirements clean
 
 help: ## List what can be done here
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... goes on to pytest, bench and crash."
+	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... goes on to pytest, bench, crash and chaos."
 
 setup: $(STAMP) ## Make .venv with everything that development needs
 
@@ -50,6 +50,9 @@ bench: $(STAMP) ## Measure against the raw floor, into build/bench.json
 
 crash: $(STAMP) ## Kill real processes at every point and look what is left
 	$(BIN)/python -m tests.crash $(ARGS)
+
+chaos: $(STAMP) ## Kill, stop and cut off workers on one database for a minute, and look what is left
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 requirements: $(STAMP) build/requirements.json ## Count the requirement lines that the last full test run proved
 	@$(BIN)/python tools/requirements.py

@@ -1,0 +1,73 @@
+"""`make chaos`: workers are killed and stopped, connections cut, the server crashed, and then the record is read.
+
+Ends with the one line that says how it went.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos.play import play
+from tests.races.fan_in import fan_in
+from tests.servers import PostgresServer
+
+BACKENDS = ("sqlite", "postgres")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="of mischief, per backend")
+    parser.add_argument("--houses", type=int, default=12, help="that are built at once; nine threads each")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=2000, help="of 20 children ending at once, per backend")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    threads = kills = stops = restarts = 0
+    sound = True
+    sums = dict.fromkeys(("unfinished", "lost", "doubled", "forked", "stale"), 0)
+    for backend in arguments.backends:
+        with tempfile.TemporaryDirectory(prefix="lockstitch-chaos-") as name:
+            folder = Path(name)
+            server = PostgresServer() if backend == "postgres" else None
+            url = server.create_database() if server else f"sqlite:///{folder / 'store.db'}"
+            try:
+                found, toll = play(
+                    url,
+                    folder,
+                    seconds=arguments.seconds,
+                    seed=arguments.seed,
+                    open_houses=arguments.houses,
+                    server=server,
+                    workers=arguments.workers,
+                )
+                rounds = server.create_database() if server else f"sqlite:///{folder / 'rounds.db'}"
+                faults = asyncio.run(fan_in(rounds, arguments.rounds)) if arguments.rounds else Counter[str]()
+            finally:
+                if server:
+                    server.close()
+            print(f"{backend}: {arguments.rounds} rounds of 20 children ending at once: {dict(faults) or 'no fault'}")
+            for kind in faults:
+                found.add(kind if kind in sums else "lost", "rounds", f"{faults[kind]} times {kind}")
+            print(f"{backend}: {found.threads} threads, {toll.kills} kills, {toll.stops} stops, {toll.cuts} cuts, "
+                  f"{toll.restarts} restarts: {found}; {found.in_doubt} calls in doubt, {found.crashed} given up",
+                  *found.problems[:20], sep="\n  ", flush=True)  # fmt: skip
+            if not found.sound:
+                print((folder / "workers.log").read_text()[-4000:], file=sys.stderr)
+        threads, kills, stops = threads + found.threads, kills + toll.kills, stops + toll.stops
+        restarts += toll.restarts
+        sound = sound and found.sound
+        for kind in sums:
+            sums[kind] += found.counts[kind]
+    verdict = ", ".join(f"{kind} {number}" for kind, number in sums.items())
+    print(f"chaos: {threads} threads, {kills} kills, {stops} stops, {restarts} restarts: {verdict}")
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Chaos, a short one: it holds, and it would notice if the fence did not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LEDGER_PAUSE": "0.1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    environment.pop("LOCKSTITCH_UNSAFE", None)
+    if unsafe:
+        environment["LOCKSTITCH_UNSAFE"] = unsafe
+    # More at once where something is to go wrong.
+    sizes = ["--seconds", "8", "--houses", "14" if unsafe else "6", "--rounds", "0"]
+    command = [sys.executable, "-m", "tests.chaos", "--backends", backend, "--seed", str(seed), *sizes]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.mark.req("S3-035", "S3-036", "S3-037", "S3-026")
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_nothing_is_lost_and_nothing_happens_twice(backend: str):
+    ended = play(backend)
+
+    last = ended.stdout.splitlines()[-1] if ended.stdout else ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    assert last.startswith("chaos: ")
+    assert last.endswith(": unfinished 0, lost 0, doubled 0, forked 0, stale 0")
+    kills, stops = (int(part.split()[0]) for part in last.split(", ")[1:3])
+    assert kills > 3
+    assert stops > 2
+
+
+@pytest.mark.parametrize("unsafe", ["fence", "intent"])
+def test_it_fails_without_a_safety(unsafe: str):
+    # Seconds are few, and processes do as they like: one of three plays is enough to notice.
+    for seed in (7, 8, 9):
+        ended = play("sqlite", seed, unsafe)
+        if ended.returncode == 1 and "doubled 0" not in ended.stdout.splitlines()[-1]:
+            return
+    raise AssertionError(ended.stdout)
