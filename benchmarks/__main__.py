@@ -12,6 +12,7 @@ from benchmarks import (
     claims,
     commits,
     depth,
+    idle,
     importing,
     pages,
     reading,
@@ -19,7 +20,10 @@ from benchmarks import (
     runtime,
     size,
     steps,
+    surviving,
+    waking,
     watching,
+    workers,
 )
 from benchmarks.places import ALL, Places
 from benchmarks.report import Row, table, write
@@ -28,6 +32,7 @@ from benchmarks.scale import FULL, QUICK, Scale
 GROUPS = {
     "append": append,
     "runtime": runtime,
+    "workers": workers,
     "commits": commits,
     "depth": depth,
     "steps": steps,
@@ -36,7 +41,10 @@ GROUPS = {
     "size": size,
     "reading": reading,
     "watching": watching,
+    "waking": waking,
     "recovery": recovery,
+    "surviving": surviving,
+    "idle": idle,
     "importing": importing,
 }
 

@@ -1,9 +1,10 @@
-"""Claiming one thread among a million costs what it costs among a hundred."""
+"""Claiming one thread among a million costs what it costs among a hundred, ready or not, ours or not."""
 
 import sqlite3
 import time
 from contextlib import AsyncExitStack, closing
 from statistics import median
+from typing import NamedTuple
 
 import psycopg
 
@@ -19,13 +20,12 @@ FEW = 100
 CLAIMS = 10
 """Claims of one round."""
 
-# One of a hundred is ready, one waits; of a hundred alone it is ten, so that there is something to choose.
 _FILL = """
 INSERT INTO threads (
     id, project, kind, agent, depth, goal, tasks, status, waiting_for, result, state, settings, extras, position,
     context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered, pending_children,
     cancel_requested, wake_at, priority, crashes, created_at, updated_at)
-SELECT {id}, 'default', 'goal', 'worker', 0, 'Count the invoices of week ' || i, '[]',
+SELECT {id}, 'default', 'goal', '{agent}', 0, 'Count the invoices of week ' || i, '[]',
     CASE WHEN i % {share} = 0 THEN 'pending' WHEN i % {share} = 1 THEN 'waiting' ELSE 'completed' END, '[]',
     CASE WHEN i % {share} > 1 THEN '{{"text":"There were a hundred."}}'{json} END, '{{}}', '{{}}', '{{}}', 12,
     0, 1, 1, 1, 1, 1, 0, 0, {no}, CASE WHEN i % {share} <> 1 THEN {at} END, 0, 0, {at}, {at}
@@ -35,40 +35,64 @@ _SQLITE = {
     "json": "",
     "no": "0",
     "at": "strftime('%Y-%m-%dT%H:%M:%S.000000Z', 1700000000 + i, 'unixepoch')",
-    "numbers": "(WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) SELECT i FROM n)",
+    "numbers": "(WITH RECURSIVE n (i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last}) "
+    "SELECT i FROM n)",
 }
 _POSTGRES = {
     "id": "(lpad(to_hex(i / 65536), 8, '0') || '-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid",
     "json": "::json",
     "no": "false",
     "at": "to_timestamp(1700000000 + i)",
-    "numbers": "generate_series(1, {count}) AS i",
+    "numbers": "generate_series({first}, {last}) AS i",
 }
 
 
+class Crowd(NamedTuple):
+    """Threads that fill a store. Of `share` of them one is ready and one waits; with a share of 1 all are ready."""
+
+    number: int
+    share: int
+    agent: str = "worker"
+
+
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    few = Crowd(FEW, 1)
+    many = scale.threads
+    crowds = {
+        # Of a hundred alone ten are ready, so that there is something to choose.
+        f"claim among {many:,} as among {FEW}": ([Crowd(FEW, 10)], [Crowd(many, 100)]),
+        f"claim among {many:,} ready as among {FEW} ready": ([few], [Crowd(many, 1)]),
+        f"claim beside {many:,} ready that are not ours": ([few], [few, Crowd(many, 1, "stranger")]),
+    }
+    return Measured([await _row(places, backend, scale, name, *sides) for name, sides in crowds.items()])
+
+
+async def _row(places: Places, backend: str, scale: Scale, name: str, small: list[Crowd], large: list[Crowd]) -> Row:
     async with AsyncExitStack() as stack:
-        few = await _store(stack, places, backend, FEW, 10)
-        many = await _store(stack, places, backend, scale.threads, 100)
+        few = await _store(stack, places, backend, small)
+        many = await _store(stack, places, backend, large)
         rounds = await take_turns(scale.rounds, lambda: _claim(few), lambda: _claim(many))
     # Single claims are short and the rounds many: medians of both sides say more than one pair.
     floor, value = (median(figures) for figures in zip(*rounds, strict=True))
-    name = f"claim among {scale.threads:,} as among {FEW}"
-    return Measured([Row(name, backend, value, "ms", floor, at_most(2.0))])
+    return Row(name, backend, value, "ms", floor, at_most(2.0))
 
 
-async def _store(stack: AsyncExitStack, places: Places, backend: str, number: int, share: int) -> Store:
+async def _store(stack: AsyncExitStack, places: Places, backend: str, crowds: list[Crowd]) -> Store:
     url = stack.enter_context(places.fresh(backend))
     store: Store = await stack.enter_async_context(open_store(url))
-    _fill(url, backend, number, share)
+    first = 1
+    for crowd in crowds:
+        _fill(url, backend, crowd, first)
+        first += crowd.number
     await places.settle(url)
     await store.register()
     return store
 
 
-def _fill(url: str, backend: str, number: int, share: int) -> None:
+def _fill(url: str, backend: str, crowd: Crowd, first: int) -> None:
     parts = _SQLITE if backend == "sqlite" else _POSTGRES
-    statement = _FILL.format(share=share, **{**parts, "numbers": parts["numbers"].format(count=number)})
+    numbers = parts["numbers"].format(first=first, last=first + crowd.number - 1)
+    statement = _FILL.format(share=crowd.share, agent=crowd.agent, **{**parts, "numbers": numbers})
     if backend == "sqlite":
         with closing(sqlite3.connect(sqlite_path(url))) as connection, connection:
             connection.execute(statement)
@@ -83,7 +107,7 @@ async def _claim(store: Store) -> float:
     spent: list[float] = []
     for _ in range(CLAIMS):
         started = time.perf_counter()
-        (head,) = await store.claim_next()
+        (head,) = await store.claim_next(agents=["worker"])
         spent.append(time.perf_counter() - started)
         await store.append(head, fields={"status": "completed", "result": {"text": "done"}})
         await store.create(kind="goal", goal="Count the invoices", agent="worker")

@@ -1,11 +1,8 @@
 """How soon a thread is held by another process after its holder was killed, and how soon its agent goes on."""
 
-import asyncio
-import sys
 import time
-from asyncio.subprocess import PIPE
-from contextlib import suppress
 
+from benchmarks.crew import Member
 from benchmarks.places import ALL, Places
 from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
@@ -28,8 +25,8 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 async def _kill(url: str, first: str, second: str) -> float:
     """Seconds from the kill of one process to what the other tells of, opening the store included."""
-    holder = await _Process.start(first, url)
-    successor = await _Process.start(second, url)
+    holder = await Member.start(first, url)
+    successor = await Member.start(second, url)
     try:
         thread = await holder.line()
         await successor.line()
@@ -40,35 +37,3 @@ async def _kill(url: str, first: str, second: str) -> float:
     finally:
         await holder.end()
         await successor.end()
-
-
-class _Process:
-    """One of `benchmarks.processes`, spoken to line by line."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    @classmethod
-    async def start(cls, name: str, url: str) -> "_Process":
-        command = (sys.executable, "-m", f"benchmarks.processes.{name}", url)
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
-
-    async def line(self) -> str:
-        if self._process.stdout is None:
-            raise RuntimeError("the process has no voice")
-        return (await asyncio.wait_for(self._process.stdout.readline(), 60)).decode().strip()
-
-    async def tell(self, line: str) -> None:
-        if self._process.stdin is None:
-            raise RuntimeError("the process has no ears")
-        self._process.stdin.write(f"{line}\n".encode())
-        await self._process.stdin.drain()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    async def end(self) -> None:
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.wait()

@@ -7,6 +7,8 @@ from typing import Any
 
 from benchmarks.floors.postgres import PostgresFloor
 from benchmarks.floors.sqlite import SqliteFloor
+from benchmarks.goals import RESULT, TEXT
+from benchmarks.goals import agent as worker
 from benchmarks.measure import middle, take_turns
 from benchmarks.places import SQL, Places, sqlite_path
 from benchmarks.prose import Prose
@@ -14,8 +16,8 @@ from benchmarks.report import Measured, Row, at_least, at_most
 from benchmarks.scale import Scale
 from benchmarks.size import LENGTH, on_disk
 from benchmarks.workload import Agent as Writer
-from lockstitch import Agent, Store, open_store, tool
-from lockstitch.records import Json, codec
+from lockstitch import Agent, Store, open_store
+from lockstitch.records import codec
 from lockstitch.testing import Scripted
 
 BACKENDS = SQL
@@ -24,16 +26,7 @@ FLOOR_AIM = 0.5
 PEER_AIMS = {10: 5.0, 1000: 20.0}
 """How many times the peer's speed, by steps."""
 
-TEXT = "The depot in Graz has the parcel. " * 55
-RESULT = "One parcel, 2.4 kg, waits at shelf 7. " * 50
-
 PEER = "langgraph"
-
-
-@tool(effect="safe")
-async def look() -> str:
-    """Look."""
-    return RESULT
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
@@ -63,7 +56,7 @@ async def _rows(places: Places, backend: str, scale: Scale, steps: int) -> list[
         floor = await _floor(stack, places, backend)
         url = stack.enter_context(places.fresh(backend))
         store = await stack.enter_async_context(open_store(url))
-        agent = _agent(steps)
+        agent = worker(steps)
         sides: list[Any] = [lambda: floor(scale.appends), lambda: _run(agent, store, steps)]
         if _has_peer(backend):
             from benchmarks.peers.langgraph import Peer
@@ -79,14 +72,6 @@ async def _rows(places: Places, backend: str, scale: Scale, steps: int) -> list[
         aim = at_least(PEER_AIMS[steps]) if steps in PEER_AIMS else None
         rows.append(Row(f"{name}, beside LangGraph", backend, ours, "steps/s", theirs, aim))
     return rows
-
-
-def _agent(steps: int) -> Agent:
-    usage = {"input_tokens": 900, "output_tokens": 450}
-    step: Json = {"text": TEXT, "calls": [{"name": "look", "input": {}}], "usage": usage}
-    last: Json = {"text": "Done.", "usage": usage}
-    model = Scripted(lambda request: last if request.step >= steps else step)
-    return Agent("bench", model=model, tools=[look], title=False, max_steps=steps)
 
 
 async def _run(agent: Agent, store: Store, steps: int) -> float:

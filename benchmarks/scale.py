@@ -28,6 +28,15 @@ class Scale:
     imports: int
     lengths: tuple[int, ...]
     """Steps of the threads that an agent drives."""
+    crews: tuple[int, ...]
+    """Worker processes that work together."""
+    goals: int
+    """Threads that they drive in one round."""
+    wakes: int
+    """Children that end, and wake their parents."""
+    idlers: dict[str, int]
+    """Workers that have nothing to do, by backend."""
+    idle_seconds: float
 
 
 FULL = Scale(
@@ -44,6 +53,11 @@ FULL = Scale(
     kills=5,
     imports=15,
     lengths=(10, 100, 1000),
+    crews=(1, 2),
+    goals=300,
+    wakes=100,
+    idlers={"postgres": 100, "sqlite": 10},
+    idle_seconds=30,
 )
 
 QUICK = Scale(
@@ -60,4 +74,9 @@ QUICK = Scale(
     kills=1,
     imports=3,
     lengths=(3, 10),
+    crews=(2,),
+    goals=12,
+    wakes=4,
+    idlers={"postgres": 4, "sqlite": 2},
+    idle_seconds=3,
 )

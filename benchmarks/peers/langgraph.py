@@ -3,11 +3,14 @@
 import operator
 import sqlite3
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing
 from typing import Annotated, Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
+from benchmarks.goals import RESULT, STEPS, TEXT
 from benchmarks.places import sqlite_path
 
 
@@ -88,3 +91,18 @@ def _postgres(stack: ExitStack, url: str) -> Any:
 
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=0, row_factory=dict_row)
     return PostgresSaver(stack.enter_context(closing(connection)))
+
+
+def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
+    """Makes ready what drives so many threads, `concurrency` at once."""
+    peer = Peer(backend, url, TEXT, RESULT)
+    places = ThreadPoolExecutor(concurrency)
+
+    def ready(number: int) -> Callable[[], None]:
+        def drive() -> None:
+            for _ in places.map(peer.run, [STEPS] * number):
+                pass
+
+        return drive
+
+    return ready

@@ -23,7 +23,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -48,3 +48,10 @@ def test_names_are_unique_and_requirements_are_named(rows: list[dict[str, Any]])
     names = [(row["name"], row["backend"], row["concurrency"]) for row in rows]
     assert len(names) == len(set(names))
     assert {row["req"] for row in rows if "req" in row} == {"S0-154", "S3-068"}
+
+
+def test_workers_are_measured_on_both_databases(rows: list[dict[str, Any]]) -> None:
+    kinds = ("5-step threads", "parent goes on", "next commit after kill -9 of a worker", "idle: ")
+    for kind in kinds:
+        measured = {row["backend"] for row in rows if row["name"].startswith(kind)}
+        assert measured >= {"sqlite", "postgres"}, kind

@@ -1,0 +1,38 @@
+"""The apps of worker processes, by name."""
+
+import asyncio
+from collections.abc import Callable
+
+from benchmarks import goals
+from benchmarks.processes.errand import agent as errand
+from lockstitch import Agent, App, ToolContext
+from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.testing import Scripted
+
+
+def leader() -> Agent:
+    """One that has a child made, waits for it, and answers."""
+    ask = {"calls": [{"name": "create_thread", "input": {"goal": "Go", "agent": "bench", "wait_for_completion": True}}]}
+    return Agent("leader", model=Scripted([ask, "Done."]), tools=thread_tools(["create_thread"]), title=False)
+
+
+def member() -> Agent:
+    """What the leader's child is: it answers at once. A worker that has only its code never drives the leader."""
+    return goals.agent(1)
+
+
+async def _stay(_: ToolContext) -> None:
+    await asyncio.sleep(3600)
+
+
+async def _pass(_: ToolContext) -> None:
+    return None
+
+
+APPS: dict[str, Callable[[], App]] = {
+    "goals": lambda: App([goals.agent()]),
+    "leaders": lambda: App([leader()]),
+    "stay": lambda: App([errand(_stay)]),
+    "pass": lambda: App([errand(_pass)]),
+}
+"""`stay` never comes out of its tool, `pass` goes through the same tool at once."""

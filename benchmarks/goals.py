@@ -1,0 +1,29 @@
+"""The thread that workers drive and that agent.run is measured with: steps that use a tool, 2 KB a message."""
+
+from lockstitch import Agent, tool
+from lockstitch.records import Json
+from lockstitch.testing import Scripted
+
+STEPS = 5
+"""Steps of a worker's thread: four that use the tool, and the answer."""
+
+APPENDS = 2 * STEPS
+"""What such a thread makes durable before it goes on: its input, five responses and four results."""
+
+TEXT = "The depot in Graz has the parcel. " * 55
+RESULT = "One parcel, 2.4 kg, waits at shelf 7. " * 50
+
+
+@tool(effect="safe")
+async def look() -> str:
+    """Look."""
+    return RESULT
+
+
+def agent(steps: int = STEPS) -> Agent:
+    """One whose run has so many steps."""
+    usage = {"input_tokens": 900, "output_tokens": 450}
+    step: Json = {"text": TEXT, "calls": [{"name": "look", "input": {}}], "usage": usage}
+    last: Json = {"text": "Done.", "usage": usage}
+    model = Scripted(lambda request: last if request.step >= steps else step)
+    return Agent("bench", model=model, tools=[look], title=False, max_steps=steps)

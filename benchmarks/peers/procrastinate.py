@@ -1,0 +1,62 @@
+"""procrastinate doing the same thread: a job for each model call and each tool puts the next one in its queue."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, LiteralString
+
+from procrastinate import App, PsycopgConnector
+
+from benchmarks.goals import RESULT, STEPS, TEXT
+
+LAST = 2 * STEPS - 2
+"""The number of the piece that answers: responses and results take turns, and the last response has no result."""
+
+
+def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
+    """Makes ready what drives so many threads."""
+    if backend != "postgres":
+        raise RuntimeError("procrastinate is for PostgreSQL")
+    logging.disable(logging.CRITICAL)
+    runner = asyncio.Runner()
+    app = App(connector=PsycopgConnector(conninfo=url, min_size=concurrency, max_size=concurrency + 5))
+
+    @app.task(name="piece", queue="threads")
+    async def piece(number: int, said: str) -> None:
+        if number < LAST:
+            await piece.defer_async(number=number + 1, said=RESULT if number % 2 == 0 else TEXT)
+
+    async def opened() -> None:
+        await app.open_async()
+        row: dict[str, Any] = await app.connector.execute_query_one_async(
+            "SELECT to_regclass('procrastinate_jobs') IS NOT NULL AS there"
+        )
+        if not row["there"]:
+            await app.schema_manager.apply_schema_async()
+
+    async def work() -> None:
+        # A worker that does not wait goes as soon as nothing is in line, though what is being done may add to it.
+        while await some("status IN ('todo', 'doing')"):
+            await app.run_worker_async(
+                queues=["threads"], concurrency=concurrency, wait=False, install_signal_handlers=False
+            )
+        if await some("status <> 'succeeded'"):
+            raise RuntimeError("a job did not come to its end")
+
+    async def some(condition: LiteralString) -> bool:
+        found: dict[str, Any] = await app.connector.execute_query_one_async(
+            f"SELECT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE {condition}) AS some"
+        )
+        return found["some"]
+
+    runner.run(opened())
+
+    def ready(number: int) -> Callable[[], None]:
+        runner.run(_deferred(piece, number))
+        return lambda: runner.run(work())
+
+    return ready
+
+
+async def _deferred(piece: Any, number: int) -> None:
+    await piece.batch_defer_async(*[{"number": 0, "said": TEXT}] * number)
