@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of mischief, per backend")
     parser.add_argument("--houses", type=int, default=12, help="that are built at once; nine threads each")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--patience", type=float, default=120, help="seconds until everything must have ended")
     parser.add_argument("--rounds", type=int, default=2000, help="of 20 children ending at once, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -45,6 +46,7 @@ def main() -> int:
                     open_houses=arguments.houses,
                     server=server,
                     workers=arguments.workers,
+                    patience=arguments.patience,
                 )
                 rounds = server.create_database() if server else f"sqlite:///{folder / 'rounds.db'}"
                 faults = asyncio.run(fan_in(rounds, arguments.rounds)) if arguments.rounds else Counter[str]()

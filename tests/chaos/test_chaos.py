@@ -15,8 +15,9 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
     environment.pop("LOCKSTITCH_UNSAFE", None)
     if unsafe:
         environment["LOCKSTITCH_UNSAFE"] = unsafe
-    # More at once where something is to go wrong.
+    # More at once where something is to go wrong, and no waiting for what will never end.
     sizes = ["--seconds", "8", "--houses", "14" if unsafe else "6", "--rounds", "0"]
+    sizes += ["--patience", "15" if unsafe else "120"]
     command = [sys.executable, "-m", "tests.chaos", "--backends", backend, "--seed", str(seed), *sizes]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
