@@ -34,7 +34,8 @@ def make_mischief(
     while time.monotonic() < end:
         crew.muster()
         crew.wake()
-        if time.monotonic() - fed > 1.0:
+        # Not while somebody stands still, perhaps in the middle of a write: feeding would wait, and nobody wake it.
+        if not crew.stopped and time.monotonic() - fed > 1.0:
             feed()
             fed = time.monotonic()
         time.sleep(die.uniform(0.1, 0.5))

@@ -6,9 +6,8 @@ The summary is short and made without a model: what `complete_thread` was given,
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.records import Entry, Json, Letter, Thread, as_id
-from lockstitch.records.clock import Clock
-from lockstitch.records.message import user
+from lockstitch.records import Clock, Json, Letter, Thread, as_id
+from lockstitch.records.report import report as letter_of
 
 SUMMARY: Final = 2_000
 """Characters of a summary."""
@@ -25,31 +24,12 @@ def result(status: str, summary: str | None, error: str | None, *, output: Any =
 
 
 def report(head: Thread, ended: Json, clock: Clock) -> list[Letter]:
-    """The letter to the parent of a thread that ends so; none for a root. A child reports once, however it ends."""
+    """The letter to the parent of a thread that ends so; none for a root."""
     if head.parent_id is None:
         return []
-    now = clock.now()
     summary = str(ended.get("summary") or ended.get("error") or "")[:SUMMARY]
-    data: Json = {"summary": summary}
-    for name in ("data", "output"):
-        if ended.get(name) is not None:
-            data[name] = ended[name]
-    entry = Entry(
-        type="thread_result",
-        run_id=_run_that_asked(head),
-        child_id=head.id,
-        name=head.agent,
-        status=str(ended["status"]),
-        message=user([{"type": "text", "text": told(head, str(ended["status"]), summary)}]),
-        data=data,
-        at=now,
-    )
-    return [Letter(thread_id=head.parent_id, sender=str(head.id), kind="children", entry=entry.as_json(), at=now)]
-
-
-def told(head: Thread, status: str, summary: str) -> str:
-    """A thread's end as its parent's model reads it."""
-    return f"[thread_result thread={head.id} status={status}] goal: {head.goal}\n summary: {summary}"
+    more: dict[str, Any] = {"run_id": _run_that_asked(head), "data": ended.get("data"), "output": ended.get("output")}
+    return [letter_of(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]
 
 
 def _run_that_asked(head: Thread) -> UUID | None:

@@ -7,8 +7,6 @@ or by two that looked at once. Its id is the key by which the receiver knows.
 import asyncio
 import inspect
 import logging
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, cast
@@ -110,6 +108,10 @@ async def _call(hook: Hook, told: Json) -> None:
 
 
 def _post(url: str, told: Json) -> None:
+    # Only here: it takes longer to load than everything else that a worker without addresses needs.
+    import urllib.error
+    import urllib.request
+
     headers = {"Content-Type": "application/json", "Idempotency-Key": str(told["id"])}
     request = urllib.request.Request(url, data=codec.dumps(told), headers=headers, method="POST")
     try:

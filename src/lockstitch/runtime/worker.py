@@ -32,6 +32,9 @@ REAP: Final = 5.0
 NEIGHBOURS: Final = 0.5
 """Seconds between two looks for dead workers of this host, which ask nobody but this machine."""
 
+OTHERS: Final = 60.0
+"""Seconds between two looks for threads of agents that this app does not have."""
+
 KEPT: Final = timedelta(days=1)
 """How long a worker that died is still shown."""
 
@@ -90,6 +93,8 @@ class WorkerLoop:
         self._leaving = False
         self._due: datetime | None = None
         self._asked = 0.0
+        self._others: set[str] = set()
+        self._others_at = 0.0
         self.driven = 0
         """Threads that this worker has driven as far as they went."""
 
@@ -107,6 +112,8 @@ class WorkerLoop:
                     return
                 if claimed and await self._may_be_more():
                     continue
+                if not claimed and not self._driving:
+                    await self._look_at_others()
                 await self._wait()
             await asyncio.gather(*self._driving.values(), return_exceptions=True)
         finally:
@@ -176,6 +183,9 @@ class WorkerLoop:
         try:
             self._told(Drive(head))
             result = await driver.go_on(head)
+            for wait in result.waiting_for if result is not None else ():
+                if wait.get("kind") == "retry":
+                    _log.warning("Thread %s is left to others: %s.", head.id, wait.get("reason"))
         except Conflict as exc:
             problem = exc
             _log.warning("Thread %s was lost: %s", head.id, exc)
@@ -188,6 +198,19 @@ class WorkerLoop:
         finally:
             self._told(Drive(head, time.monotonic() - began, result, problem))
         self._app.tell_soon(store)
+
+    async def _look_at_others(self) -> None:
+        """Say which agents' threads are ready that this app has no code for; once each. Asked only by idle workers,
+        now and then, so that nothing has to be looked through to find them."""
+        if time.monotonic() < self._others_at:
+            return
+        self._others_at = time.monotonic() + OTHERS
+        project = None if self._all_projects else self._store.project
+        with suppress(LockstitchError):
+            for name in await self._store.desk.ready_agents_but(sorted(self._app.agents), project):
+                if name not in self._others:
+                    self._others.add(name)
+                    _log.warning("Threads of agent %s are ready, which this app does not have: left to others.", name)
 
     async def _wait(self) -> None:
         """Until there is news, or it is time to look again."""
@@ -246,7 +269,7 @@ class WorkerLoop:
                 await asyncio.sleep(min(NEIGHBOURS, self._reap))
 
     async def _nothing_left(self) -> bool:
-        """Whether no thread of these agents is ready, held or due: for whoever only wants to see work done."""
+        """Whether no thread of these agents is ready or held: for whoever only wants to see work done."""
         open_now = await self._store.threads(
             status=["pending", "running"], agent=sorted(self._app.agents), limit=1, all_projects=self._all_projects
         )

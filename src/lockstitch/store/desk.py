@@ -116,6 +116,13 @@ class Desk:
         found = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
         return found[0].wake_at if found else None
 
+    async def ready_agents_but(self, known: Sequence[str], project: str | None) -> set[str]:
+        """Agents that are not among these and have threads that are ready; a few of them."""
+        where = [Where("status", "=", "pending"), *(Where("agent", "!=", name) for name in known)]
+        if project is not None:
+            where.append(Where("project", "=", project))
+        return {str(head.agent) for head in await self._backend.find(Find(Thread, where, limit=20)) if head.agent}
+
     async def reported(self, head: Thread, children: Sequence[str]) -> set[str]:
         """Which of these children have reported to their parent, whether it has looked or not."""
         if not head.delivered or not children:

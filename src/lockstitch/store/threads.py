@@ -8,8 +8,8 @@ from uuid import UUID
 
 from lockstitch.backend import EDITABLE, Edit, Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.records import Clock, Entry, Letter, Thread, as_id, codec, waiting
-from lockstitch.records.message import user
+from lockstitch.records import Clock, Thread, as_id, codec, waiting
+from lockstitch.records.report import report
 from lockstitch.store.appending import Appender
 from lockstitch.store.forest import below
 
@@ -144,24 +144,10 @@ class Threads:
         ids = [root.id, *(thread.id for thread in below)]
         deleted = await self.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
         if deleted and root.parent_id is not None and not root.ended:
-            await self._tell_parent(root, root.parent_id)
+            letter = report(root, root.parent_id, "cancelled", "It was deleted.", self.clock.now())
+            with suppress(NotFound):
+                await self._appender.deliver([(root.depth - 1, letter)])
         return deleted
-
-    async def _tell_parent(self, gone: Thread, parent_id: UUID) -> None:
-        now = self.clock.now()
-        said = f"[thread_result thread={gone.id} status=cancelled] goal: {gone.goal}\n summary: It was deleted."
-        entry = Entry(
-            type="thread_result",
-            child_id=gone.id,
-            name=gone.agent,
-            status="cancelled",
-            message=user([{"type": "text", "text": said}]),
-            data={"summary": "It was deleted."},
-            at=now,
-        )
-        letter = Letter(thread_id=parent_id, sender=str(gone.id), kind="children", entry=entry.as_json(), at=now)
-        with suppress(NotFound):
-            await self._appender.deliver([(gone.depth - 1, letter)])
 
     def _threads(self, since: datetime | None, all_projects: bool, equal: Mapping[str, Any]) -> Find[Thread]:
         where = [] if all_projects else [Where("project", "=", self.project)]

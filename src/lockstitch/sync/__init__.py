@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.sync.portal import Portal
-from lockstitch.sync.store import SyncAgents, SyncShelf, SyncStore, open_store
+from lockstitch.sync.shelves import SyncAgents, SyncShelf
+from lockstitch.sync.store import SyncStore, open_store
 
 if TYPE_CHECKING:
     from lockstitch.sync.running import (

@@ -1,19 +1,15 @@
 """The store without await. What the methods do is told at their twins in `Store`."""
 
-import asyncio
-import inspect
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 from uuid import UUID
 
 from lockstitch.backend import Answer, Fields, FullBackend, Hit, Receipt, Sizes, Usage
 from lockstitch.records import (
-    Agent,
-    AgentVersion,
     Clock,
     Entry,
     Feedback,
@@ -31,13 +27,13 @@ from lockstitch.records import (
 )
 from lockstitch.store import Appended, Copied, Draft, Page, Report, Store
 from lockstitch.store import open_store as open_async_store
-from lockstitch.store.agents import Agents
 from lockstitch.store.copying import Progress
 from lockstitch.store.overview import Overview
-from lockstitch.store.shelf import Shelf
 from lockstitch.store.starting import Task
 from lockstitch.store.store import ThreadRef
+from lockstitch.sync.elsewhere import Elsewhere
 from lockstitch.sync.portal import CLOSING, Portal
+from lockstitch.sync.shelves import SyncAgents, SyncShelf
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -58,43 +54,6 @@ def open_store(
 ) -> "SyncStore":
     """The store at `url`, for `with`."""
     return SyncStore(lambda: open_async_store(url, project=project, clock=clock, migrate=migrate, create=create))
-
-
-class SyncShelf(Generic[R]):
-    """The side records of one kind."""
-
-    def __init__(self, shelf: Shelf[R], portal: Portal) -> None:
-        self._shelf = shelf
-        self._portal = portal
-
-    def put(self, *records: R) -> None:
-        self._portal.call(self._shelf.put(*records))
-
-    def get(self, *key: Any) -> R:
-        return self._portal.call(self._shelf.get(*key))
-
-    def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
-        return self._portal.call(self._shelf.list(limit=limit, **equal))
-
-    def delete(self, **equal: Any) -> int:
-        return self._portal.call(self._shelf.delete(**equal))
-
-
-class SyncAgents(SyncShelf[Agent]):
-    """Agents by project and name, each with its versions."""
-
-    def __init__(self, agents: Agents, portal: Portal) -> None:
-        super().__init__(agents, portal)
-        self._agents = agents
-
-    def register(self, project: str, name: str, definition: Json, *, role: str = "agent") -> AgentVersion:
-        return self._portal.call(self._agents.register(project, name, definition, role=role))
-
-    def version(self, project: str, name: str, version: int) -> AgentVersion:
-        return self._portal.call(self._agents.version(project, name, version))
-
-    def versions(self, project: str, name: str) -> Sequence[AgentVersion]:
-        return self._portal.call(self._agents.versions(project, name))
 
 
 class SyncStore:
@@ -415,26 +374,8 @@ class SyncStore:
 
     def _as_target(self) -> Store:
         """This store for a copy that runs on another store's loop."""
-        backend = cast("FullBackend", _Elsewhere(self._store.backend, self._portal))
+        backend = cast("FullBackend", Elsewhere(self._store.backend, self._portal))
         return Store(backend, clock=self._store.clock, project=self._store.project, migrate=False)
-
-
-class _Elsewhere:
-    """A backend for callers on another loop: each call is handed to its own."""
-
-    def __init__(self, backend: FullBackend, portal: Portal) -> None:
-        self._backend = backend
-        self._portal = portal
-
-    def __getattr__(self, name: str) -> Any:
-        there = getattr(self._backend, name)
-        if not inspect.iscoroutinefunction(there):
-            return there
-
-        async def call(*values: Any, **named: Any) -> Any:
-            return await asyncio.wrap_future(self._portal.submit(there(*values, **named)))
-
-        return call
 
 
 def _patience(exc: BaseException | None) -> float:

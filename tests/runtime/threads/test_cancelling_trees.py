@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from lockstitch.errors import Conflict
+from lockstitch.errors import Conflict, ThreadEnded
 from lockstitch.records import Entry
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.descendants import wish_to_cancel
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
-from tests.runtime.agents import log, until
+from tests.runtime.agents import log
 from tests.runtime.threads.families import agent, asks, child, done, elsewhere, family, family_of, results, work_off
 
 pytestmark = pytest.mark.anyio
@@ -144,5 +144,6 @@ async def test_whoever_ends_a_thread_sees_to_its_children(store: Store):
 
 async def test_cancelling_twice_says_so(store: Store):
     goal = await agent("lead", "ok").start(store=store, goal="Go")
-    await cancel(store, goal)
-    assert (await until(lambda: store.thread(goal))).status == "cancelled"
+    assert (await cancel(store, goal)).status == "cancelled"
+    with pytest.raises(ThreadEnded, match="cancelled already"):
+        await cancel(store, goal)

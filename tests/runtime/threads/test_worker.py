@@ -134,18 +134,28 @@ async def test_limits_hold_across_processes(store: Store, other: Store):
     assert {(await store.thread(head)).status for head in made} == {"completed"}
 
 
-async def test_a_thread_of_an_agent_that_it_does_not_know_is_left_alone(store: Store):
+async def test_a_thread_of_an_agent_that_it_does_not_know_is_left_alone(store: Store, caplog: Any):
     stranger = await agent("stranger", "ok").start(store=store, goal="g")
     known = await agent("known", "ok").start(store=store, goal="g")
 
-    await work_off(App([agent("known", "ok")]), store)
+    with caplog.at_level(logging.WARNING, "lockstitch"):
+        working = asyncio.create_task(WorkerLoop(App([agent("known", "ok")]), store).run())
+        try:
+            await until(lambda: _said(caplog, "Threads of agent stranger are ready"))
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
 
     assert (await store.thread(known)).status == "completed"
     left = await store.thread(stranger)
     assert (left.status, left.position, left.fence) == ("pending", 0, 0)
 
 
-async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store):
+async def _said(caplog: Any, text: str) -> bool:
+    return text in caplog.text
+
+
+async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store, caplog: Any):
     """It says why, writes nothing while nothing changes, and goes on where the tool is."""
 
     @tool(effect="safe")
@@ -159,6 +169,7 @@ async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store):
     await driver.resume(goal)
     without = App([agent("lead", asks(("rare", {})), "ok")])
     await work_off(without, store)
+    assert "is left to others: unknown_tool" in caplog.text
 
     head = await store.thread(goal)
     (wait,) = head.waiting_for
@@ -346,6 +357,23 @@ async def test_a_tool_that_hangs_is_given_up_at_the_deadline(store: Store):
     (answer,) = await log(store, "tool_call", thread=str(goal.id))
     assert answer.status == "error"
     assert "did not end within 0.05 seconds" in str(answer.message)
+
+
+async def test_what_was_taken_from_a_worker_is_given_up_at_once(store: Store, other: Store):
+    """Its tool would have run for hours; whoever took the thread over does it now."""
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
+    goal = await lead.start(store=store, goal="g")
+    working = asyncio.create_task(WorkerLoop(App([lead]), store).run())
+    try:
+        await until(lambda: _inside(gate, 1))
+        taken = await other.claim(goal, take_over=True)
+        await until(lambda: _inside(gate, 0))
+        assert await store.thread(goal) == taken
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+    assert await other.thread(goal) == taken, "nothing was written any more"
 
 
 async def test_threads_of_other_projects_are_driven_in_theirs(store: Store):

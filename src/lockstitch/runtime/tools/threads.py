@@ -89,7 +89,8 @@ async def complete_thread(
 ) -> str:
     """End this thread with a result: completed or failed, a short summary, and data if there is any.
 
-    Whoever created the thread gets the summary and the data, and nothing else of what you did.
+    Whoever created the thread is told the summary, and finds the data with get_child_threads; nothing else of what you
+    did reaches it.
     """
     ctx.complete(result_summary, status=status, data=result_data)
     return f"The thread ends as {status}."
