@@ -51,6 +51,7 @@ NAMES = [
     "ToolContext",
     "ToolFailed",
     "Turn",
+    "Unreadable",
     "Worker",
     "__version__",
     "answer",

@@ -22,11 +22,13 @@ from lockstitch.records import Entry, FakeClock, Feedback, File, Memory, new_id,
 from lockstitch.store import Store, open_store
 from lockstitch.store.agents import Agents
 from lockstitch.store.shelf import Shelf
+from lockstitch.store.statistics import Statistics
+from lockstitch.sync.shelves import SyncStatistics
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 
-ASYNC_ONLY = {"backend", "desk"}
-"""What the blocking face does not have: what is below the store, and what drivers of threads need of it."""
+ASYNC_ONLY = {"backend", "desk", "mirrors"}
+"""What the blocking face does not have: what is below the store, and what drivers of threads and bridges need of it."""
 
 
 @pytest.fixture
@@ -44,7 +46,13 @@ def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(Store, sync.SyncStore), (Shelf, sync.SyncShelf), (Agents, sync.SyncAgents)]
+    ("one", "other"),
+    [
+        (Store, sync.SyncStore),
+        (Shelf, sync.SyncShelf),
+        (Agents, sync.SyncAgents),
+        (Statistics, SyncStatistics),
+    ],
 )
 def test_both_faces_have_the_same_methods_with_the_same_parameters(one: type, other: type) -> None:
     assert methods(one).keys() == methods(other).keys()

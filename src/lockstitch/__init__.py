@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ThreadBusy,
         ThreadEnded,
         ThreadWaiting,
+        Unreadable,
     )
     from lockstitch.records import (
         Entry,
@@ -103,6 +104,7 @@ __all__ = [
     "ToolContext",
     "ToolFailed",
     "Turn",
+    "Unreadable",
     "Worker",
     "__version__",
     "answer",

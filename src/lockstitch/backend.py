@@ -9,12 +9,14 @@ it saw. If any of them is no longer so, nothing at all is written and `Conflict`
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 from lockstitch.records import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
+from lockstitch.records.figures import Asked, Figures, Latency, Outline
 
 R = TypeVar("R", bound=Record)
 
@@ -31,7 +33,9 @@ class Change(NamedTuple):
     and `runs` are changed fields, written field by field. `spawned` is added to pending_children, which letters
     lower at the same time; a change that spawns is refused while somebody wants its thread to end, so that no child
     escapes a cancel. `uses` are the hashes of blobs that the thread refers to from now on. `taken` are letters of
-    the inbox that became stitches of this change, with their positions.
+    the inbox that became stitches of this change, with their positions. `replaced` are stitches of a mirror, at
+    positions up to the one that was seen, of which more is known now; native ones are never replaced. Whoever
+    replaces raises the fence, since the position alone would not tell another writer of it.
     """
 
     thread_id: UUID
@@ -46,6 +50,7 @@ class Change(NamedTuple):
     taken: Sequence[tuple[UUID, int]] = ()
     spawned: int = 0
     uses: Sequence[str] = ()
+    replaced: Sequence[Stitch] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +257,33 @@ class Reports(Protocol):
         """Per thread, the average of input and output tokens of its top-level runs started since then."""
         ...
 
+    async def usage(self, asked: Asked) -> list[Figures]:
+        """What the runs that are asked of used, a row for each group, in no order.
+
+        Groupings agree: their sums are equal, and equal to the sums over runs. What a run counts beyond its model calls
+        that stand in the log is its own model's.
+        """
+        ...
+
+    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+        """How long the calls of each tool or model took and how many failed, a row for each, in no order.
+
+        What is archived is not looked into.
+        """
+        ...
+
+    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        """The first runs that are asked of: those that began last, or those of the ended ones that took longest."""
+        ...
+
+    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+        """The run of a project that mirrors what another system knows by this id."""
+        ...
+
+    async def outline(self, run_id: UUID) -> list[Outline]:
+        """The stitches of a run in their order, without what they say: many are read at a small cost."""
+        ...
+
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         """Threads and stitches that contain every word of `text`, best first."""
         ...
@@ -287,6 +319,14 @@ class FullBackend(Backend, Reports, Protocol):
 
     archive_encoding: Literal["zstd", "gzip"]
 
-    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
-        """One read-only SQL statement, refused by the database itself if it would write. None: no SQL here."""
+    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
+        """One read-only SQL statement, refused by the database itself if it would write. None: no SQL here.
+
+        Through a lens its views come first and hide core tables of the same names. Refused where the database has no
+        such lens.
+        """
+        ...
+
+    def lens(self, name: str, *, blocking: bool = False) -> AbstractAsyncContextManager[Any] | None:
+        """A read-only connection of the database's driver, `blocking` or not, with a lens in place. None: no SQL."""
         ...

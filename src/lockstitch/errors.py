@@ -3,6 +3,7 @@
     LockstitchError
     ├── Refused            (ValueError)   the content or the call is not acceptable; nothing was written
     ├── NotFound           (LookupError)
+    ├── Unreadable         (ValueError)   a file or body of somebody else's is not what it should be
     ├── Conflict                          somebody else wrote first; nothing was written
     │   ├── ThreadBusy                    another worker holds the thread
     │   ├── ThreadWaiting                 the thread waits for something else first
@@ -42,6 +43,18 @@ class NotFound(LockstitchError, LookupError):
     """There is no such record in this store."""
 
     exit_code = 3
+
+
+class Unreadable(LockstitchError, ValueError):
+    """What another system wrote cannot be read."""
+
+    def __init__(self, name: str, reason: str = "", *, where: str | None = None, cut: bool = False) -> None:
+        super().__init__(f"{name}{f', {where}' if where else ''}{f': {reason}' if reason else ''}")
+        self.name = name
+        self.reason = reason
+        self.where = where
+        self.cut = cut
+        """Whether it is the beginning of something longer: all that came before its end was read."""
 
 
 class Conflict(LockstitchError):

@@ -26,6 +26,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "archive": ["--older-than", "30d"],
     "purge": ["--expired", "--yes"],
     "adopt": ["/nonexistent/file.json"],
+    "export": ["--lens", "langsmith", "/nonexistent/out.db"],
+    "import": ["langsmith", str(Path(__file__).with_name("calling.py"))],
     "run": ["ledger", "Hi", *APP],
     "chat": ["ledger", *APP],
     "start": ["ledger", "--goal", "g", *APP],
@@ -44,7 +46,7 @@ NAMES_ONE = (
     *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
 )
 # A worker waits for a store that is away: see test_worker.
-MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start", "worker")
+MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start", "worker", "import")
 
 
 def typed(name: list[str]) -> list[str]:
@@ -81,7 +83,7 @@ def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> Non
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
-    if name[0] in ("run", "chat", "start", "worker"):
+    if name[0] in ("run", "chat", "start", "worker", "import"):
         return
     told = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
     if name == ["migrate"]:
@@ -128,7 +130,8 @@ def test_too_many_arguments(call: Call, name: list[str]) -> None:
         check(call(*typed(name), "one", "two", "three"), 2)
 
 
-@pytest.mark.parametrize("name", [*ARGUMENTS, "copy"])
+# Without a query `sql` reads one that is piped in.
+@pytest.mark.parametrize("name", [name for name in [*ARGUMENTS, "copy"] if name != "sql"])
 def test_too_few_arguments(call: Call, name: str) -> None:
     check(call(name), 2)
 

@@ -2,10 +2,11 @@
 
 import csv
 import io
+import sys
 
 import pytest
 
-from lockstitch.cli.commands.query import distinct
+from lockstitch.cli.answers import distinct
 from tests.cli.calling import Call
 from tests.cli.story import Story
 
@@ -44,12 +45,14 @@ def test_two_columns_of_one_name(lockstitch: Call, story: Story) -> None:
     assert distinct(["a", "a_2", "a"]) == ["a", "a_2", "a_3"]
 
 
+@pytest.mark.req("S2-057")
 def test_a_limit_says_so(lockstitch: Call, story: Story) -> None:
     told = lockstitch("sql", "SELECT position FROM stitches", "--limit", "3")
     assert len(told.lines) == 4
     assert told.err == "Only the first 3 rows; --limit gives more.\n"
 
 
+@pytest.mark.req("S2-057")
 @pytest.mark.parametrize(
     "query",
     [
@@ -79,3 +82,20 @@ def test_a_query_that_takes_too_long_is_stopped(lockstitch: Call, story: Story) 
 
 def test_an_unknown_format(lockstitch: Call, story: Story) -> None:
     assert lockstitch("sql", COUNTS, "--format", "yaml").code == 2
+
+
+def test_through_a_lens(lockstitch: Call, story: Story) -> None:
+    query = "SELECT title, total_runs FROM agent_config WHERE title IS NOT NULL"
+    assert lockstitch("sql", "--lens", "three_table", query, "--json").json == [
+        {"title": "The lost parcel", "total_runs": 4}
+    ]
+    assert lockstitch("sql", query).code == 2
+    told = lockstitch("sql", "--lens", "nothing", query)
+    assert told.code == 2
+    assert "three_table, reasoning, langsmith, agentic_threads, agno" in told.err
+
+
+def test_a_query_may_come_through_a_pipe(lockstitch: Call, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(COUNTS))
+    assert lockstitch("sql", "--format", "csv").lines == ["status,number", "failed,1", "pending,2", "waiting,2"]
+    assert lockstitch("sql").code == 2

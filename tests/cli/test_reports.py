@@ -1,4 +1,4 @@
-"""`stats` and `size`."""
+"""`stats tokens` and `size`."""
 
 import pytest
 
@@ -21,11 +21,6 @@ def test_average_tokens_per_run_and_thread(lockstitch: Call, story: Story) -> No
     }
     lines = lockstitch("stats", "tokens").lines
     assert any(line.split() == [str(story.chat.id), "4", "1,580.8", "customer-42"] for line in lines)
-
-
-def test_stats_needs_to_know_of_what(lockstitch: Call, story: Story) -> None:
-    told = lockstitch("stats")
-    assert (told.code, told.err) == (2, "lockstitch: Missing command. Try `lockstitch stats --help`.\n")
 
 
 @pytest.mark.req("S0-151")

@@ -4,6 +4,7 @@ import pytest
 
 from tests.cli.calling import Call
 from tests.cli.story import HOSTILE, Story, within
+from tests.store.worlds import mirror, span
 
 
 @pytest.mark.req("S0-144", "S0-150")
@@ -46,12 +47,82 @@ def test_a_thread_has_its_stitches_children_and_ancestors(lockstitch: Call, stor
     assert any("run_failed" in line and line.endswith("the model refused") for line in lines)
 
 
-def test_a_run_has_its_messages(lockstitch: Call, story: Story) -> None:
-    run = lockstitch("show", str(story.charge.id), "--json").json
+def test_a_run_has_its_tree_and_its_messages(lockstitch: Call, story: Story) -> None:
+    run = lockstitch("show", str(story.charge.id), "--messages", "--json").json
     assert run["id"] == str(story.charge.id)
     assert run["messages"] == within(story.url, lambda store: store.messages(story.charge.id))
     assert run["messages"][0] == {"role": "user", "content": HOSTILE}
     assert run["usage"]["input_tokens"] == 3000
+    assert run["tree"] == within(story.url, lambda store: store.trace(story.charge.id)).root.as_json()
+    assert (run["shown"], run["left_off"]) == (6, 0)
+    asked = run["tree"]["children"][0]
+    assert [(tool["name"], tool["args"], tool["text"]) for tool in asked["children"]] == [
+        ("charge", '{"of":"c1"}', "charged 12 EUR"),
+        ("charge", '{"of":"c2"}', "declined"),
+    ]
+    assert asked["children"][1]["children"][0]["error"] == "card declined"
+    alone = lockstitch("show", str(story.charge.id), "--depth", "1", "--json").json
+    assert ("messages" in alone, alone["shown"], alone["left_off"]) == (False, 3, 3)
+    assert alone["tree"]["children"][0]["left_off"] == 3
+
+
+def test_a_tree_as_people_see_it(lockstitch: Call, story: Story) -> None:
+    lines = lockstitch("show", str(story.charge.id)).lines
+    first = next(number for number, line in enumerate(lines) if line.startswith("WHAT "))
+    assert [line[:24].rstrip() for line in lines[first + 1 :]] == [
+        "helper",
+        "├─ 1 llm_call",
+        "│  ├─ charge",
+        "│  └─ charge",
+        "│     └─ tool_error char",
+        "└─ 1 llm_call",
+    ]
+    assert lines[first + 3].endswith('{"of":"c1"} → charged 12 EUR')
+    few = lockstitch("show", str(story.charge.id), "--limit", "2")
+    assert few.lines[-1].startswith("└─ 1 llm_call")
+    assert "(+3 below)" in few.lines[-1]
+    assert few.err == "4 more lines left off; --limit shows more, or --depth for the upper levels.\n"
+
+
+def test_a_mirror_is_shown_by_its_own_id(lockstitch: Call, store_url: str) -> None:
+    made = mirror(foreign_id="4bf92f3577b34da6a3ce929d0e0e4736", model="gpt-9", input_tokens=5, total_cost=0.5)
+    top = span(made, "assistant", took=10)
+    span(made, "gpt-9", top.id, after=2, took=3, type="llm_call", step_number=1, input_tokens=5)
+    span(made, "search", top.id, after=6, status="error", data={"kind": "retriever", "error": "\x1b[31mno\x1b[0m"})
+    within(store_url, made.put)
+    told = lockstitch("show", "4bf92f3577b34da6a3ce929d0e0e4736")
+    assert "mirrors    langsmith 4bf92f3577b34da6a3ce929d0e0e4736" in told.lines
+    assert "\x1b" not in told.out
+    drawn = [line.split() for line in told.lines[-4:]]
+    assert drawn[0][:2] == ["assistant", "completed"]
+    assert drawn[2] == ["├─", "1", "gpt-9", "ok", "+2.0", "s", "3.0", "s", "5", "→", "0"]
+    assert drawn[3][:4] == ["└─", "search", "(retriever)", "error"]
+    assert told.lines[-1].endswith("␛[31mno␛[0m")
+
+
+def test_the_difference_of_two_runs(lockstitch: Call, story: Story) -> None:
+    runs = lockstitch("show", "customer-42", "--json").json["runs"]
+    first, second = runs[0]["id"], runs[1]["id"]
+    found = lockstitch("show", first, second, "--json").json
+    assert found == within(story.url, lambda store: store.difference(first, second)).as_json()
+    assert (found["a"]["id"], found["b"]["id"], found["same"]) == (first, second, False)
+    (step,) = found["steps"]
+    assert step["changes"] == [{"name": "answer", "a": "Parcel 0 is in Graz.", "b": "Parcel 1 is in Graz."}]
+    lines = lockstitch("show", first, second).lines
+    assert "      - Parcel 0 is in Graz." in lines
+    assert "      + Parcel 1 is in Graz." in lines
+    assert lines[-1] == "0 steps the same, 1 step not."
+    other = lockstitch("show", first, str(story.charge.id)).lines
+    assert any(line.startswith("+ 1 model") for line in other)
+
+
+def test_what_cannot_be_compared(lockstitch: Call, story: Story) -> None:
+    for names in ([str(story.charge.id), "nobody"], ["nobody", str(story.charge.id)], ["customer-42", "customer-42"]):
+        told = lockstitch("show", *names)
+        assert (told.code, told.out) == (3, "")
+        assert told.err.startswith("lockstitch: There is no run ")
+    assert lockstitch("show", "a", "b", "c").code == 2
+    assert lockstitch("show", str(story.charge.id), "--depth", "-1").code == 2
 
 
 def test_what_people_see(lockstitch: Call, story: Story) -> None:
@@ -60,7 +131,7 @@ def test_what_people_see(lockstitch: Call, story: Story) -> None:
     assert "status    waiting for input" in thread.lines
     assert "tokens    6,003 in, 320 out" in thread.lines
     assert any(str(story.charge.id) in line and "3,020" in line for line in thread.lines)
-    run = lockstitch("show", str(story.charge.id))
+    run = lockstitch("show", str(story.charge.id), "--messages")
     assert '  → charge({"of":"c1"})' in run.lines
     assert "  ← charged 12 EUR" in run.lines
     goal = lockstitch("show", str(story.goal.id))

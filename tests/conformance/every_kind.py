@@ -19,6 +19,7 @@ from lockstitch.records import (
     Limit,
     Memory,
     Metric,
+    ModelCall,
     Notice,
     RawBody,
     Record,
@@ -261,6 +262,14 @@ def _shelves(thread: Thread, run: Run) -> list[Record]:
             body=BAG,
             tries=2,
             due_at=later(5),
+            at=NOW,
+        ),
+        ModelCall(
+            project="p",
+            provider="anthropic",
+            response_id="msg_1",
+            thread_id=thread.id,
+            stitch_id=new_id(),
             at=NOW,
         ),
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from lockstitch import lenses
 from lockstitch.backend import Commit, FullBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
@@ -49,6 +50,8 @@ async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: 
     all_of_them = queries.migrations
     with monkeypatch.context() as patch:
         patch.setattr(queries, "migrations", lambda package: all_of_them(package)[:1])
+        # There were no lenses then.
+        patch.setattr(lenses, "NAMES", ())
         async with open_store(empty_url) as store:
             threads = [
                 await store.create(kind="goal", goal="g", agent=agent, project=project, priority=priority)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch import sync
 from lockstitch.backend import FullBackend
 from lockstitch.errors import Refused
 from lockstitch.store import Store
@@ -34,6 +35,80 @@ WRITES = [
     "this is no SQL",
     "SELECT nothing FROM threads",
 ]
+
+ESCAPES = [
+    "commit; insert into schema_versions values (999, 'x', '2030-01-01')",
+    "SELECT 1; COMMIT",
+    "ROLLBACK; DELETE FROM threads",
+    "SELECT set_config('transaction_read_only', 'off', true)",
+    "SELECT set_config('transaction_read_only', 'off', true); DELETE FROM threads",
+    "WITH off AS (SELECT set_config('transaction_read_only', 'off', true)), "
+    "made AS (INSERT INTO schema_versions SELECT 999, 'x', '2030-01-01' FROM off RETURNING 1) SELECT * FROM made",
+    "SELECT set_config('role', 'none', true)",
+    "SELECT set_config('role', 'postgres', false)",
+    "SELECT set_config('session_authorization', 'postgres', false)",
+    "SELECT query_to_xml('SELECT set_config(''role'', ''none'', true)', true, true, '')",
+    "SELECT query_to_xml('DELETE FROM lockstitch.threads', true, true, '')",
+    "SET ROLE postgres",
+    "RESET ROLE",
+    "SET SESSION AUTHORIZATION DEFAULT",
+    "EXPLAIN ANALYZE DELETE FROM threads",
+    "EXPLAIN ANALYZE SELECT set_config('role', 'none', true)",
+    "EXPLAIN SELECT 1; DELETE FROM threads",
+    "SHOW ALL; DELETE FROM threads",
+    "PRAGMA query_only = OFF",
+    "PRAGMA writable_schema = ON",
+    "SELECT * FROM pragma_journal_mode('delete')",
+    "ATTACH DATABASE '/tmp/lockstitch-should-not-exist' AS other",
+    "DETACH main",
+    "VACUUM INTO '/tmp/lockstitch-should-not-exist'",
+    "SELECT load_extension('/tmp/lockstitch-should-not-exist')",
+    "SELECT writefile('/tmp/lockstitch-should-not-exist', 'x')",
+    "SELECT fts5(x'00')",
+    "CREATE TEMP VIEW mine AS SELECT 1",
+    "CREATE TEMP TABLE mine AS SELECT 1",
+    "SELECT 1 AS x INTO TEMP mine",
+    "DROP VIEW agent_config",
+    "INSERT INTO agent_config (title) VALUES ('x')",
+    "UPDATE agent_config SET title = 'x'",
+    "COPY threads TO PROGRAM 'touch /tmp/lockstitch-should-not-exist'",
+    "COPY threads FROM '/etc/passwd'",
+    "COPY (SELECT 1) TO STDOUT",
+    "SELECT lo_import('/etc/passwd')",
+    "SELECT lo_export(1, '/tmp/lockstitch-should-not-exist')",
+    "SELECT lo_create(0)",
+    "SELECT pg_read_file('/etc/passwd')",
+    "SELECT pg_read_binary_file('/etc/passwd')",
+    "SELECT pg_ls_dir('/')",
+    "SELECT set_config('role', 'none', true), pg_read_file('/etc/passwd')",
+    "SELECT set_config('role', 'none', true), query_to_xml('SELECT pg_read_file(''/etc/passwd'')', true, true, '')",
+    "SELECT dblink('dbname=postgres', 'SELECT 1')",
+    "SELECT nextval('lockstitch.stitches_log_id_seq')",
+    "SELECT setval('lockstitch.stitches_log_id_seq', 1)",
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()",
+    "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()",
+    "SELECT pg_reload_conf()",
+    "SELECT pg_switch_wal()",
+    "LISTEN lockstitch",
+    "NOTIFY lockstitch, 'x'",
+    "LOCK TABLE threads",
+    "DO $$ BEGIN PERFORM 1; END $$",
+    "CALL nothing()",
+    "PREPARE x AS SELECT 1",
+    "DECLARE x CURSOR FOR SELECT 1",
+    "ALTER ROLE lockstitch_reader SUPERUSER",
+    "GRANT lockstitch_reader TO PUBLIC",
+]
+
+HARMLESS = [
+    "SELECT pg_notify('lockstitch', 'x')",
+    "SELECT pg_advisory_lock(4711)",
+    "SELECT set_config('search_path', 'pg_catalog', false), set_config('statement_timeout', '0', false)",
+    "SELECT set_config('lockstitch.x', 'y', false)",
+]
+"""What one database knows and lets happen; it must leave nothing behind."""
+
+LENSES = [None, "three_table", "agentic_threads"]
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 
@@ -99,3 +174,72 @@ async def test_nothing_of_the_server_can_be_read(store: Store) -> None:
     for sql in ("SELECT pg_read_file('/etc/passwd')", "SELECT readfile('/etc/passwd')", "SELECT load_extension('x')"):
         with pytest.raises(Refused):
             await store.sql(sql)
+
+
+@pytest.mark.parametrize("lens", LENSES)
+async def test_nothing_gets_out(store: Store, lens: str | None) -> None:
+    """Not by a second statement, a setting, a role, a file, a program, another connection or another transaction."""
+    await store.create()
+    before = await everything(store.backend)
+    for sql in ESCAPES:
+        await refused(Refused, store.sql(sql, lens=lens), sql)
+    assert await everything(store.backend) == before
+    assert not Path("/tmp/lockstitch-should-not-exist").exists()
+    assert (await store.sql("SELECT count(*) FROM schema_versions WHERE version = 999", lens=lens)).rows == [(0,)]
+
+
+@pytest.mark.parametrize("lens", LENSES)
+async def test_what_a_session_was_told_ends_with_it(store: Store, backend: str, lens: str | None) -> None:
+    await store.create()
+    before = await everything(store.backend)
+    for _ in range(2):
+        for sql in HARMLESS:
+            if backend == "postgres":
+                await store.sql(sql, lens=lens)
+            else:
+                await refused(Refused, store.sql(sql, lens=lens), sql)
+    assert await everything(store.backend) == before
+    if backend == "postgres":
+        left = "SELECT current_setting('lockstitch.x', true), current_setting('statement_timeout')"
+        assert (await store.sql(left, lens=lens)).rows == [(None, "10s")]
+    assert len((await store.sql("SELECT id FROM threads", lens=lens)).rows) == 1
+
+
+async def test_a_lens_that_there_is_not(store: Store) -> None:
+    with pytest.raises(Refused, match="three_table, reasoning, langsmith, agentic_threads, agno"):
+        await store.sql("SELECT 1", lens="nothing")
+    with pytest.raises(Refused, match="three_table"):
+        async with store.lens("pg_catalog; DROP SCHEMA lockstitch"):
+            pass
+
+
+async def test_a_connection_with_a_lens_only_reads(store: Store, backend: str) -> None:
+    head = await store.create(title="Mine")
+    before = await everything(store.backend)
+    wanted = "SELECT agent_uuid, title FROM agent_config"
+    async with store.lens("three_table") as connection:
+        if backend == "postgres":
+            rows = await (await connection.execute(wanted)).fetchall()
+            for sql in ("DELETE FROM lockstitch.threads", "CREATE TEMP TABLE mine (x int)", "DROP VIEW agent_config"):
+                with pytest.raises(Exception, match=r"read-only|permission denied|must be owner"):
+                    await connection.execute(sql)
+        else:
+            rows = connection.execute(wanted).fetchall()
+            for sql in ("DELETE FROM main.threads", "CREATE TEMP TABLE mine (x int)", "DROP VIEW agent_config"):
+                with pytest.raises(Exception, match="readonly"):
+                    connection.execute(sql)
+    assert [(str(agent_uuid), title) for agent_uuid, title in rows] == [(str(head.id), "Mine")]
+    assert await everything(store.backend) == before
+
+
+def test_the_same_without_await(store_url: str) -> None:
+    with sync.open_store(store_url) as store:
+        head = store.create()
+        assert [str(row[0]) for row in store.sql("SELECT agent_uuid FROM agent_config", lens="three_table").rows] == [
+            str(head.id)
+        ]
+        with store.lens("agentic_threads") as connection:
+            rows = connection.execute("SELECT id FROM threads").fetchall()
+        assert [str(row[0]) for row in rows] == [str(head.id)]
+        with pytest.raises(Exception, match=r"closed"):
+            connection.execute("SELECT 1")

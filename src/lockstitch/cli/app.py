@@ -13,7 +13,9 @@ from lockstitch.cli.commands import (
     copying,
     demo,
     editing,
+    exporting,
     finding,
+    importing,
     log,
     query,
     replies,
@@ -21,6 +23,7 @@ from lockstitch.cli.commands import (
     retention,
     running,
     show,
+    stats,
     tail,
     threads,
     upkeep,
@@ -36,6 +39,7 @@ SECTIONS = {
     "Look at threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
     "Find": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),
+    "Bring in, take out": ("import", "export"),
     "Keep": ("copy", "archive", "purge", "migrate", "doctor"),
 }
 
@@ -108,8 +112,8 @@ def globals_of(
 for group in (
     *(running, chat, worker, demo, replies),
     *(threads, watch, show, conversation, log, tail),
-    *(finding, reports, query),
-    *(editing, copying, retention, upkeep),
+    *(finding, stats, reports, query),
+    *(editing, importing, exporting, copying, retention, upkeep),
 ):
     app.add_typer(group.app)
 

@@ -10,6 +10,7 @@ from lockstitch.records import codec
 
 FAILED = 1
 USAGE = 2
+PARTLY = 6
 INTERRUPTED = 130
 
 DEBUG = "LOCKSTITCH_DEBUG"

@@ -31,7 +31,7 @@ def rows(nodes: Sequence[Node], now: datetime) -> Iterator[list[str | Text]]:
         for node, place in root.walk():
             thread = node.thread
             yield [
-                Text(_branch(place), style="dim") + Text(str(thread.id)),
+                Text(branch(place), style="dim") + Text(str(thread.id)),
                 status(thread),
                 tasks_done(thread),
                 f"{thread.position:,}",
@@ -55,7 +55,8 @@ def tasks_done(thread: Thread) -> str:
     return f"{done}/{len(thread.tasks)}" if thread.tasks else ""
 
 
-def _branch(place: Sequence[bool]) -> str:
+def branch(place: Sequence[bool]) -> str:
+    """The lines that lead to a node of a tree."""
     if not place:
         return ""
     return "".join("   " if last else "│  " for last in place[:-1]) + ("└─ " if place[-1] else "├─ ")

@@ -67,6 +67,9 @@ def line(stitch: Stitch, *, whole: bool = False) -> Text:
 
 
 def _data(stitch: Stitch) -> str:
+    if stitch.parent_id is not None:
+        # All that another system said about a span is for --json.
+        return f"({one_line(stitch.data['kind'])})" if isinstance(stitch.data.get("kind"), str) else ""
     # How a request is rebuilt is for `lockstitch request`, not for people.
     shown = {name: value for name, value in stitch.data.items() if name != "request"}
     return one_line(codec.dumps(shown).decode()) if shown else ""

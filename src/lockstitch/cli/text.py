@@ -58,5 +58,18 @@ def cost(amount: float | None) -> str:
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
 
 
+def duration(milliseconds: float | None) -> str:
+    """How long something took, in the unit that fits."""
+    if milliseconds is None:
+        return ""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}h {minutes % 60:02}m" if minutes >= 60 else f"{minutes}m {seconds:02}s"
+
+
 def plural(number: int, singular: str, many: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"

@@ -3,9 +3,12 @@
 import os
 import threading
 import time
-from uuid import UUID, uuid5
+from hashlib import sha1
+from uuid import UUID
 
 _NAMESPACE = UUID("6f1d3c52-6c6f-5b73-9e2a-1c0c57a7c400")
+_VERSION_5 = 5 << 76 | 2 << 62
+_FREE = ~(0xF << 76 | 0x3 << 62)
 
 
 class _Ticks:
@@ -43,7 +46,10 @@ def new_id() -> UUID:
 
 def foreign_id(project: str, source: str, name: str) -> UUID:
     """The id of a record that another system named; the same name gives the same id within a project."""
-    return uuid5(_NAMESPACE, "\x1f".join((project, source, name)))
+    # What uuid5 does, without making its own id of the namespace each time: a trace names thousands of spans.
+    text = "\x1f".join((project, source, name)).encode()
+    digest = int.from_bytes(sha1(_NAMESPACE.bytes + text, usedforsecurity=False).digest()[:16], "big")
+    return UUID(int=digest & _FREE | _VERSION_5)
 
 
 def as_id(text: str | UUID) -> UUID | None:

@@ -16,7 +16,8 @@ class Run(Record):
     """A run changes until it is terminal. Its tokens and cost are its own model calls only.
 
     What the user said and what was answered stand in the log, once: input_position and output_position say
-    where, and reading a page of history follows them.
+    where, and reading a page of history follows them. A run that mirrors another system's trace has that system's name
+    as its source and its id as foreign_id.
     """
 
     table: ClassVar[str] = "runs"
@@ -50,6 +51,7 @@ class Run(Record):
     metadata: Json = {}
     extras: Json = {}
     source: Text = "native"
+    foreign_id: Text | None = None
     started_at: Time
     completed_at: Time | None = None
 

@@ -244,6 +244,7 @@ class Metric(Record):
     cache_read_tokens: Count = 0
     cache_write_tokens: Count = 0
     total_cost: Number = 0.0
+    unpriced: Count = 0
 
 
 class Archive(Record):
@@ -294,6 +295,20 @@ class Notice(Record):
     at: Time
 
 
+class ModelCall(Record):
+    """That a span of a mirror tells of a model call, by the provider's own id of its response."""
+
+    table: ClassVar[str] = "model_calls"
+    primary_key: ClassVar[tuple[str, ...]] = ("project", "provider", "response_id", "stitch_id")
+
+    project: Name = "default"
+    provider: Text
+    response_id: Name
+    thread_id: UUID
+    stitch_id: UUID
+    at: Time
+
+
 def day_of(moment: datetime | date) -> str:
     return moment.isoformat()[:10]
 
@@ -317,6 +332,7 @@ SHELVES: tuple[type[Record], ...] = (
     Archive,
     Limit,
     Notice,
+    ModelCall,
 )
 """Every kind of side record, in an order in which they can be copied."""
 
@@ -327,5 +343,6 @@ OWNED: dict[type[Record], str] = {
     Delta: "thread_id",
     Archive: "thread_id",
     Notice: "thread_id",
+    ModelCall: "thread_id",
 }
 """The kinds that go when their thread goes, and the field that names it."""

@@ -35,7 +35,7 @@ TYPES: Final = (
     *("memory_retrieval", "memory_update", "memory_before_compact", "memory_after_compact"),
     *("context_transformation", "final_answer_validation", "final_answer_validation_failed"),
     *("file_generated", "file_downloaded", "file_stored", "file_error"),
-    *("thread_spawned", "wait_timed_out", "streaming_chunk", "span", "error"),
+    *("thread_spawned", "wait_timed_out", "streaming_chunk", "span", "removed", "error"),
 )
 """The types Lockstitch writes. Others are kept as they come."""
 
@@ -77,6 +77,11 @@ class Entry(Record):
         if problem:
             raise Refused(f"A {self.type} stitch {problem}; nothing was written.")
 
+    @property
+    def linked(self) -> bool:
+        """Whether it is part of the thread's list; those of a mirror, which hang below something, are none."""
+        return self.type in CHAIN and self.parent_id is None
+
 
 def _inconsistency(entry: Entry) -> str | None:
     """What a stitch of this type must or must not have; other types are free."""
@@ -96,7 +101,8 @@ def _inconsistency(entry: Entry) -> str | None:
 class Stitch(Entry):
     """An entry in its place. Native stitches are never updated.
 
-    position counts the thread's stitches from 1 without a gap; previous_id is the llm_call, tool_call or
+    position counts the thread's stitches from 1 without a gap; parent_id is what a stitch of a mirror hangs below,
+    another one or its run, and native ones have none; previous_id is the llm_call, tool_call or
     thread_result before this one, for those types; reply_to is the position of the response that a tool
     result answers and call_index its place among that response's `calls`; fence is the number under which
     it was written. log_id is given by the store and differs between stores.
@@ -118,7 +124,7 @@ def place(entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None
         values["at"] = now
     values["thread_id"] = thread_id
     values["position"] = position
-    values["previous_id"] = previous_id if entry.type in CHAIN else None
+    values["previous_id"] = previous_id if entry.linked else None
     values["fence"] = fence
     values["log_id"] = None
     return Stitch.of(values)

@@ -118,7 +118,7 @@ def _sum(values: Any) -> float:
 
 def _own_rates(model: str, overrides: Overrides) -> _Rates | None:
     """The user's prices for a model, by its name or the longest name of which it is a version."""
-    names = [name for name in overrides if model == name or _is_version(model, name)]
+    names = [name for name in overrides if model == name or _is_version(model, name)] if overrides else []
     if not names:
         return None
     name = max(names, key=len)
@@ -149,7 +149,7 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         _warn("Nothing has a price, since genai-prices is missing: pip install 'lockstitch[prices]'")
         return None
     try:
-        _, found = get_snapshot().find_provider_model(model, None, provider, None)
+        _, found = get_snapshot().find_provider_model(model, None, provider or None, None)
         prices = found.get_prices(at)
         return _rates_of(prices, found.id, genai_prices.__version__, usage.input_tokens)
     except Exception as exc:  # a price that cannot be found out must never fail a run

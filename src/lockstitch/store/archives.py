@@ -42,8 +42,11 @@ class Archives:
         Only what no context needs any more: everything of a thread that has ended, otherwise what lies before its
         last compaction. First the archive is durable, then the head says that these positions stand there, then the
         rows go; whatever is cut short in between, both hold the same, and the next call goes on.
+
+        A mirror is left as it is: more of its spans may come at any time and would not be found, and its runs lie
+        mixed in its log.
         """
-        if head.held:
+        if head.held or head.kind == "trace":
             return 0
         if head.first_position > 1:
             await self._remove(head.id, 1, head.first_position - 1)

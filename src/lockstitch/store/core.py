@@ -28,6 +28,7 @@ from lockstitch.records import (
     Thread,
     Worker,
     as_id,
+    codec,
 )
 from lockstitch.store.agents import Agents
 from lockstitch.store.appending import Appended, Appender
@@ -36,6 +37,7 @@ from lockstitch.store.desk import Desk
 from lockstitch.store.draft import Draft
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
+from lockstitch.store.mirrors import Mirrors
 from lockstitch.store.reading import Reading
 from lockstitch.store.shelf import Shelf
 from lockstitch.store.threads import ThreadRef, Threads
@@ -71,6 +73,7 @@ class Core(Threads):
         self.memories = Shelf(backend, Memory)
         self.files = Shelf(backend, File)
         self.feedback = Shelf(backend, Feedback)
+        self.mirrors = Mirrors(backend)
 
     async def __aenter__(self) -> Self:
         try:
@@ -162,6 +165,8 @@ class Core(Threads):
         ThreadEnded when the thread has ended and takes no more.
         """
         head = await self.thread(ref)
+        if head.kind == "trace":
+            raise Refused(f"Thread {head.id} mirrors what happened in another system; nobody there reads this.")
         receipt = (await self._appender.deliver([(head.depth, self.letter(head, entry, kind, sender, call_id))]))[0]
         if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:
             raise ThreadEnded(f"Thread {head.id} is {head.status} and takes no more.", thread_id=head.id)
@@ -238,9 +243,12 @@ class Core(Threads):
         return (await self._media.restore(found))[0]
 
     async def run(self, run_id: UUID | str) -> Run:
-        """One run by its id."""
+        """One run by its id, or a mirror by the id that its own system knows it by."""
         wanted = as_id(run_id)
         found = await self.backend.get(Run, (wanted,)) if wanted else None
+        if found is None:
+            name = codec.check_text(str(run_id), "The id")
+            found = await self.backend.run_mirrored(self.project, name)
         if found is None:
             raise NotFound(f"There is no run {run_id} in this store.")
         await self.thread(found.thread_id)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
-from lockstitch.records import CHAIN, Json, Run, Stitch, Thread, context
+from lockstitch.records import Json, Run, Stitch, Thread, context
 from lockstitch.records.fold import replaces_context
 from lockstitch.store.core import Core
 
@@ -69,7 +69,7 @@ class _Examination:
         self._fence = 0
         self._tip: UUID | None = None
         self._calls: dict[int, int] = {}
-        self._answers: set[tuple[int, int]] = set()
+        self._answers: list[tuple[int, int, int]] = []
         self._reported: set[UUID | None] = set()
         self._context_from = 0
         self._runs: set[UUID] = set()
@@ -107,28 +107,32 @@ class _Examination:
             self._problem("runs", f"position {stitch.position} belongs to run {stitch.run_id}, which is not there")
         if stitch.lane is None and replaces_context(stitch):
             self._context_from = stitch.position
-        if stitch.type in CHAIN:
+        if stitch.linked:
             if stitch.previous_id != self._tip:
                 self._problem("list", f"position {stitch.position} follows {stitch.previous_id}, not {self._tip}")
             self._tip = stitch.id
         if stitch.type == "llm_call" and stitch.calls:
             self._calls[stitch.position] = stitch.calls
         if stitch.type == "tool_call" and stitch.reply_to is not None:
-            self._look_at_answer(stitch, stitch.reply_to, stitch.call_index or 0)
+            self._answers.append((stitch.position, stitch.reply_to, stitch.call_index or 0))
         if stitch.type == "thread_result":
             if stitch.child_id in self._reported:
                 self._problem("children", f"position {stitch.position} is a second report of child {stitch.child_id}")
             self._reported.add(stitch.child_id)
 
-    def _look_at_answer(self, stitch: Stitch, reply_to: int, index: int) -> None:
-        if index >= self._calls.get(reply_to, 0):
-            self._problem("answers", f"position {stitch.position} answers a call that position {reply_to} did not make")
-        elif (reply_to, index) in self._answers:
-            self._problem("answers", f"position {stitch.position} is a second answer to call {index} of {reply_to}")
-        self._answers.add((reply_to, index))
+    def _look_at_answers(self) -> None:
+        """At the end, since in a mirror a result may have come before the response that asked for it."""
+        answered: set[tuple[int, int]] = set()
+        for position, reply_to, index in self._answers:
+            if index >= self._calls.get(reply_to, 0):
+                self._problem("answers", f"position {position} answers a call that position {reply_to} did not make")
+            elif (reply_to, index) in answered:
+                self._problem("answers", f"position {position} is a second answer to call {index} of {reply_to}")
+            answered.add((reply_to, index))
 
     def _finish(self) -> None:
         head = self._head
+        self._look_at_answers()
         if self._position != head.position:
             self._problem("positions", f"the head says {head.position}, the log ends at {self._position}")
         if self._fence > head.fence:

@@ -9,7 +9,6 @@ from lockstitch.backend import Change, Fields
 from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Entry, Letter, Run, Stitch, Thread, place
 from lockstitch.records.fold import replaces_context
-from lockstitch.records.stitch import CHAIN
 
 _DERIVED = frozenset({"id", "position", "tip_id", "fence", "delivered", "pending_children", "crashes", "created_at"})
 _FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
@@ -101,7 +100,7 @@ def _place(head: Thread, entries: Sequence[Entry], now: datetime) -> tuple[list[
     tip = head.tip_id
     for number, entry in enumerate(entries, start=1):
         stitch = place(entry, head.id, head.position + number, tip, head.fence, now)
-        if stitch.type in CHAIN:
+        if stitch.linked:
             tip = stitch.id
         stitches.append(stitch)
     return stitches, tip

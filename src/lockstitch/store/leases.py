@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Find, FullBackend, Where
-from lockstitch.errors import Conflict, LockstitchError, NotFound, ThreadBusy, ThreadEnded
+from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import Clock, Json, Thread, Worker, provably_dead, this_process
 from lockstitch.store.limits import Limits
 from lockstitch.store.pulse import Pulse
@@ -111,6 +111,8 @@ class Leases:
 
         With `unlimited` no limit counts, for whoever only wants to end it.
         """
+        if head.kind == "trace":
+            raise Refused(f"Thread {head.id} mirrors what happened in another system; nothing runs in it.")
         worker = await self.registered()
         for _ in range(_ATTEMPTS):
             limits = [] if unlimited else await self._limits.of([head.agent])

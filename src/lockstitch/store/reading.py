@@ -110,6 +110,15 @@ class Reading:
         log = await self.stitches(head, [(run.first_position, None)])
         return [stitch for stitch in log if stitch.run_id == run.id]
 
+    async def calls(self, head: Thread, run: Run) -> list[Stitch]:
+        """The model calls and tool calls of a run, and how it began; media stay where they are."""
+        kinds = ("run_started", "llm_call", "tool_call")
+        if run.first_position >= head.first_position:
+            where = (Where("run_id", "=", run.id), Where("type", "in", kinds))
+            return await self._backend.find(Find(Stitch, where, order=("position",)))
+        log = await self._archives.read(head, [(run.first_position, None)])
+        return [stitch for stitch in log if stitch.run_id == run.id and stitch.type in kinds]
+
     async def _earlier_input(self, head: Thread, run: Run) -> list[Stitch]:
         """The input of a run that was there before it: delivered while nobody held the thread, it caused the run."""
         if run.input_position is None or run.input_position >= run.first_position:

@@ -5,10 +5,11 @@ from datetime import datetime
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound, ThreadBusy
-from lockstitch.records import TERMINAL, Feedback, Memory, Metric, Run, Thread
-from lockstitch.records.shelves import day_of
+from lockstitch.records import TERMINAL, Feedback, Memory, Metric, Thread
+from lockstitch.records.figures import Asked
 from lockstitch.store.archives import Archives
 from lockstitch.store.core import Core
+from lockstitch.store.statistics import daily, together
 
 _PAGE = 200
 
@@ -100,27 +101,11 @@ async def threads(store: Core, *where: Where) -> AsyncIterator[Thread]:
 
 async def _keep_figures(store: Core, tree: list[Thread]) -> None:
     """Add the runs about to go to the day's totals, so that purging loses no figure."""
-    totals: dict[tuple[str, str, str, str], Metric] = {}
-    for head in tree:
-        for run in await store.runs(head):
-            key = (head.project, day_of(run.started_at), run.agent or "", run.model or "")
-            if key not in totals:
-                project, day, agent, model = key
-                totals[key] = await store.backend.get(Metric, key) or Metric(
-                    project=project, day=day, agent=agent, model=model
-                )
-            totals[key] = _added(totals[key], run)
-    if totals:
-        await store.backend.put(list(totals.values()))
-
-
-def _added(metric: Metric, run: Run) -> Metric:
-    return metric.changed(
-        runs=metric.runs + 1,
-        failed_runs=metric.failed_runs + (run.status == "failed"),
-        input_tokens=metric.input_tokens + run.input_tokens,
-        output_tokens=metric.output_tokens + run.output_tokens,
-        cache_read_tokens=metric.cache_read_tokens + run.cache_read_tokens,
-        cache_write_tokens=metric.cache_write_tokens + run.cache_write_tokens,
-        total_cost=metric.total_cost + (run.total_cost or 0.0),
-    )
+    for start in range(0, len(tree), _PAGE):
+        threads = [head.id for head in tree[start : start + _PAGE]]
+        totals: list[Metric] = []
+        for metric in await daily(store.backend, Asked(threads=threads)):
+            kept = await store.backend.get(Metric, [getattr(metric, name) for name in Metric.primary_key])
+            totals.append(metric if kept is None else together(kept, metric))
+        if totals:
+            await store.backend.put(totals)

@@ -1,19 +1,24 @@
 """The store: what people and the runtime call. Rules live in the modules beside it; here they meet."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from lockstitch import lenses
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.errors import Refused
 from lockstitch.records import ERRORS, Clock, Json, Message, Stitch, Thread, codec
 from lockstitch.store import adopting, copying, doctor, forking, overview, retention, starting
 from lockstitch.store.core import Core
+from lockstitch.store.difference import Difference, difference
 from lockstitch.store.overview import Overview
 from lockstitch.store.reading import Page
+from lockstitch.store.statistics import Statistics
 from lockstitch.store.threads import ThreadRef
+from lockstitch.store.traces import LINES, Trace, Tracer
 
 
 class Store(Core):
@@ -42,6 +47,11 @@ class Store(Core):
         view.project = project
         return view
 
+    @property
+    def statistics(self) -> Statistics:
+        """Figures over the runs of this project, or of all."""
+        return Statistics(self.backend, self.project)
+
     # Reading
 
     async def overview(self, threads: Sequence[Thread]) -> list[Overview]:
@@ -65,6 +75,19 @@ class Store(Core):
         """Everything a run did, in order."""
         run = await self.run(run_id)
         return await self._reading.log(await self.thread(run.thread_id), run)
+
+    async def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
+        """A run as a tree of model calls, tools, nested runs and child threads, or of the spans of a mirror.
+
+        Of a large one the first lines, down to a depth; what they say is read for those alone.
+        """
+        return await Tracer(self, self._archives, depth, limit).trace(await self.run(run_id))
+
+    async def difference(self, a: UUID | str, b: UUID | str) -> Difference:
+        """What differs between two runs, mirrors or not: as wholes, and step by step."""
+        runs = [await self.run(a), await self.run(b)]
+        logs = [await self._reading.calls(await self.thread(run.thread_id), run) for run in runs]
+        return difference(runs[0], logs[0], runs[1], logs[1])
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         """The latest errors across all threads of the project, newest first."""
@@ -91,16 +114,28 @@ class Store(Core):
         """Bytes kept, for a thread or for the whole store."""
         return await self.backend.size(None if ref is None else (await self.thread(ref)).id)
 
-    async def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0) -> Answer:
-        """One read-only SQL statement over the core tables. A store of files is read through a copy in SQLite."""
-        answer = await self.backend.query(query, limit=limit, seconds=seconds)
+    async def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None) -> Answer:
+        """One read-only SQL statement over the core tables, or over those of a lens.
+
+        A store of files is read through a copy in SQLite. All projects are seen.
+        """
+        if lens is not None:
+            lenses.check(lens)
+        answer = await self.backend.query(query, limit=limit, seconds=seconds, lens=lens)
         if answer is not None:
             return answer
-        if self._scratch is None:
-            raise Refused("This store speaks no SQL.")
-        async with self._scratch() as copy:
-            await self.copy_to(copy)
-            return await copy.sql(query, limit=limit, seconds=seconds)
+        async with _copied(self, self._scratch) as copy:
+            return await copy.sql(query, limit=limit, seconds=seconds, lens=lens)
+
+    @asynccontextmanager
+    async def lens(self, name: str) -> AsyncGenerator[Any]:
+        """A read-only connection of the database's own driver on which the tables of a lens are there.
+
+        It is a sqlite3.Connection, or a psycopg.AsyncConnection whose search_path is the lens; of a store of files it
+        leads to a copy as it was when this was called. All projects are seen.
+        """
+        async with look_through(self, name, blocking=False) as connection:
+            yield connection
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
         """Stitches as they come, from any process: of one thread, or of all threads of the project.
@@ -172,3 +207,28 @@ class Store(Core):
     async def rebuild(self) -> bool:
         """Make derived files anew from the log, where a backend keeps any; whether it does."""
         return await doctor.rebuild(self)
+
+
+@asynccontextmanager
+async def look_through(store: Store, name: str, *, blocking: bool) -> AsyncGenerator[Any]:
+    """`store.lens`, for those who await (`blocking=False`) and for those who do not."""
+    opened = store.backend.lens(lenses.check(name), blocking=blocking)
+    if opened is not None:
+        async with opened as connection:
+            yield connection
+        return
+    async with (
+        _copied(store, store._scratch) as copy,  # pyright: ignore[reportPrivateUsage]
+        look_through(copy, name, blocking=blocking) as connection,
+    ):
+        yield connection
+
+
+@asynccontextmanager
+async def _copied(store: Store, scratch: Callable[[], Store] | None) -> AsyncGenerator[Store]:
+    """Everything of a store whose backend speaks no SQL, in one that does."""
+    if scratch is None:
+        raise Refused("This store speaks no SQL.")
+    async with scratch() as copy:
+        await store.copy_to(copy)
+        yield copy

@@ -1,11 +1,13 @@
-"""Side records without await."""
+"""Side records and figures without await."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, Unpack
 
-from lockstitch.records import Agent, AgentVersion, Json, Record
+from lockstitch.records import Agent, AgentVersion, Json, Metric, Record, Run
+from lockstitch.records.figures import Group, Latency
 from lockstitch.store.agents import Agents
 from lockstitch.store.shelf import Shelf
+from lockstitch.store.statistics import Only, Statistics, Table
 from lockstitch.sync.portal import Portal
 
 R = TypeVar("R", bound=Record)
@@ -46,3 +48,33 @@ class SyncAgents(SyncShelf[Agent]):
 
     def versions(self, project: str, name: str) -> Sequence[AgentVersion]:
         return self._portal.call(self._agents.versions(project, name))
+
+
+class SyncStatistics:
+    """Figures over the runs of a project, or of all."""
+
+    def __init__(self, statistics: Statistics, portal: Portal) -> None:
+        self._statistics = statistics
+        self._portal = portal
+
+    def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[Only]) -> Table:
+        return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
+
+    def tools(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Latency]:
+        return self._portal.call(self._statistics.tools(all_projects=all_projects, **only))
+
+    def models(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Latency]:
+        return self._portal.call(self._statistics.models(all_projects=all_projects, **only))
+
+    def runs(
+        self,
+        *,
+        order: Literal["newest", "slowest"] = "newest",
+        limit: int = 20,
+        all_projects: bool = False,
+        **only: Unpack[Only],
+    ) -> Sequence[Run]:
+        return self._portal.call(self._statistics.runs(order=order, limit=limit, all_projects=all_projects, **only))
+
+    def daily(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Metric]:
+        return self._portal.call(self._statistics.daily(all_projects=all_projects, **only))

@@ -1,7 +1,7 @@
 """The store without await. What the methods do is told at their twins in `Store`."""
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import datetime
 from types import TracebackType
@@ -28,12 +28,14 @@ from lockstitch.records import (
 from lockstitch.store import Appended, Copied, Draft, Page, Report, Store
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.copying import Progress
+from lockstitch.store.difference import Difference
 from lockstitch.store.overview import Overview
 from lockstitch.store.starting import Task
-from lockstitch.store.store import ThreadRef
+from lockstitch.store.store import ThreadRef, look_through
+from lockstitch.store.traces import LINES, Trace
 from lockstitch.sync.elsewhere import Elsewhere
 from lockstitch.sync.portal import CLOSING, Portal
-from lockstitch.sync.shelves import SyncAgents, SyncShelf
+from lockstitch.sync.shelves import SyncAgents, SyncShelf, SyncStatistics
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -107,6 +109,10 @@ class SyncStore:
     @property
     def project(self) -> str:
         return self._store.project
+
+    @property
+    def statistics(self) -> SyncStatistics:
+        return SyncStatistics(self._store.statistics, self._portal)
 
     def migrate(self) -> int:
         return self._call(self._store.migrate())
@@ -299,6 +305,12 @@ class SyncStore:
     def log(self, run_id: UUID | str) -> list[Stitch]:
         return self._call(self._store.log(run_id))
 
+    def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
+        return self._call(self._store.trace(run_id, depth=depth, limit=limit))
+
+    def difference(self, a: UUID | str, b: UUID | str) -> Difference:
+        return self._call(self._store.difference(a, b))
+
     def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         return self._call(self._store.errors(limit=limit, since=since))
 
@@ -317,8 +329,17 @@ class SyncStore:
     def size(self, ref: ThreadRef | None = None) -> Sizes:
         return self._call(self._store.size(ref))
 
-    def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0) -> Answer:
-        return self._call(self._store.sql(query, limit=limit, seconds=seconds))
+    def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None) -> Answer:
+        return self._call(self._store.sql(query, limit=limit, seconds=seconds, lens=lens))
+
+    @contextmanager
+    def lens(self, name: str) -> Generator[Any]:
+        opened = look_through(self._store, name, blocking=True)
+        connection = self._call(opened.__aenter__())
+        try:
+            yield connection
+        finally:
+            self._call(opened.__aexit__(None, None, None))
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> Generator[Stitch, None, None]:
         source = self._store.watch(ref, after=after, recent=recent)

@@ -94,6 +94,7 @@ async def test_what_is_known_already_is_updated_in_place(timed_store: Store, clo
     assert kept[0].updated_at - kept[0].created_at == timedelta(seconds=60)
 
 
+@pytest.mark.req("S4-032")
 async def test_a_memory_belongs_to_a_user_of_a_project(store_url: str) -> None:
     memory = RecordMemoryStore(extract=lambda messages: ["The code word is plum."])
     asked = question("What is the code word?")

@@ -13,6 +13,7 @@ from lockstitch.backend import READY, Answer, Commit, Find, Hit, Receipt, Sighti
 from lockstitch.backends.files import (
     change,
     claim,
+    figures,
     finding,
     follow,
     log,
@@ -29,8 +30,9 @@ from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.guard import Guard
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import LockstitchError, StoreUnreachable
-from lockstitch.records import Clock, Limit, Record, Stitch, Thread, Worker
+from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
+from lockstitch.records.figures import Asked, Figures, Latency, Outline
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -141,13 +143,31 @@ class FilesBackend:
     async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
         return await self._read(lambda folder: reports.average_tokens(folder, project, since))
 
+    async def usage(self, asked: Asked) -> list[Figures]:
+        return await self._read(lambda folder: figures.usage(folder, asked))
+
+    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+        return await self._read(lambda folder: figures.latencies(folder, asked, kind))
+
+    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        return await self._read(lambda folder: figures.runs(folder, asked, order, limit))
+
+    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+        return await self._read(lambda folder: figures.mirrored(folder, project, foreign_id))
+
+    async def outline(self, run_id: UUID) -> list[Outline]:
+        return await self._read(lambda folder: figures.outlines(folder, run_id))
+
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         return await self._read(lambda folder: search.search(folder, project, text, limit))
 
     async def size(self, thread_id: UUID | None) -> Sizes:
         return await self._read(lambda folder: reports.size(folder, thread_id))
 
-    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
+    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
+        return None
+
+    def lens(self, name: str, *, blocking: bool = False) -> None:
         return None
 
     async def rebuild_projections(self) -> int:

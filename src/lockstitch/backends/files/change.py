@@ -8,7 +8,7 @@ from lockstitch.backend import Change, Commit, Edit, Receipt
 from lockstitch.backends.files import document, heads, inbox, layout, rules, stitching, tables
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import CHAIN, TERMINAL, BlobUse, Letter, Notice, Run, Thread
+from lockstitch.records import TERMINAL, BlobUse, Letter, Notice, Run, Thread
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
@@ -52,11 +52,14 @@ def _edit(transaction: Transaction, edit: Edit, now: datetime) -> Receipt:
 def _change(transaction: Transaction, wanted: Change) -> Receipt:
     before = _compare(tables.head(transaction, wanted.thread_id), wanted)
     ended = _write_runs(transaction, wanted)
-    for run_id in {stitch.run_id for stitch in wanted.stitches}:
+    for run_id in {stitch.run_id for stitch in (*wanted.stitches, *wanted.replaced)}:
         rules.require_run(transaction, wanted.thread_id, run_id)
-    for stitch in wanted.stitches:
+    for stitch in (*wanted.stitches, *wanted.replaced):
         rules.check_stitch(stitch)
-    stitching.append(transaction, wanted.stitches)
+    if wanted.replaced:
+        stitching.replace(transaction, wanted.thread_id, [*wanted.replaced, *wanted.stitches])
+    else:
+        stitching.append(transaction, wanted.stitches)
     for letter_id, position in wanted.taken:
         inbox.take(transaction, wanted.thread_id, letter_id, position)
     for digest in wanted.uses:
@@ -96,7 +99,7 @@ def _compare(head: Thread | None, wanted: Change) -> Thread:
 def _fields(head: Thread, wanted: Change) -> dict[str, Any]:
     """The head's changed fields: those that were given, and those that follow from the rest of the change."""
     fields = {"crashes": 0, **wanted.head, "position": wanted.position + len(wanted.stitches)}
-    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.type in CHAIN), None)
+    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.linked), None)
     if tip is not None:
         fields["tip_id"] = tip
     if wanted.spawned:

@@ -8,7 +8,7 @@ from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.memory import Identities, Memory
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict
-from lockstitch.records import CHAIN, Stitch
+from lockstitch.records import Stitch
 
 
 def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
@@ -18,15 +18,15 @@ def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
     base = (pending or new)[0].position - 1
     known = _identities(transaction, thread_id, base)
     ids = {stitch.id for stitch in pending}
-    followed = {stitch.previous_id for stitch in pending if stitch.type in CHAIN}
+    followed = {stitch.previous_id for stitch in pending if stitch.linked}
     for stitch in new:
         _check(
             stitch,
             stitch.id in known.ids or stitch.id in ids,
-            stitch.type in CHAIN and (stitch.previous_id in known.followed or stitch.previous_id in followed),
+            stitch.linked and (stitch.previous_id in known.followed or stitch.previous_id in followed),
         )
         ids.add(stitch.id)
-        if stitch.type in CHAIN:
+        if stitch.linked:
             followed.add(stitch.previous_id)
     pending.extend(new)
 
@@ -35,7 +35,7 @@ def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) 
     """The same for a log that is written anew."""
     known = Identities(0, set(), set())
     for stitch in log:
-        _check(stitch, stitch.id in known.ids, stitch.type in CHAIN and stitch.previous_id in known.followed)
+        _check(stitch, stitch.id in known.ids, stitch.linked and stitch.previous_id in known.followed)
         _add(known, stitch)
     transaction.memory.identities.pop(thread_id, None)
 
@@ -63,7 +63,7 @@ def _identities(folder: Folder, thread_id: UUID, position: int) -> Identities:
 
 def _add(known: Identities, stitch: Stitch) -> None:
     known.ids.add(stitch.id)
-    if stitch.type in CHAIN:
+    if stitch.linked:
         known.followed.add(stitch.previous_id)
     known.position = stitch.position
 

@@ -1,6 +1,6 @@
 """Reading the log of a thread: one file per run, each line a stitch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -22,17 +22,20 @@ def files(folder: Folder, thread_id: UUID) -> list[str]:
 
 def stitches(folder: Folder, path: str) -> list[Stitch]:
     """All stitches of a file, in the order in which they were written."""
+    return list(each(folder, path))
+
+
+def each(folder: Folder, path: str) -> Iterator[Stitch]:
+    """The stitches of a file one by one."""
     lines = folder.lines(path)
-    found: list[Stitch] = []
     for number, text in enumerate(lines, 1):
         # A hole stands where lines were lost before the journal's oldest entry.
         text = text.lstrip(b"\0")
         try:
-            found.append(line.decode(text))
+            yield line.decode(text)
         except UNREADABLE as exc:
             if not (folder.tolerant and number == len(lines)):
                 folder.damaged(path, f"line {number} cannot be read", exc)
-    return found
 
 
 def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:

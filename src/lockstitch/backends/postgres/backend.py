@@ -1,6 +1,7 @@
 """The PostgreSQL backend."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -28,6 +29,7 @@ from lockstitch.backends.postgres.delete import delete
 from lockstitch.backends.postgres.dialect import dialect
 from lockstitch.backends.postgres.errors import translate
 from lockstitch.backends.postgres.guest import Guest, insert, place, undone_alone
+from lockstitch.backends.postgres.looking import looking
 from lockstitch.backends.postgres.notifier import Notifier
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.postgres.query import query
@@ -37,11 +39,13 @@ from lockstitch.backends.postgres.search import Searcher
 from lockstitch.backends.postgres.url import parse
 from lockstitch.backends.postgres.watcher import Watcher
 from lockstitch.backends.postgres.work import is_ready, makes_work
-from lockstitch.backends.sql import reports, verbs
+from lockstitch.backends.sql import figures, reports, verbs
+from lockstitch.backends.sql.fresh import fresh
 from lockstitch.backends.sql.script import Script
 from lockstitch.errors import Refused
-from lockstitch.records import Clock, Limit, Record, Stitch, Thread, Worker
+from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
+from lockstitch.records.figures import Asked, Figures, Latency, Outline
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -65,7 +69,10 @@ class PostgresBackend:
         return await self._pool.run(lambda connection: migrate(connection, self._dialect, shown))
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        if _is_one_statement(commit):
+        new = fresh(commit) if len(commit.threads) > 1 else None
+        if new is not None and sum(len(one.change.stitches) for one in new) > bulk.MANY:
+            receipts = await self._pool.run(lambda connection: bulk.begin(connection, self._dialect, new))
+        elif _is_one_statement(commit):
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
         else:
             receipts = await self._pool.transact(lambda: self._commit(commit))
@@ -161,6 +168,21 @@ class PostgresBackend:
     async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
 
+    async def usage(self, asked: Asked) -> list[Figures]:
+        return await self._read(lambda: figures.usage(self._dialect, asked))
+
+    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+        return await self._read(lambda: figures.latencies(self._dialect, asked, kind))
+
+    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        return await self._read(lambda: figures.runs(self._dialect, asked, order, limit))
+
+    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+        return await self._read(lambda: figures.mirrored(self._dialect, project, foreign_id))
+
+    async def outline(self, run_id: UUID) -> list[Outline]:
+        return await self._read(lambda: figures.outline(self._dialect, run_id))
+
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         return await self._searcher.search(project, text, limit)
 
@@ -170,14 +192,17 @@ class PostgresBackend:
             sizes["disk"] = await self._read(self._disk)
         return sizes
 
-    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
+    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
         connection = await self._pool.connect(prepared=True)
         try:
-            return await query(connection, self._dialect, sql, limit, seconds)
+            return await query(connection, self._dialect, sql, limit, seconds, lens)
         except psycopg.Error as exc:
             raise translate(exc, self._pool.address.shown) from exc
         finally:
             await connection.close()
+
+    def lens(self, name: str, *, blocking: bool = False) -> AbstractAsyncContextManager[Any]:
+        return looking(self._pool, self._dialect, name, blocking)
 
     def _commit(self, commit: Commit) -> Script[list[Receipt]]:
         return verbs.commit(self._dialect, change, commit, self._clock)

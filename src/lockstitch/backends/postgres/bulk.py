@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from psycopg import AsyncRawCursor
 from psycopg import errors as pg
 
+from lockstitch.backend import Receipt
 from lockstitch.backends.postgres.connection import Connection, bind
 from lockstitch.backends.postgres.dialect import SCHEMA
 from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.fresh import Fresh
 from lockstitch.backends.sql.script import Statement
 from lockstitch.records import Record, columns
 
@@ -35,6 +37,22 @@ async def put(connection: Connection, dialect: Dialect, records: Sequence[Record
             await connection.execute_one(dialect.statement("incoming", {}, columns=listed, table=kind.table))
             await _copy(connection, dialect, wanted, "incoming", names)
             await connection.execute_one(_upsert(dialect, kind, names))
+
+
+async def begin(connection: Connection, dialect: Dialect, new: Sequence[Fresh]) -> list[Receipt]:
+    """Write new threads with their first changes, in one transaction."""
+    parts: tuple[Sequence[Record], ...] = (
+        [one.head for one in new],
+        [run for one in new for run in one.change.new_runs],
+        [stitch for one in new for stitch in one.change.stitches],
+    )
+    async with connection.steps():
+        for records in parts:
+            if records:
+                kind = type(records[0])
+                names = [name for name, _ in columns(kind) if name != "log_id"]
+                await _copy(connection, dialect, records, f"{SCHEMA}.{kind.table}", names)
+    return [one.receipt for one in new]
 
 
 async def _copy(

@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 def fits(wanted: Change) -> bool:
     """Whether a change is one statement; a larger one takes a transaction of several."""
     parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.taken, wanted.uses)
-    return sum(map(len, parts)) <= ROWS
+    return sum(map(len, parts)) <= ROWS and not wanted.replaced
 
 
 def change(dialect: Dialect, wanted: Change) -> Script[Receipt]:
@@ -47,6 +47,8 @@ def change(dialect: Dialect, wanted: Change) -> Script[Receipt]:
         raise Conflict(thread_id=wanted.thread_id)
     for stitch in wanted.stitches[ROWS:]:
         yield dialect.insert(stitch)
+    for stitch in wanted.replaced:
+        yield dialect.insert(stitch, "upsert")
     return Receipt(wanted.position + len(wanted.stitches), rows[0][0], rows[0][1])
 
 

@@ -95,6 +95,22 @@ def _stitch_target() -> Target:
 
 _TARGETS: dict[type[Record], Target] = {Stitch: _stitch_target()}
 
+_COST = "lockstitch.safe_jsonb(s.data) -> 'cost'"
+_FIGURES = {
+    "sum": "sum",
+    "day": "to_char(r.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+    # The least of nothing and something is something here.
+    "run_parts": "CASE WHEN r.total_cost IS NOT NULL THEN round(least(r.total_cost, 1e15)::numeric * 10000000000) END",
+    "run_unpriced": "CASE WHEN jsonb_typeof(lockstitch.safe_jsonb(r.cost) -> 'unpriced') = 'number' "
+    "THEN (lockstitch.safe_jsonb(r.cost) ->> 'unpriced')::numeric WHEN r.total_cost IS NULL THEN r.steps ELSE 0 END",
+    "call_parts": f"CASE WHEN jsonb_typeof({_COST}) = 'number' "
+    f"THEN round(least(({_COST})::numeric, 1e15) * 10000000000) "
+    f"WHEN jsonb_typeof({_COST} -> 'total_cost') = 'number' "
+    f"THEN round(least(({_COST} -> 'total_cost')::numeric, 1e15) * 10000000000) END",
+    "elapsed": "(r.completed_at - r.started_at)",
+    "shown_id": "coalesce(r.foreign_id, r.id::text)",
+}
+
 
 def dialect(clock: Clock) -> Dialect:
     """Values go as text without a type, so that a statement is the same to the server whatever is null in it."""
@@ -106,7 +122,7 @@ def dialect(clock: Clock) -> Dialect:
         now="statement_timestamp()" if real else ":now::timestamptz",
         expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
         # Projects take turns in the same order on every backend, whatever language the database speaks.
-        words={"ready": "", "due": "", "held": "", "binary": 'COLLATE "C"'},
+        words={"ready": "", "due": "", "held": "", "binary": 'COLLATE "C"', **_FIGURES},
         encoders={
             ColumnKind.UUID: attrgetter("hex"),
             ColumnKind.INTEGER: str,

@@ -233,12 +233,49 @@ SET LOCAL search_path TO lockstitch;
 -- own: versions_create
 CREATE TABLE schema_versions (version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL);
 
+-- own: lenses_known
+-- The schemas with these names, what their comments say, whether we own them and how many views they have; whether we may
+-- make more; and whether the role that reads for people is missing where it could be made.
+SELECT n.nspname::text, obj_description(n.oid, 'pg_namespace'), pg_has_role(n.nspowner, 'USAGE'),
+       (SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind = 'v')
+FROM pg_catalog.pg_namespace n WHERE n.nspname = ANY (string_to_array(:names, ' '))
+UNION ALL
+SELECT '', NULL, has_database_privilege(current_database(), 'CREATE'), 0
+UNION ALL
+SELECT '', 'reader', to_regprocedure('lockstitch.ask(text, bigint)') IS NULL AND (rolsuper OR (rolcreaterole
+    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_reader'))), 0
+FROM pg_catalog.pg_roles WHERE rolname = current_user;
+
+-- own: lens_patience
+-- Whoever reads through a lens without end keeps it as it is; they do not keep a store from being opened.
+SELECT set_config('lock_timeout', '3s', true);
+
+-- own: lens_views
+SELECT c.oid::regclass::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = :name AND c.relkind = 'v';
+
 -- own: query_begin
 BEGIN READ ONLY;
 
 -- own: query_limits
-SELECT set_config('statement_timeout', :milliseconds, true), set_config('search_path', 'lockstitch, public', true);
+SELECT set_config('statement_timeout', :milliseconds, true), set_config('search_path', :path, true);
 
 -- own: query_role
--- A superuser may read files and run programs; what it asks here, it asks as one that may read tables.
-SELECT set_config('role', 'pg_read_all_data', true) FROM pg_roles WHERE rolname = current_user AND rolsuper;
+-- As a role that may only read, through a function that keeps it so. Where there is no such role: whether it is a
+-- superuser who asks, who may read files and run programs.
+SELECT has_reader, (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user),
+       CASE WHEN has_reader THEN set_config('role', 'lockstitch_reader', true) END
+FROM (SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_roles r ON r.oid = p.proowner
+                     WHERE p.oid = to_regprocedure('lockstitch.ask(text, bigint)') AND p.prosecdef
+                       AND r.rolname = 'lockstitch_reader' AND NOT r.rolsuper
+                       AND pg_has_role(r.oid, 'MEMBER')) AS has_reader) AS who;
+
+-- own: reader_known
+SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_reader' AND NOT rolsuper
+               AND pg_has_role(oid, 'MEMBER'));
+
+-- own: query_types
+SELECT format_type(t.oid, NULL), t.typtype = 'p'
+FROM unnest(string_to_array(:oids, ' ')::oid[]) WITH ORDINALITY AS asked (oid, place)
+JOIN pg_catalog.pg_type t ON t.oid = asked.oid
+ORDER BY asked.place;

@@ -2,6 +2,7 @@
 
 from psycopg import errors as pg
 
+from lockstitch.backends.postgres import lenses
 from lockstitch.backends.postgres.connection import Connection
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
@@ -9,11 +10,11 @@ from lockstitch.backends.sql.schema import refuse_newer
 
 
 async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
-    """Apply what is missing, and return the version. One question when nothing is."""
+    """Apply what is missing, refresh the lenses, and return the version. Two questions when there is nothing to do."""
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
-        if await _version(connection, dialect) == newest:
+        if await _version(connection, dialect) == newest and (await lenses.known(connection, dialect)).is_current():
             return newest
     except (pg.UndefinedTable, pg.InvalidSchemaName):
         pass
@@ -21,10 +22,13 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
         await connection.execute_one(dialect.statement("schema_lock", {}))
         done = await _prepare(connection, dialect)
         refuse_newer(done, newest, store)
+        if done < newest:
+            await lenses.step_aside(connection, dialect)
         for number, name, text in steps[done:]:
             # A script of many statements: it has no parameters and is not prepared.
             await connection.execute(text.encode(), prepare=False)
             await connection.execute_one(dialect.statement("version_set", {"version": number, "name": name}))
+        await lenses.make(connection, dialect)
     return newest
 
 

@@ -184,6 +184,111 @@ FROM runs r JOIN threads t ON t.id = r.thread_id
 WHERE t.project = :project AND r.parent_run_id IS NULL AND r.started_at > :since
 GROUP BY r.thread_id ORDER BY r.thread_id;
 
+-- name: usage
+-- Costs are added in whole parts of a dollar, so that the order of runs makes no difference.
+WITH RECURSIVE {roots}chosen AS (
+    SELECT r.status AS ending, r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens,
+           {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
+    FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
+    WHERE {filters})
+SELECT {groups}count(*), {sum}(CASE WHEN ending = 'failed' THEN 1 ELSE 0 END), {sum}(input_tokens),
+       {sum}(output_tokens), {sum}(cache_read_tokens), {sum}(cache_write_tokens),
+       CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
+FROM chosen{grouping};
+
+-- name: usage_by_model
+-- A run may use several models. Tokens are those of the calls; what its run counts beyond them, which is all of it once
+-- they are archived, goes to the run's own model, so that every sum over models is the sum over runs. The cost of a
+-- run with one model needs no look into its calls.
+WITH RECURSIVE {roots}chosen AS (
+    SELECT r.id, coalesce(r.model, '') AS own, r.status AS ending, r.input_tokens, r.output_tokens,
+           r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
+    FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
+    WHERE {filters}),
+calls AS (
+    SELECT s.run_id AS id, coalesce(s.name, c.own) AS name, {sum}(coalesce(s.input_tokens, 0)) AS input_tokens,
+           {sum}(coalesce(s.output_tokens, 0)) AS output_tokens,
+           {sum}(coalesce(s.cache_read_tokens, 0)) AS cache_read_tokens,
+           {sum}(coalesce(s.cache_write_tokens, 0)) AS cache_write_tokens
+    FROM chosen c JOIN stitches s ON s.run_id = c.id
+    WHERE s.type = 'llm_call' GROUP BY s.run_id, coalesce(s.name, c.own)),
+sums AS (
+    SELECT id, count(*) AS models, {sum}(input_tokens) AS input_tokens, {sum}(output_tokens) AS output_tokens,
+           {sum}(cache_read_tokens) AS cache_read_tokens, {sum}(cache_write_tokens) AS cache_write_tokens
+    FROM calls GROUP BY id),
+told AS (
+    SELECT sums.*, c.own FROM sums JOIN chosen c ON c.id = sums.id
+    WHERE sums.input_tokens <= c.input_tokens AND sums.output_tokens <= c.output_tokens
+      AND sums.cache_read_tokens <= c.cache_read_tokens AND sums.cache_write_tokens <= c.cache_write_tokens),
+prices AS (
+    SELECT s.run_id AS id, coalesce(s.name, told.own) AS name, {call_parts} AS parts
+    FROM told JOIN stitches s ON s.run_id = told.id
+    WHERE told.models > 1 AND s.type = 'llm_call'),
+priced AS (
+    SELECT id, name, CASE WHEN count(parts) > 0 THEN {sum}(parts) END AS parts, count(*) - count(parts) AS unpriced
+    FROM prices GROUP BY id, name),
+rest AS (
+    SELECT id, {sum}(coalesce(parts, 0)) AS parts, {sum}(unpriced) AS unpriced FROM priced GROUP BY id),
+shares AS (
+    SELECT c.own AS model, 1 AS runs, CASE WHEN c.ending = 'failed' THEN 1 ELSE 0 END AS failed_runs,
+           c.input_tokens - coalesce(told.input_tokens, 0) AS input_tokens,
+           c.output_tokens - coalesce(told.output_tokens, 0) AS output_tokens,
+           c.cache_read_tokens - coalesce(told.cache_read_tokens, 0) AS cache_read_tokens,
+           c.cache_write_tokens - coalesce(told.cache_write_tokens, 0) AS cache_write_tokens,
+           CASE WHEN told.id IS NULL THEN c.parts WHEN told.models > 1 THEN nullif(c.parts - rest.parts, 0) END AS parts,
+           CASE WHEN told.id IS NULL THEN c.unpriced WHEN told.models > 1 THEN c.unpriced - rest.unpriced ELSE 0 END
+               AS unpriced{kept_keys}
+    FROM chosen c LEFT JOIN told ON told.id = c.id LEFT JOIN rest ON rest.id = c.id
+    UNION ALL
+    SELECT calls.name, 0, 0, calls.input_tokens, calls.output_tokens, calls.cache_read_tokens,
+           calls.cache_write_tokens,
+           CASE WHEN told.models = 1 THEN c.parts WHEN c.parts IS NOT NULL THEN priced.parts END,
+           CASE WHEN told.models = 1 THEN c.unpriced ELSE priced.unpriced END{kept_keys}
+    FROM chosen c JOIN told ON told.id = c.id JOIN calls ON calls.id = c.id
+    LEFT JOIN priced ON priced.id = c.id AND priced.name = calls.name)
+SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens), {sum}(cache_read_tokens),
+       {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
+FROM shares{of_model}{grouping};
+
+-- name: usage_roots
+-- Every thread with the root above it.
+roots (id, root) AS (
+    SELECT id, id FROM threads WHERE parent_id IS NULL
+    UNION ALL
+    SELECT t.id, roots.root FROM roots JOIN threads t ON t.parent_id = roots.id),
+
+-- name: latencies
+-- Percentiles by nearest rank: the smallest time that so many percent of the calls do not exceed. Calls without a time
+-- are ranked apart, since the databases disagree where NULL stands.
+WITH calls AS (
+    SELECT coalesce({called}, '') AS name, s.duration_ms, CASE WHEN s.{failed} THEN 1 ELSE 0 END AS failed
+    FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id
+    WHERE s.type IN ({types}) AND {filters}),
+ranked AS (
+    SELECT name, duration_ms, failed, count(duration_ms) OVER (PARTITION BY name) AS timed,
+           row_number() OVER (PARTITION BY name, duration_ms IS NULL ORDER BY duration_ms) AS place
+    FROM calls)
+SELECT name, count(*), sum(failed), count(duration_ms), {sum}(duration_ms),
+       max(CASE WHEN place = (timed * 50 + 99) / 100 THEN duration_ms END),
+       max(CASE WHEN place = (timed * 95 + 99) / 100 THEN duration_ms END),
+       max(CASE WHEN place = (timed * 99 + 99) / 100 THEN duration_ms END),
+       max(duration_ms)
+FROM ranked GROUP BY name;
+
+-- name: runs_listed
+SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id
+WHERE {filters} ORDER BY {order} LIMIT :row_limit;
+
+-- name: runs_mirrored
+-- By the index of the id that a lens shows.
+SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id
+WHERE {shown_id} = :foreign_id AND r.foreign_id IS NOT NULL AND t.project = :project
+ORDER BY r.started_at, r.id LIMIT 1;
+
+-- name: outline
+-- Neither message nor data, which is where the bytes are.
+SELECT {columns} FROM stitches WHERE run_id = :run_id ORDER BY position;
+
 -- name: size_of_thread
 SELECT
     (SELECT coalesce(sum({head_bytes}), 0) FROM threads WHERE id = :thread_id),

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -22,21 +22,24 @@ from lockstitch.backend import (
     Usage,
     Where,
 )
-from lockstitch.backends.sql import reports, verbs
+from lockstitch.backends.sql import figures, reports, verbs
 from lockstitch.backends.sql.claim import choosing, claim_one, taken
 from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.fresh import fresh
 from lockstitch.backends.sql.script import Script
 from lockstitch.backends.sqlite import search
-from lockstitch.backends.sqlite.change import change
+from lockstitch.backends.sqlite.change import begin, change
 from lockstitch.backends.sqlite.connection import connect, run
 from lockstitch.backends.sqlite.dialect import dialect
 from lockstitch.backends.sqlite.errors import translate
+from lockstitch.backends.sqlite.lenses import look_through
 from lockstitch.backends.sqlite.query import query
 from lockstitch.backends.sqlite.reader import Reader
 from lockstitch.backends.sqlite.schema import migrate
 from lockstitch.backends.sqlite.writer import Writer
-from lockstitch.records import Clock, Limit, Record, Stitch, Thread, Worker
+from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
+from lockstitch.records.figures import Asked, Figures, Latency, Outline
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -69,9 +72,12 @@ class SqliteBackend:
 
     async def append(self, commit: Commit) -> list[Receipt]:
         step = commit.steps[0] if len(commit.steps) == 1 and not commit.threads and not commit.notices else None
-        if isinstance(step, Change):
+        if isinstance(step, Change) and not step.replaced:
             # It is refused before it has written anything; whatever is more needs a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
+        new = fresh(commit)
+        if new is not None:
+            return await self._writer.run(lambda connection: [begin(connection, self._dialect, one) for one in new])
         return await self._write(lambda: verbs.commit(self._dialect, self._change, commit, self._clock))
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
@@ -151,6 +157,21 @@ class SqliteBackend:
     async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
 
+    async def usage(self, asked: Asked) -> list[Figures]:
+        return await self._reader.run(lambda: figures.usage(self._dialect, asked))
+
+    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+        return await self._reader.run(lambda: figures.latencies(self._dialect, asked, kind))
+
+    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        return await self._reader.run(lambda: figures.runs(self._dialect, asked, order, limit))
+
+    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+        return await self._reader.run(lambda: figures.mirrored(self._dialect, project, foreign_id))
+
+    async def outline(self, run_id: UUID) -> list[Outline]:
+        return await self._reader.run(lambda: figures.outline(self._dialect, run_id))
+
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         while await self._write(lambda: search.catch_up(self._dialect)):
             pass
@@ -162,23 +183,38 @@ class SqliteBackend:
             sizes["disk"] = await self._reader.run(self._disk)
         return sizes
 
-    async def query(self, sql: str, *, limit: int, seconds: float) -> Answer | None:
-        if self._path == ":memory:":
-            copy = sqlite3.connect(":memory:", check_same_thread=False)
-            with self._writer.lock:
-                self._writer.connection.backup(copy)
-            with closing(copy):
-                return await _asked(copy, sql, limit, seconds)
-        with closing(connect(self._path, synchronous="FULL", read_only=True)) as connection:
-            return await _asked(connection, sql, limit, seconds)
+    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
+        with closing(self._beside()) as connection:
+            return await _asked(connection, sql, limit, seconds, lens)
+
+    @asynccontextmanager
+    async def lens(self, name: str, *, blocking: bool = False) -> AsyncGenerator[sqlite3.Connection]:
+        """A connection is the same whether its user awaits other things or not."""
+        with closing(self._beside()) as connection:
+            look_through(connection, name)
+            connection.execute("PRAGMA query_only = ON")
+            yield connection
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
         return await self._writer.run(lambda connection: run(connection, script()))
 
+    def _beside(self) -> sqlite3.Connection:
+        """A connection of its own that cannot write to the store."""
+        if self._path != ":memory:":
+            return connect(self._path, synchronous="FULL", read_only=True)
+        # Such a store is its one connection, so whoever wants another one gets a copy.
+        copy = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        with self._writer.lock:
+            self._writer.connection.backup(copy)
+        return copy
+
     def _change(self, dialect: Dialect, wanted: Change) -> Script[Receipt]:
         """A change as a step of a commit, which by then has the writer's connection."""
         yield from ()
-        return change(self._writer.connection, dialect, wanted)
+        receipt = change(self._writer.connection, dialect, wanted)
+        if wanted.replaced:
+            yield from self._put(wanted.replaced)
+        return receipt
 
     def _migrate(self) -> int:
         # The lock is taken in this thread: the loop's own would wait for itself if two tasks migrate at once.
@@ -232,9 +268,9 @@ def _changes(connection: sqlite3.Connection, own: bool) -> int:
     return connection.total_changes if own else connection.execute("PRAGMA data_version").fetchone()[0]
 
 
-async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float) -> Answer:
+async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
     """Ask in a thread; whoever stops waiting stops the query too, before its connection is closed under it."""
-    asking = asyncio.ensure_future(asyncio.to_thread(query, connection, sql, limit, seconds))
+    asking = asyncio.ensure_future(asyncio.to_thread(query, connection, sql, limit, seconds, lens))
     # That it was interrupted is no news to anybody, also when whoever waits for that is cancelled again.
     asking.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:

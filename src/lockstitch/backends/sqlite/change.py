@@ -5,14 +5,16 @@ Parameters go by place, because the driver looks for each name in turn: for a st
 """
 
 import sqlite3
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from lockstitch.backend import Change, Receipt
 from lockstitch.backends.sql.change import head_fields
 from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.fresh import Fresh
 from lockstitch.errors import Conflict
-from lockstitch.records import CHAIN, BlobUse, Run, Stitch, Thread, columns
+from lockstitch.records import BlobUse, Run, Stitch, Thread, columns
 
 _REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
 """What a stitch refers to by row number or position, or gets from the table."""
@@ -36,16 +38,7 @@ def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> 
         if changed:
             values = dialect.encode(Run, changed)
             execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
-    for stitch in wanted.stitches:
-        row = dialect.row(stitch, _REFERENCES)
-        run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
-        previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
-        previous = tip_position if previous_id == tip else _position(connection, dialect, previous_id)
-        # The id only where the stitch before stands no more in this table.
-        row += (number, run_id, run_id, previous, previous_id if previous is None else None)
-        execute(_stitch_text(dialect), row)
-        if stitch.type in CHAIN:
-            tip, tip_position = row[0], stitch.position
+    _add(connection, dialect, number, (tip, tip_position), wanted.stitches)
     for letter_id, taken_at in wanted.taken:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))
@@ -53,6 +46,38 @@ def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> 
         use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
         execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
     return Receipt(position, delivered, bool(cancel_requested))
+
+
+def begin(connection: sqlite3.Connection, dialect: Dialect, new: Fresh) -> Receipt:
+    """Write a new thread with its first change; nobody has seen it, so nothing is compared."""
+    number = connection.execute(*dialect.insert(new.head)).lastrowid
+    assert number is not None
+    for run in new.change.new_runs:
+        connection.execute(*dialect.insert(run))
+    _add(connection, dialect, number, (None, None), new.change.stitches)
+    return new.receipt
+
+
+def _add(
+    connection: sqlite3.Connection,
+    dialect: Dialect,
+    number: int,
+    tip_at: tuple[Any, int | None],
+    stitches: Sequence[Stitch],
+) -> None:
+    """Append stitches to the thread of a row number, whose tip is known."""
+    tip, tip_position = tip_at
+    encode_id, text = dialect.encode_id, _stitch_text(dialect)
+    for stitch in stitches:
+        row = dialect.row(stitch, _REFERENCES)
+        run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
+        previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
+        previous = tip_position if previous_id == tip else _position(connection, dialect, previous_id)
+        # The id only where the stitch before stands no more in this table.
+        row += (number, run_id, run_id, previous, previous_id if previous is None else None)
+        connection.execute(text, row)
+        if stitch.linked:
+            tip, tip_position = row[0], stitch.position
 
 
 def _position(connection: sqlite3.Connection, dialect: Dialect, stitch_id: Any) -> int | None:

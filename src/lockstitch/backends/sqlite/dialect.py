@@ -47,6 +47,23 @@ _STITCH = _target(
 )
 _RUN_ROW = _target(Run, "run_rows", ("id",), {"thread_id": {"thread_no": _THREAD}})
 
+# Sums as floating point never overflow, and whole numbers stay exact in it up to 2^53.
+_FIGURES = {
+    "sum": "total",
+    "day": "substr(r.started_at, 1, 10)",
+    "run_parts": "round(min(r.total_cost, 1e15) * 1e10)",
+    "run_unpriced": "CASE WHEN json_type(r.cost, '$.unpriced') = 'integer' THEN json_extract(r.cost, '$.unpriced') "
+    "WHEN r.total_cost IS NULL THEN r.steps ELSE 0 END",
+    "call_parts": "CASE WHEN json_type(s.data, '$.cost') IN ('real', 'integer') "
+    "THEN round(min(json_extract(s.data, '$.cost'), 1e15) * 1e10) "
+    "WHEN json_type(s.data, '$.cost.total_cost') IN ('real', 'integer') "
+    "THEN round(min(json_extract(s.data, '$.cost.total_cost'), 1e15) * 1e10) END",
+    # To the microsecond; SQLite itself knows milliseconds.
+    "elapsed": "(strftime('%s', substr(r.completed_at, 1, 19)) - strftime('%s', substr(r.started_at, 1, 19))) "
+    "* 1000000 + substr(r.completed_at, 21, 6) - substr(r.started_at, 21, 6)",
+    "shown_id": "coalesce(r.foreign_id, r.id)",
+}
+
 
 def _parameter(name: str) -> str:
     return f":{name}"
@@ -67,6 +84,7 @@ def dialect(clock: Clock) -> Dialect:
             "due": " INDEXED BY threads_due",
             "held": " INDEXED BY threads_held",
             "binary": "",
+            **_FIGURES,
         },
         encoders={
             ColumnKind.UUID: _id,

@@ -4,6 +4,7 @@ import sqlite3
 import time
 
 from lockstitch.backend import Answer
+from lockstitch.backends.sqlite.lenses import look_through
 from lockstitch.errors import Refused
 
 _ALLOWED = {
@@ -12,12 +13,14 @@ _ALLOWED = {
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_RECURSIVE,
 }
-_FORBIDDEN_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit"}
+_FORBIDDEN_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts5", "fts3_tokenizer"}
 
 
-def query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float) -> Answer:
+def query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
     """Run one statement under an authorizer, a time limit and a row limit."""
     deadline = time.monotonic() + seconds
+    if lens is not None:
+        look_through(connection, lens)
     connection.execute("PRAGMA query_only = ON")
     connection.set_authorizer(_authorize)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
@@ -25,10 +28,8 @@ def query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float) 
         cursor = connection.execute(sql)
         columns = [column[0] for column in cursor.description or ()]
         rows = cursor.fetchmany(limit + 1)
-    except sqlite3.Error as exc:
+    except (sqlite3.Error, sqlite3.Warning) as exc:
         raise Refused(_explain(exc, seconds)) from exc
-    except sqlite3.Warning as exc:
-        raise Refused("Only one statement at a time.") from exc
     finally:
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
@@ -41,7 +42,9 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
-def _explain(exc: sqlite3.Error, seconds: float) -> str:
+def _explain(exc: sqlite3.Error | sqlite3.Warning, seconds: float) -> str:
+    if "one statement" in str(exc):
+        return "Only one statement at a time."
     if getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
         return f"The query took longer than {seconds:g} s and was stopped."
     if "not authorized" in str(exc) or "prohibited" in str(exc):

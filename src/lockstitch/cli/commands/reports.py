@@ -1,55 +1,18 @@
-"""`stats` and `size`: what the agents used, and what keeping it takes."""
+"""`size`: what keeping the record takes."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from lockstitch.cli.forest import name_of
 from lockstitch.cli.parameters import examples
-from lockstitch.cli.session import now, session_of
+from lockstitch.cli.session import session_of
 from lockstitch.cli.table import Column
 from lockstitch.cli.text import plural, size
 from lockstitch.records import Json
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
-stats = typer.Typer(help="Show what the agents used: `stats tokens`.", rich_markup_mode=None)
-app.add_typer(stats, name="stats")
-
-
-@stats.callback()
-def choose() -> None:
-    """Show what the agents used: `stats tokens`."""
-
-
-@stats.command(epilog=examples("lockstitch stats tokens --days 7"))
-def tokens(
-    context: typer.Context,
-    days: Annotated[int, typer.Option(min=1, max=36_500, metavar="N", help="Of the last so many days.")] = 7,
-) -> None:
-    """Show the average of input and output tokens per run, thread by thread."""
-    session = session_of(context)
-    with session.open() as store:
-        found = store.average_tokens(now() - timedelta(days=days))
-        if session.as_json:
-            session.out.json([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in found])
-            return
-        rows = [
-            [
-                str(usage.thread_id),
-                f"{usage.runs:,}",
-                f"{usage.average_tokens:,.1f}",
-                name_of(store.thread(usage.thread_id)),
-            ]
-            for usage in found
-        ]
-    columns = [Column("THREAD"), Column("RUNS", right=True), Column("AVERAGE TOKENS", right=True)]
-    session.out.table([*columns, Column("NAME", flexible=True)], rows)
-    if not rows:
-        session.out.note(f"No runs in the last {plural(days, 'day')}.")
-
 
 # Bytes, from the document: one config per agent, conversation and log per run.
 _ESTIMATES = {

@@ -1,21 +1,22 @@
-"""`show`: one thread or one run, with everything that is known of it."""
+"""`show`: one thread or one run, with everything that is known of it, or what two runs do not share."""
 
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from lockstitch.cli import messages, stitches
+from lockstitch.cli import difference, messages, stitches, tree
 from lockstitch.cli.forest import name_of, tasks_done
 from lockstitch.cli.output import Output
-from lockstitch.cli.parameters import examples
+from lockstitch.cli.parameters import Limit, examples
 from lockstitch.cli.session import session_of
 from lockstitch.cli.status import status, waits
 from lockstitch.cli.table import Column
 from lockstitch.cli.text import cost, one_line, plural, time
-from lockstitch.errors import NotFound
-from lockstitch.records import Run, Thread, as_id
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import Message, Run, Thread
 from lockstitch.store.overview import Overview
+from lockstitch.store.traces import LINES, Trace
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -23,24 +24,46 @@ app = typer.Typer()
 _RUNS = 20
 
 
-@app.command(epilog=examples("lockstitch show customer-42", "lockstitch show 0198c0de-0000-7000-8000-000000000000"))
+@app.command(
+    epilog=examples(
+        "lockstitch show customer-42",
+        "lockstitch show 0198c0de-0000-7000-8000-000000000000 --depth 2",
+        "lockstitch show RUN OTHER-RUN",
+    )
+)
 def show(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="THREAD|RUN", help="A thread's id or key, or a run's id.", show_default=False)
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="THREAD|RUN [RUN]",
+            help="A thread's id or key, or a run's id, also that of another system's trace. Two runs: what differs.",
+            show_default=False,
+        ),
     ],
     with_stitches: Annotated[
         bool, typer.Option("--stitches", help="Of a thread also its whole log; `log` has that of a run.")
     ] = False,
+    with_messages: Annotated[bool, typer.Option("--messages", help="Of a run also what was said in it.")] = False,
+    depth: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Of a run only so many levels of its tree.")
+    ] = None,
+    limit: Limit = LINES,
 ) -> None:
-    """Show a thread or a run."""
+    """Show a thread, a run as a tree, or the difference of two runs."""
     session = session_of(context)
+    if len(names) > 2:
+        raise Refused("One thread or run is shown, or the difference of two runs.")
     with session.open() as store:
-        found = find(store, name)
+        if len(names) == 2:
+            difference.show(session.out, store.difference(*names))
+            return
+        found = find(store, names[0])
         if isinstance(found, Thread):
             _show_thread(session.out, store, found, with_stitches)
         else:
-            _show_run(session.out, store, found)
+            said = store.messages(found.id) if with_messages else None
+            _show_run(session.out, store.trace(found.id, depth=depth, limit=limit), said)
 
 
 def find(store: SyncStore, name: str) -> Thread | Run:
@@ -48,12 +71,11 @@ def find(store: SyncStore, name: str) -> Thread | Run:
     try:
         return store.thread(name)
     except NotFound:
-        if as_id(name) is None:
-            raise
+        pass
     try:
         return store.run(name)
     except NotFound:
-        raise NotFound(f"There is no thread and no run {name} in this store.") from None
+        raise NotFound(f"There is no thread and no run {name} in project {store.project} of this store.") from None
 
 
 def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: bool) -> None:
@@ -136,10 +158,10 @@ def _run_row(run: Run) -> list[str]:
     return [str(run.sequence), str(run.id), run.status, str(run.steps), total, time(run.started_at)]
 
 
-def _show_run(out: Output, store: SyncStore, run: Run) -> None:
-    said = store.messages(run.id)
+def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> None:
+    run = traced.run
     if out.as_json:
-        out.json({**run.as_json(), "usage": run.usage, "messages": said})
+        out.json({**traced.as_json(), **({} if said is None else {"messages": said})})
         return
     reason = f" ({run.stop_reason})" if run.stop_reason else ""
     model = " ".join(part for part in (run.provider, run.model) if part)
@@ -149,6 +171,7 @@ def _show_run(out: Output, store: SyncStore, run: Run) -> None:
             ("thread", str(run.thread_id)),
             ("number", f"run {run.sequence}, turn {run.turn}"),
             ("parent", str(run.parent_run_id or "")),
+            ("mirrors", f"{run.source} {one_line(run.foreign_id)}" if run.foreign_id else ""),
             ("status", f"{run.status}{reason}"),
             ("agent", run.agent or ""),
             ("model", model),
@@ -161,7 +184,10 @@ def _show_run(out: Output, store: SyncStore, run: Run) -> None:
         ]
     )
     out.line()
-    messages.show(out, said)
+    tree.show(out, traced)
+    if said is not None:
+        out.line()
+        messages.show(out, said)
 
 
 def tokens(usage: dict[str, int]) -> str:

@@ -1,0 +1,157 @@
+"""Lenses on PostgreSQL: schemas of views, made and refreshed by whoever migrates.
+
+A schema is ours if its comment says so, and the comment has the digest of the scripts its views were made of. One that
+is somebody else's is left alone; so is one that we may not change, or whose views others have built upon. Nothing else
+suffers from that: only using such a lens is refused, or shows it as it was.
+"""
+
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from typing import NamedTuple
+
+from psycopg import errors as pg
+
+from lockstitch import lenses
+from lockstitch.backends.postgres.connection import Connection
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.errors import Refused
+
+MARK = "Lockstitch lens "
+"""What the comment on a schema of ours begins with."""
+
+READER = "lockstitch_reader"
+"""The role that reads for people."""
+
+# What leaves things as they are: no right to it, views of others upon ours, somebody who reads and reads, and another
+# database of the same server that makes the same role at the same moment.
+_LEFT = (
+    pg.InsufficientPrivilege,
+    pg.DependentObjectsStillExist,
+    pg.LockNotAvailable,
+    pg.DuplicateSchema,
+    pg.DuplicateObject,
+    pg.UniqueViolation,
+    pg.InternalError_,
+)
+
+
+class Known(NamedTuple):
+    """What there is of lenses in a database."""
+
+    marks: dict[str, str | None]
+    """The comments on the schemas that have the name of a lens."""
+    ours: frozenset[str]
+    """Those whose owner we are."""
+    views: dict[str, int]
+    """How many they have: whoever replaces a table of the core with another one takes the views of it away."""
+    may_create: bool
+    lacks_reader: bool
+    """Whether the role that reads for people is missing, and could be made."""
+
+    def is_current(self) -> bool:
+        return not self.lacks_reader and not self.stale()
+
+    def stale(self) -> list[str]:
+        """The lenses to be made or refreshed."""
+        return [name for name in lenses.written("postgres") if self._is_stale(name)]
+
+    def marked(self) -> list[str]:
+        """The lenses that are there and may be changed."""
+        return [name for name, mark in self.marks.items() if name in self.ours and (mark or "").startswith(MARK)]
+
+    def _is_stale(self, name: str) -> bool:
+        if name not in self.marks:
+            return self.may_create
+        if name not in self.marked():
+            return False
+        is_whole = self.views[name] >= len(lenses.views(name))
+        return not is_whole or self.marks[name] != MARK + lenses.digest(name, "postgres")
+
+
+async def known(connection: Connection, dialect: Dialect) -> Known:
+    rows = await connection.execute_one(dialect.statement("lenses_known", {"names": " ".join(lenses.NAMES)}))
+    schemas = [row for row in rows if row[0]]
+    return Known(
+        marks={name: mark for name, mark, _, _ in schemas},
+        ours=frozenset(name for name, _, ours, _ in schemas if ours),
+        views={name: number for name, _, _, number in schemas},
+        may_create=any(may for name, what, may, _ in rows if not name and what is None),
+        lacks_reader=any(lacks for name, what, lacks, _ in rows if not name and what == "reader"),
+    )
+
+
+async def step_aside(connection: Connection, dialect: Dialect) -> None:
+    """Drop the views of all lenses, so that they do not keep a migration from changing what they show."""
+    for name in (await known(connection, dialect)).marked():
+        if await _attempt(connection, lambda name=name: _drop(connection, dialect, name)):
+            await _run(connection, f"COMMENT ON SCHEMA {name} IS '{MARK}'")
+
+
+async def make(connection: Connection, dialect: Dialect) -> None:
+    """Make what is missing and refresh what is stale, within the migration's transaction."""
+    stale = (await known(connection, dialect)).stale()
+    has_reader = await _attempt(connection, lambda: _run(connection, _access()))
+    free = [name for name in stale if await _attempt(connection, lambda name=name: _drop(connection, dialect, name))]
+    if not await _attempt(connection, lambda: _run(connection, lenses.script("folds", "postgres"))):
+        return
+    for name in free:
+        await _attempt(connection, lambda name=name: _make(connection, name))
+    if has_reader:
+        for name in (await known(connection, dialect)).marked():
+            await _attempt(connection, lambda name=name: _grant(connection, name))
+
+
+async def require(connection: Connection, dialect: Dialect, name: str) -> None:
+    """Refuse a lens that is not in this database, and say what to do."""
+    marks = (await known(connection, dialect)).marks
+    if (marks.get(name) or "").startswith(MARK):
+        return
+    if name in marks:
+        raise Refused(
+            f"The schema {name} of this database is not Lockstitch's, so the lens of that name cannot be there. "
+            "Rename that schema and run `lockstitch migrate`."
+        )
+    raise Refused(
+        f"The lens {name} is not in this database. Run `lockstitch migrate` as a user who may create schemas in it."
+    )
+
+
+def _access() -> str:
+    return resources.files("lockstitch.backends.postgres").joinpath("access.sql").read_text(encoding="utf-8")
+
+
+async def _drop(connection: Connection, dialect: Dialect, name: str) -> None:
+    await connection.execute_one(dialect.statement("lens_patience", {}))
+    rows = await connection.execute_one(dialect.statement("lens_views", {"name": name}))
+    if rows:
+        # All at once, whatever order they depend on each other in; not those of others that depend on them.
+        await _run(connection, f"DROP VIEW {', '.join(view for (view,) in rows)}")
+
+
+async def _make(connection: Connection, name: str) -> None:
+    await _run(connection, f"CREATE SCHEMA IF NOT EXISTS {name}; SET LOCAL search_path TO {name}")
+    await _run(connection, lenses.script(name, "postgres"))
+    await _run(connection, f"COMMENT ON SCHEMA {name} IS '{MARK}{lenses.digest(name, 'postgres')}'")
+
+
+async def _grant(connection: Connection, name: str) -> None:
+    await _run(connection, f"GRANT USAGE ON SCHEMA {name} TO {READER}")
+    await _run(connection, f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {READER}")
+
+
+async def _run(connection: Connection, text: str) -> None:
+    """A script of many statements: it has no parameters and is not prepared."""
+    if text.strip():
+        await connection.execute(text.encode(), prepare=False)
+
+
+async def _attempt(connection: Connection, act: Callable[[], Awaitable[None]]) -> bool:
+    """Whether `act` could be done; if not, nothing of it remains and the transaction goes on."""
+    await _run(connection, "SAVEPOINT lens")
+    try:
+        await act()
+    except _LEFT:
+        await _run(connection, "ROLLBACK TO SAVEPOINT lens")
+        return False
+    await _run(connection, "RELEASE SAVEPOINT lens")
+    return True

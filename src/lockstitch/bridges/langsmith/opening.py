@@ -1,0 +1,105 @@
+"""Bytes on their way in: looked at before they are read, unpacked on the way, never all in memory."""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Final, cast
+
+import zstandard
+
+CHUNK: Final = 1 << 20
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_WINDOW: Final = 1 << 27
+# A few bytes of zstd can stand for 128 KB each, and it gives all it has at once: 1 KB in is 32 MB out at worst.
+_SIP: Final = 1 << 10
+_PACKED: Final = 4
+
+
+class Source:
+    """A stream that can be looked at. One that breaks ends there, and says why when asked."""
+
+    def __init__(self, read: Callable[[int], bytes], ahead: bytes = b"") -> None:
+        self._read = read
+        self._ahead = ahead
+        self._under: Source | None = None
+        self._failure: str | None = None
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure or (self._under.failure if self._under else None)
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, without taking them; fewer only at the end."""
+        while len(self._ahead) < size and (more := self._next(size)):
+            self._ahead += more
+        return self._ahead[:size]
+
+    def read(self, size: int = CHUNK) -> bytes:
+        """The next bytes, at most so many; none at the end."""
+        if self._ahead:
+            taken, self._ahead = self._ahead[:size], self._ahead[size:]
+            return taken
+        return self._next(size)
+
+    def unpacked(self) -> "Source":
+        """What is inside, if this is packed; packed in packed too, but not without end."""
+        source = self
+        for _ in range(_PACKED):
+            if source.peek(2) == _GZIP:
+                inner = Source(_gzip(source))
+            elif source.peek(4) == _ZSTD:
+                inner = Source(_from(_zstd(source)))
+            else:
+                break
+            inner._under = source
+            source = inner
+        return source
+
+    def _next(self, size: int) -> bytes:
+        if self._failure is not None:
+            return b""
+        try:
+            return self._read(size)
+        except EOFError:
+            self._failure = "the packed data ends too early"
+        except (OSError, zlib.error, zstandard.ZstdError) as exc:
+            self._failure = f"it cannot be unpacked or read: {exc}"
+        return b""
+
+
+def _gzip(source: Source) -> Callable[[int], bytes]:
+    # read1: what came out before the data broke is given, not thrown away with the error
+    return gzip.GzipFile(fileobj=cast("BinaryIO", source), mode="rb").read1
+
+
+def _zstd(source: Source) -> Iterator[bytes]:
+    inside = False
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+    while packed := source.read(_SIP):
+        while packed:
+            if unpacker.eof:
+                unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+            inside = True
+            yield unpacker.decompress(packed)
+            packed = unpacker.unused_data if unpacker.eof else b""
+    if inside and not unpacker.eof:
+        raise EOFError
+
+
+def _from(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
+    """A way to read what comes in pieces of any size."""
+    left = b""
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        while not left:
+            more = next(pieces, None)
+            if more is None:
+                return b""
+            left = more
+        taken, left = left[:size], left[size:]
+        return taken
+
+    return read

@@ -1,0 +1,215 @@
+"""A run object, in any of the shapes that LangSmith gives it, as pieces of spans.
+
+Kept under their own names in `extra`: whatever the vocabulary of pieces has no word for (token counts and costs in
+parts, feedback_stats, invocation_params, runtime, …). Dropped: `serialized`, a description of the client's object that
+says nothing about the run, and the lists of relatives that the tree itself tells.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from lockstitch.bridges.langsmith.storable import as_text, name, parse, storable
+from lockstitch.bridges.langsmith.times import time_text
+from lockstitch.bridges.langsmith.values import bag, first_text, items
+from lockstitch.bridges.span import Piece, Remark
+from lockstitch.records import Json, codec
+
+_SAID: Final = frozenset(
+    {
+        "id",
+        "run_id",
+        "trace_id",
+        "parent_run_id",
+        "parent_run_ids",
+        "dotted_order",
+        "name",
+        "run_type",
+        "start_time",
+        "end_time",
+        "inputs",
+        "outputs",
+        "error",
+        "status",
+        "tags",
+        "events",
+        "extra",
+        "metadata",
+        "thread_id",
+        "user_id",
+        "session_id",
+        "session_name",
+        "project_name",
+        "total_tokens",
+        "total_cost",
+        "child_run_ids",
+        "direct_child_run_ids",
+        "child_runs",
+        "serialized",
+        "operation",
+    }
+)
+_THREAD: Final = ("thread_id", "conversation_id", "session_id")
+_DOT: Final = re.compile(r"(?:^|\.)\d{8}T\d{6,15}Z")
+_DEEPEST: Final = 200
+
+
+def looks_like_run(value: Mapping[str, Any]) -> bool:
+    """Whether an object is a run, or what is left of one."""
+    return any(value.get(key) for key in ("id", "run_id", "dotted_order")) and not looks_like_feedback(value)
+
+
+def looks_like_feedback(value: Mapping[str, Any]) -> bool:
+    return "key" in value and ("score" in value or "value" in value) and not ("run_type" in value or "inputs" in value)
+
+
+def pieces(run: Mapping[str, Any], *, trace_id: str | None = None, parsed: bool = False) -> Iterator[Piece]:
+    """The run and the runs nested in it, parents first.
+
+    `trace_id`: of the trace, where somebody else said it. `parsed`: as `storable` has it.
+    """
+    yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, 0)
+
+
+def remark(feedback: Mapping[str, Any]) -> Remark | None:
+    """Feedback as its own object; None if it says nothing about anything."""
+    said = bag(storable(dict(feedback)))
+    key = name(said.get("key"))
+    span_id, trace_id = name(said.get("run_id")), name(said.get("trace_id"))
+    if key is None or (span_id is None and trace_id is None):
+        return None
+    value = said.get("value")
+    score = said.get("score")
+    return Remark(
+        id=name(said.get("id")) or codec.digest(said),
+        span_id=span_id,
+        trace_id=trace_id,
+        key=key,
+        score=float(score) if isinstance(score, bool | int | float) and abs(score) < 1e300 else None,
+        value=None if value is None else value if isinstance(value, dict) else {"value": value},
+        comment=first_text(said.get("comment")),
+        at=time_text(said.get("created_at")),
+    )
+
+
+def _pieces(run: Json, trace_id: str | None, parent_id: str | None, depth: int) -> Iterator[Piece]:
+    piece = _piece(run, trace_id, parent_id)
+    below = [bag(child) for child in items(run.get("child_runs")) if bag(child)] if depth < _DEEPEST else []
+    own, trace = piece.get("id"), piece.get("trace_id")
+    nested = [each for child in below for each in _pieces(child, trace, own, depth + 1)]
+    listed = [child for child in map(name, items(_parsed(run.get("child_run_ids")))) if child]
+    # An empty list says nothing: the JavaScript client sends one with every run.
+    if children := listed or [child for each in nested if (child := each.get("id"))]:
+        piece["children"] = children
+    yield piece
+    yield from nested
+
+
+def _piece(run: Json, trace_id: str | None, parent_id: str | None) -> Piece:
+    order = first_text(run.get("dotted_order"))
+    line = _line(order)
+    parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]
+    own = name(run.get("id")) or name(run.get("run_id")) or (line[-1] if line else None) or codec.digest(run)
+    parent = name(run.get("parent_run_id")) or (parents[-1] if parents else None)
+    parent = parent or (line[-2] if len(line) > 1 else None) or parent_id
+    trace = name(run.get("trace_id")) or (line[0] if line else None) or trace_id
+    trace = trace or (parents[0] if parents else None) or parent or own
+    extra = _object(run.get("extra"), "value")
+    metadata = {**bag(_parsed(run.get("metadata"))), **bag(_parsed(extra.pop("metadata", None)))}
+    for key, value in run.items():
+        if key not in _SAID and value is not None:
+            extra.setdefault(key, value)
+    title = first_text(run.get("name"))
+    if title and title != name(title):
+        extra["name"] = title
+    found: dict[str, Any] = {
+        "id": own,
+        "trace_id": trace,
+        "parent_id": parent if parent != own else None,
+        "name": name(title),
+        "kind": name(run.get("run_type")),
+        "start": time_text(run.get("start_time")),
+        "end": time_text(run.get("end_time")),
+        "order": order,
+        "inputs": _object(run.get("inputs"), "input") if run.get("inputs") is not None else None,
+        "outputs": _object(run.get("outputs"), "output") if run.get("outputs") is not None else None,
+        "error": _error(run.get("error")),
+        "status": name(run.get("status")),
+        "tags": _tags(run.get("tags")),
+        "metadata": metadata if metadata or "metadata" in bag(run.get("extra")) else None,
+        "events": _events(run.get("events")),
+        "extra": {key: value for key, value in extra.items() if value is not None} or None,
+        "thread_id": name(run.get("thread_id")) or _first_name(metadata, _THREAD),
+        "user_id": name(run.get("user_id")) or _first_name(metadata, ("user_id",)),
+        "session_id": name(run.get("session_id")),
+        "group": name(run.get("session_name")) or name(run.get("project_name")),
+        "total_tokens": _whole(run.get("total_tokens")),
+        "total_cost": _number(run.get("total_cost")),
+    }
+    return {key: value for key, value in found.items() if value is not None}  # type: ignore[return-value]
+
+
+def _line(order: str | None) -> list[str]:
+    """The ids in a dotted_order, from the root to the run itself."""
+    if not order or not _DOT.match(order):
+        return []
+    return [each for each in map(name, _DOT.split(order)[1:]) if each]
+
+
+def _first_name(bag_of: Json, keys: tuple[str, ...]) -> str | None:
+    return next((found for key in keys if (found := name(bag_of.get(key)))), None)
+
+
+def _parsed(value: Any) -> Any:
+    """A value that stands as JSON text, as the columns of a bulk export do; anything else as it is."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return storable(parse(value), parsed=True)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _object(value: Any, word: str) -> Json:
+    """What goes in or out is an object; what is none becomes the one member of one."""
+    value = _parsed(value)
+    if value is None or value == "":
+        return {}
+    return dict(bag(value)) if isinstance(value, dict) else {word: value}
+
+
+def _error(value: Any) -> str | None:
+    return as_text(value) if value is not None and value != "" and value != {} and value is not False else None
+
+
+def _tags(value: Any) -> list[str] | None:
+    value = _parsed(value)
+    if isinstance(value, str):
+        return [value] if value else None
+    return [as_text(each) for each in items(value)] if isinstance(value, list) else None
+
+
+def _events(value: Any) -> list[Any] | None:
+    value = _parsed(value)
+    if isinstance(value, dict):
+        return [value]
+    return items(value) if isinstance(value, list) else None
+
+
+def _number(value: Any) -> float | None:
+    """Costs come as numbers, as decimals and as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    # what counts tokens fits a 64-bit column
+    return int(number) if number is not None and 0 <= number < 2**53 else None

@@ -1,0 +1,159 @@
+"""Whatever LangSmith's clients send and its exports hold, as items: told by its content, never by its name.
+
+    one run · a list of runs · {"runs": […]} of webhooks and queries · {"post": […], "patch": […]} ·
+    JSONL of runs or of {"operation": …} · multipart bodies · what a client saved when it could not send it ·
+    Parquet of bulk exports · all of it as it is, in gzip or in zstd
+
+Nothing is read whole: memory is bounded by the largest record, and no record may be larger than RECORD_LIMIT, packed
+or not. What a file holds before it breaks comes out before the error does.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from lockstitch.bridges.langsmith import parquet
+from lockstitch.bridges.langsmith.documents import STREAMED, Documents
+from lockstitch.bridges.langsmith.multipart import boundary_of, multipart
+from lockstitch.bridges.langsmith.opening import Source
+from lockstitch.bridges.langsmith.pieces import looks_like_feedback, looks_like_run, pieces, remark
+from lockstitch.bridges.langsmith.values import bag, items, text
+from lockstitch.bridges.span import Item
+from lockstitch.errors import NotFound, Unreadable
+
+RECORD_LIMIT: Final = 64 << 20
+"""Bytes that one record may have, unpacked: a run, or a part of a multipart body."""
+
+_HEADERS: Final = ".headers.json"
+_RUN_PATH: Final = re.compile(r"/runs/([^/?]+)/?(?:\?|$)")
+_INNER: Final = ("run", "trace", "data", "body", "payload")
+_SAVED: Final = 2
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The files of a folder that may hold runs, in order of their names; a file is itself."""
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        raise NotFound(f"There is no file or folder {path}.")
+    for found in sorted(path.rglob("*")):
+        hidden = any(part.startswith(".") for part in found.relative_to(path).parts)
+        if found.is_file() and not hidden and not found.name.endswith(_HEADERS):
+            yield found
+
+
+def read(
+    source: Path | bytes | BinaryIO,
+    name: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    run_id: str | None = None,
+) -> Iterator[Item]:
+    """The items of a file, a body or a stream.
+
+    `headers` are those of the request that it was, where there was one; beside a recorded body they are found by
+    themselves. `run_id` is what the URL of the request names, for a body that does not. Unreadable says what is wrong
+    and where; what came before it stands.
+    """
+    if isinstance(source, Path):
+        name = name or str(source)
+        found, run_path = _recorded(source)
+        try:
+            with source.open("rb") as opened:
+                reading = _Reading(name, headers or found, run_id or run_path, source)
+                yield from reading.items(Source(opened.read))
+        except OSError as exc:
+            raise Unreadable(name, exc.strerror or str(exc)) from exc
+        return
+    stream = BytesIO(source) if isinstance(source, bytes) else source
+    reading = _Reading(name or "the input", headers or {}, run_id, None)
+    yield from reading.items(Source(stream.read))
+
+
+class _Reading:
+    """One file or body on its way in."""
+
+    def __init__(self, name: str, headers: Mapping[str, str], run_id: str | None, path: Path | None) -> None:
+        self._name = name
+        self._headers = headers
+        self._run_id = run_id
+        self._path = path
+
+    def items(self, packed: Source, saved: int = 0) -> Iterator[Item]:
+        source = packed.unpacked()
+        start = source.peek(4)
+        if not start:
+            raise Unreadable(self._name, source.failure or "it is empty", cut=source.failure is not None)
+        if start == parquet.MAGIC:
+            where = self._path if self._path and source is packed and not saved else source
+            for row in parquet.rows(where, self._name):
+                yield from pieces(row)
+        elif boundary := boundary_of(source, self._headers):
+            yield from multipart(source, boundary, self._name, RECORD_LIMIT)
+        else:
+            documents = Documents(source, self._name, RECORD_LIMIT)
+            for key, record in documents.records():
+                yield from self._record(record, key, documents.number, saved)
+
+    def _record(self, record: Any, key: str | None, number: int, saved: int) -> Iterator[Item]:
+        if isinstance(record, list):
+            # one list of runs per trace
+            for each in items(record):
+                yield from self._record(each, key, number, saved)
+            return
+        found = bag(record)
+        if text(found.get("body_base64")):
+            yield from self._saved(found, number, saved)
+        elif "run_type" not in found and any(isinstance(found.get(each), list) for each in STREAMED):
+            for each in STREAMED:
+                yield from self._record(items(found.get(each)), each, number, saved)
+        elif looks_like_feedback(found) and (said := remark(found)):
+            yield said
+        elif looks_like_run(found):
+            yield from pieces(found, parsed=True)
+        elif inner := next((bag(found[each]) for each in _INNER if looks_like_run(bag(found.get(each)))), None):
+            yield from pieces(inner, parsed=True)
+        elif self._run_id and found:
+            yield from pieces({**found, "id": self._run_id}, parsed=True)
+        elif found.get("run_type") or ("inputs" in found and "outputs" in found):
+            yield from pieces(found, parsed=True)
+        else:
+            raise Unreadable(self._name, "this is no run of LangSmith's", where=f"record {number}")
+
+    def _saved(self, envelope: dict[str, Any], number: int, saved: int) -> Iterator[Item]:
+        """What a client could not send: the body of its request, with the headers."""
+        where = f"record {number}"
+        if saved >= _SAVED:
+            raise Unreadable(self._name, "a saved request holds a saved request", where=where)
+        try:
+            body = base64.b64decode(envelope["body_base64"], validate=True)
+        except (binascii.Error, ValueError) as exc:
+            raise Unreadable(self._name, f"the body of a saved request is no base64: {exc}", where=where) from exc
+        headers = {str(key): str(value) for key, value in bag(envelope.get("headers")).items()}
+        match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
+        inner = _Reading(self._name, headers, _run_named(match), None)
+        yield from inner.items(Source(BytesIO(body).read), saved + 1)
+
+
+def _recorded(path: Path) -> tuple[dict[str, str], str | None]:
+    """The headers of a recorded request that stand beside its body, and the run that its URL names."""
+    beside = path.with_name(path.name.removesuffix(".body") + _HEADERS)
+    if path.name == beside.name or not beside.is_file():
+        return {}, None
+    try:
+        said = bag(json.loads(beside.read_bytes()))
+    except (OSError, ValueError):
+        return {}, None
+    given = bag(said.get("headers")) or said
+    match = _RUN_PATH.search(str(said.get("path") or ""))
+    return {str(key): str(value) for key, value in given.items()}, _run_named(match)
+
+
+def _run_named(match: re.Match[str] | None) -> str | None:
+    return match[1] if match and match[1] not in ("batch", "multipart", "query") else None

@@ -1,0 +1,138 @@
+"""Values that others wrote: JSON inside text, and what no store can keep made into something that every store can."""
+
+import ast
+import json
+import math
+import re
+import warnings
+from typing import Any, cast
+
+from lockstitch.records import Json, codec
+
+DEEPEST = 100
+"""Levels of nesting that are kept as JSON; the codec refuses 250, and a span is wrapped in a few of its own."""
+
+_LONGEST_LITERAL = 100_000
+# Escapes of what cannot be kept, and numbers that are none: only a text with one of them needs a closer look.
+_SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
+_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text, as leniently as Python writes it: NaN, lone surrogates. ValueError if it is none."""
+    try:
+        return codec.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except RecursionError as exc:
+        raise ValueError("it is nested too deeply") from exc
+
+
+def parsed(text: str) -> Any:
+    """The object or list that a text holds as JSON; any other text is itself."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        value = loads(text)
+    except ValueError:
+        return text
+    # Counting brackets is quicker than looking into the value, and enough for nearly all.
+    if text.count("{") + text.count("[") > DEEPEST and deeper_than(value, DEEPEST):
+        return text
+    return storable(value) if _SUSPICIOUS.search(text) else value
+
+
+def arguments(value: Any) -> Any:
+    """A call's arguments: JSON in a text is read, and so is a Python literal, which some write instead. Never run."""
+    if not isinstance(value, str):
+        return value
+    read = parsed(value)
+    if read is value and value.lstrip()[:1] == "{" and len(value) <= _LONGEST_LITERAL:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                literal = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return value
+        return storable(literal) if isinstance(literal, dict) and not deeper_than(literal, DEEPEST) else value
+    return read
+
+
+def deeper_than(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested in each other deeper than this."""
+    layer = [value]
+    for _ in range(levels + 1):
+        below: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                below.extend(cast("Json", item).values())
+            elif isinstance(item, list | tuple):
+                below.extend(cast("list[Any]", item))
+        if not below:
+            return False
+        layer = below
+    return True
+
+
+def storable(value: Any) -> Any:
+    """`value` as plain JSON that every store can keep: U+FFFD for NUL and half characters, None for NaN.
+
+    It must not be nested deeper than DEEPEST.
+    """
+    if isinstance(value, str):
+        plain = value.isascii() and "\x00" not in value
+        return value if plain else _UNKEEPABLE.sub("\ufffd", value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {storable(str(key)): storable(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in cast("list[Any]", value)]
+    return storable(str(value))
+
+
+def as_json(value: Any) -> Json:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
+
+
+def as_text(value: Any) -> str | None:
+    """`value` if it is a text that says something."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_count(value: Any) -> int | None:
+    """A number of tokens; text and floats count too, since exporters write both. What no model can count is none."""
+    number = as_number(value)
+    return int(number) if number is not None and 0 <= number < 2**31 else None
+
+
+def as_number(value: Any) -> float | int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and len(value) < 40:
+        try:
+            value = float(value) if not value.strip().isdigit() else int(value)
+        except ValueError:
+            return None
+    if isinstance(value, int):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def first(bag: Json, *names: str) -> Any:
+    """The first of these that says something."""
+    for name in names:
+        value = bag.get(name)
+        if value is not None and value != "" and value != [] and value != {}:
+            return value
+    return None

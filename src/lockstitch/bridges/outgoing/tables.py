@@ -1,0 +1,199 @@
+"""A lens as a plain SQLite file: real tables with keys, references and indexes, for whoever has no Lockstitch.
+
+Rows are read from one snapshot and written in one transaction, a batch at a time. Ids that the views show need not be
+unique, since other systems repeat theirs; the keys of a table must be. Where the lens says which row is which
+(`lens_T`, see its script), the row with the smallest identity keeps its id, others get their identity behind it, and
+references follow. So the same record always gives the same file.
+"""
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lockstitch import lenses
+from lockstitch.bridges.outgoing.reading import Snapshot, snapshot
+from lockstitch.errors import Refused
+from lockstitch.store import Store
+
+
+@dataclass
+class Exported:
+    """What an export wrote."""
+
+    rows: dict[str, int] = field(default_factory=dict[str, int])
+    renamed: int = 0
+    """Rows whose id another one had already."""
+    removed: int = 0
+    """Rows of an earlier export that their run, or whatever they belong to, no longer has."""
+
+
+async def export_lens(store: Store, lens: str, path: Path, *, update: bool = False) -> Exported:
+    """Write a lens of the whole store into a SQLite file.
+
+    A file that is there already is Refused, unless it is to be updated: rows are then added and changed, and those that
+    vanished from what is still in the store are removed. What the store no longer has, such as runs that were purged,
+    stays in the file. On any error a new file is not made, and an old one is as it was.
+    """
+    lenses.check(lens)
+    new = free_place(path, "or update it with --update" if not update else None)
+    # A new file gets its name once it is whole.
+    target = path.with_name(f"{path.name}.partial") if new else path
+    if new:
+        target.unlink(missing_ok=True)
+    try:
+        async with snapshot(store, lens) as rows:
+            exported = await _written(rows, lens, target)
+    except BaseException as exc:
+        if new:
+            target.unlink(missing_ok=True)
+        if isinstance(exc, sqlite3.Error):
+            raise Refused(f"{path} cannot be written: {exc}. Nothing was changed.") from exc
+        raise
+    if new:
+        os.replace(target, path)
+    return exported
+
+
+def free_place(path: Path, otherwise: str | None = "") -> bool:
+    """Whether a file is new. Refused where it can be none, or is there; with `otherwise` None it may be."""
+    if not path.parent.is_dir():
+        raise Refused(f"There is no folder {path.parent}.")
+    there = path.exists()
+    if there and otherwise is not None:
+        raise Refused(f"{path} is there already. Name another file{f', {otherwise}' if otherwise else ''}.")
+    return not there
+
+
+async def _written(rows: Snapshot, lens: str, target: Path) -> Exported:
+    with closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("BEGIN IMMEDIATE")
+        writer = _Writer(connection)
+        for statement in _statements(lenses.script(lens, "tables")):
+            connection.execute(statement)
+        for table in writer.tables(lens):
+            await writer.write(rows, table)
+        writer.remove_vanished()
+        connection.execute("COMMIT")
+        return writer.exported
+
+
+class _Reference(NamedTuple):
+    column: str
+    table: str
+
+
+class _Table(NamedTuple):
+    name: str
+    columns: list[str]
+    key: list[str]
+    references: list[_Reference]
+    """Those of a single column."""
+    parent: tuple[list[str], str, list[str]] | None
+    """What its rows belong to: columns here, a table and columns there."""
+
+
+class _Writer:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.exported = Exported()
+        self._tables: list[_Table] = []
+        # On disk if need be: what is remembered of each row is small, but there may be many.
+        connection.execute(
+            "CREATE TEMP TABLE named (tab TEXT, row TEXT, key TEXT, PRIMARY KEY (tab, row)) WITHOUT ROWID"
+        )
+        connection.execute("CREATE UNIQUE INDEX temp.named_key ON named (tab, key)")
+        connection.execute("CREATE TEMP TABLE seen (tab TEXT, number INTEGER, PRIMARY KEY (tab, number)) WITHOUT ROWID")
+
+    def tables(self, lens: str) -> list[_Table]:
+        """The tables of a lens, those that others refer to first."""
+        names = [
+            line.split()[5] for line in lenses.script(lens, "tables").splitlines() if line.startswith("CREATE TABLE")
+        ]
+        self._tables = [self._table(name) for name in names]
+        return self._tables
+
+    def _table(self, name: str) -> _Table:
+        info = self._connection.execute(f"PRAGMA table_info({name})").fetchall()
+        columns = [row[1] for row in info]
+        key = [row[1] for row in sorted(info, key=lambda row: row[5]) if row[5]]
+        foreign: dict[int, list[Any]] = {}
+        for row in self._connection.execute(f"PRAGMA foreign_key_list({name})"):
+            foreign.setdefault(row[0], []).append(row)
+        # SQLite lists the last one first.
+        keys = [sorted(foreign[number], key=lambda row: row[1]) for number in sorted(foreign, reverse=True)]
+        single = [_Reference(rows[0][3], rows[0][2]) for rows in keys if len(rows) == 1]
+        parent = ([row[3] for row in keys[0]], keys[0][0][2], [row[4] for row in keys[0]]) if keys else None
+        return _Table(name, columns, key, single, parent)
+
+    async def write(self, rows: Snapshot, table: _Table) -> None:
+        source = f"lens_{table.name}"
+        known = await rows.columns(source)
+        hidden = ["row_id", *(f"{one.column}_row" for one in table.references)] if known else []
+        shown = await rows.columns(table.name)
+        if not set(table.columns) <= set(shown):
+            raise Refused(f"The file has a table {table.name} of another shape; name another file.")
+        chosen = [*table.columns, *hidden]
+        order = ", ".join(["row_id"] if known else table.key)
+        query = f"SELECT {', '.join(chosen)} FROM {source if known else table.name} ORDER BY {order}"
+        statement = _upsert(table)
+        number = 0
+        async for batch in rows.rows(query):
+            for values in batch:
+                row = dict(zip(chosen, values, strict=True))
+                if known:
+                    self._name(table, row)
+                found = self._connection.execute(statement, [row[column] for column in table.columns]).fetchone()
+                self._connection.execute("INSERT OR IGNORE INTO temp.seen VALUES (?, ?)", (table.name, found[0]))
+            number += len(batch)
+        self.exported.rows[table.name] = number
+
+    def _name(self, table: _Table, row: dict[str, Any]) -> None:
+        """Give a row a key of its own, and let its references follow the keys that others got."""
+        execute = self._connection.execute
+        column = table.key[0]
+        key = row[column]
+        if execute("SELECT 1 FROM temp.named WHERE tab = ? AND key = ?", (table.name, key)).fetchone():
+            key = f"{key}:{row['row_id']}"
+            self.exported.renamed += 1
+        execute("INSERT INTO temp.named VALUES (?, ?, ?)", (table.name, row["row_id"], key))
+        row[column] = key
+        for one in table.references:
+            meant = row[f"{one.column}_row"]
+            found = execute("SELECT key FROM temp.named WHERE tab = ? AND row = ?", (one.table, meant)).fetchone()
+            row[one.column] = found[0] if found else None
+
+    def remove_vanished(self) -> None:
+        """Remove what an earlier export wrote and what it belongs to no longer has; the last tables first."""
+        for table in reversed(self._tables):
+            if table.parent is None:
+                continue
+            here, parent, there = table.parent
+            same = " AND ".join(f"p.{other} = {table.name}.{own}" for own, other in zip(here, there, strict=True))
+            removed = self._connection.execute(
+                f"DELETE FROM {table.name} "
+                f"WHERE NOT EXISTS (SELECT 1 FROM temp.seen WHERE tab = ? AND number = {table.name}.rowid) "
+                f"AND EXISTS (SELECT 1 FROM {parent} p JOIN temp.seen s ON s.tab = ? AND s.number = p.rowid "
+                f"WHERE {same})",
+                (table.name, parent),
+            )
+            self.exported.removed += removed.rowcount
+
+
+def _upsert(table: _Table) -> str:
+    """Never a replacement: that would delete the row first, and with it what refers to it."""
+    places = ", ".join("?" for _ in table.columns)
+    others = [column for column in table.columns if column not in table.key]
+    changes = ", ".join(f"{column} = excluded.{column}" for column in others)
+    return (
+        f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({places}) "
+        f"ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {changes} RETURNING rowid"
+    )
+
+
+def _statements(script: str) -> Sequence[str]:
+    return [part for part in script.split(";\n") if part.strip()]

@@ -1,0 +1,316 @@
+"""`stats`: what the agents used, how long it took and what went wrong."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, cast
+
+import typer
+from rich.text import Text
+
+from lockstitch.cli import times
+from lockstitch.cli.forest import name_of
+from lockstitch.cli.output import Output
+from lockstitch.cli.parameters import Limit, Since, examples
+from lockstitch.cli.session import Session, now, session_of
+from lockstitch.cli.status import status_word
+from lockstitch.cli.table import Column
+from lockstitch.cli.text import cost, duration, one_line, plural, time
+from lockstitch.errors import Refused
+from lockstitch.records import Json, Run, format_time
+from lockstitch.records.figures import GROUPS, Figures, Group, Latency
+from lockstitch.store.statistics import Only, Table
+from lockstitch.sync import SyncStore
+
+app = typer.Typer()
+stats = typer.Typer(
+    help="Show what the agents used, how long it took and what went wrong.",
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
+app.add_typer(stats, name="stats")
+
+_ORDERS = ("newest", "slowest", "failed")
+_BAR = 40
+_DAYS = 30
+"""Days of the chart: the last ones."""
+
+
+@stats.callback(
+    epilog=examples(
+        "lockstitch stats --since 7d",
+        "lockstitch stats --by model --by day --json",
+        "lockstitch stats --tools --latency --since 24h",
+        "lockstitch stats tokens --days 7",
+    )
+)
+def show(
+    context: typer.Context,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP", help=f"Put together by {', '.join(GROUPS)}; several may be named."),
+    ] = None,
+    tools: Annotated[bool, typer.Option("--tools", help="How long tools took, and how often they failed.")] = False,
+    latency: Annotated[bool, typer.Option("--latency", help="How long models took: percentiles.")] = False,
+    runs: Annotated[
+        str | None, typer.Option(metavar="ORDER", help=f"List runs: {', '.join(_ORDERS)}.", show_default=False)
+    ] = None,
+    since: Since = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before then.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="A", help="Only of this agent.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="M", help="Only of this model.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="U", help="Only of this user.")] = None,
+    all_projects: Annotated[bool, typer.Option("--all-projects", help="Of every project.")] = False,
+    limit: Limit = 20,
+) -> None:
+    """Show what the agents used, how long it took and what went wrong.
+
+    Runs count by when they began, in UTC. Figures of purged runs are counted in, where they are known.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    session = session_of(context)
+    wrong = [word for word in by or () if word not in GROUPS]
+    if wrong:
+        raise Refused(f"--by {wrong[0]!r} is none of {', '.join(GROUPS)}.")
+    if runs is not None and runs not in _ORDERS:
+        raise Refused(f"--runs {runs!r} is none of {', '.join(_ORDERS)}.")
+    only: Only = {"agent": agent, "model": model, "user": user}
+    only["since"] = times.moment_or_none(since, now(), "--since")
+    only["until"] = times.moment_or_none(until, now(), "--until")
+    with session.open() as store:
+        page = _Page(store, session, only, all_projects)
+        if by:
+            page.usage(cast("list[Group]", by))
+        if tools:
+            page.tools(limit)
+        if latency:
+            page.latency(limit)
+        if runs:
+            page.runs(runs, limit)
+        if not (by or tools or latency or runs):
+            page.overview(limit)
+        page.end()
+
+
+class _Page:
+    """What is shown, part by part: for people at once, in JSON as one object in the end."""
+
+    def __init__(self, store: SyncStore, session: Session, only: Only, all_projects: bool) -> None:
+        self._figures = store.statistics
+        self._out = session.out
+        self._only = only
+        self._all = all_projects
+        self._json: Json = {
+            "project": None if all_projects else store.project,
+            "since": _moment(only.get("since")),
+            "until": _moment(only.get("until")),
+        }
+        self._first = True
+
+    def overview(self, limit: int) -> None:
+        models = self._usage("model")
+        self._json["total"] = models.total.as_json()
+        if not self._out.as_json:
+            self._out.line(_totals(models.total))
+            self._first = False
+        if not models.rows and not self._out.as_json:
+            return
+        self._table("by_model", models, limit)
+        self.tools(limit)
+        self._table("by_status", self._usage("status"), limit)
+        days = self._usage("day")
+        self._json["by_day"] = _rows(days)
+        if not self._out.as_json:
+            _chart(self._out, days)
+
+    def usage(self, by: Sequence[Group]) -> None:
+        table = self._usage(*by)
+        self._json["usage"] = table.as_json()
+        self._part()
+        if not self._out.as_json:
+            _show_table(self._out, table, total=True)
+
+    def tools(self, limit: int) -> None:
+        found = self._figures.tools(all_projects=self._all, **self._only)
+        self._latencies("tools", "TOOL", found, limit)
+
+    def latency(self, limit: int) -> None:
+        found = self._figures.models(all_projects=self._all, **self._only)
+        self._latencies("latency", "MODEL", found, limit)
+
+    def runs(self, order: str, limit: int) -> None:
+        found = self._figures.runs(
+            order="slowest" if order == "slowest" else "newest",
+            limit=limit,
+            all_projects=self._all,
+            **(self._only if order != "failed" else {**self._only, "status": "failed"}),
+        )
+        self._json["runs"] = [{**run.as_json(), "usage": run.usage, "duration_ms": _took(run)} for run in found]
+        self._part()
+        if not self._out.as_json:
+            self._out.table(_RUN_COLUMNS, [_run_row(run) for run in found])
+
+    def end(self) -> None:
+        if self._out.as_json:
+            self._out.json(self._json)
+
+    def _usage(self, *by: Group) -> Table:
+        return self._figures.usage(*by, all_projects=self._all, **self._only)
+
+    def _table(self, name: str, table: Table, limit: int) -> None:
+        self._json[name] = _rows(table)
+        self._part()
+        if not self._out.as_json:
+            _show_table(self._out, Table(table.by, table.rows[:limit], table.total))
+
+    def _latencies(self, name: str, title: str, found: Sequence[Latency], limit: int) -> None:
+        self._json[name] = [one.as_json() for one in found]
+        if self._out.as_json or not found:
+            return
+        self._part()
+        self._out.table([Column(title, flexible=True), *_LATENCIES], [_latency_row(one) for one in found[:limit]])
+
+    def _part(self) -> None:
+        if not self._first and not self._out.as_json:
+            self._out.line()
+        self._first = False
+
+
+_FIGURES = [
+    Column("RUNS", right=True),
+    Column("FAILED", right=True),
+    Column("INPUT", right=True),
+    Column("OUTPUT", right=True),
+    Column("CACHE READ", right=True, from_width=100),
+    Column("CACHE WRITE", right=True, from_width=110),
+    Column("COST", right=True),
+    Column("UNPRICED", right=True, from_width=90),
+]
+
+_LATENCIES = [
+    Column("CALLS", right=True),
+    Column("ERRORS", right=True),
+    Column("AVERAGE", right=True),
+    Column("P50", right=True),
+    Column("P95", right=True),
+    Column("P99", right=True, from_width=90),
+    Column("MAX", right=True),
+]
+
+_RUN_COLUMNS = [
+    Column("RUN"),
+    Column("STATUS"),
+    Column("STARTED", from_width=100),
+    Column("TOOK", right=True),
+    Column("STEPS", right=True, from_width=90),
+    Column("TOKENS", right=True, from_width=110),
+    Column("COST", right=True),
+    Column("AGENT", flexible=True),
+    Column("ERROR", flexible=True),
+]
+
+
+def _show_table(out: Output, table: Table, *, total: bool = False) -> None:
+    columns = [Column(name.upper(), flexible=name not in ("day", "tree", "status")) for name in table.by]
+    rows = [[*_group(table.by, row), *_cells(row)] for row in table.rows]
+    if total and table.by:
+        rows.append([Text("total", style="bold"), *[""] * (len(table.by) - 1), *_cells(table.total)])
+    out.table([*columns, *_FIGURES], rows)
+
+
+def _group(by: Sequence[Group], row: Figures) -> list[str | Text]:
+    return [
+        status_word(value) if name == "status" and value else Text(one_line(value)) if value else Text("-", style="dim")
+        for name, value in zip(by, row.group, strict=True)
+    ]
+
+
+def _cells(row: Figures) -> list[str | Text]:
+    counts = [row.runs, row.failed_runs, *row.tokens]
+    return [*(f"{count:,}" for count in counts), cost(row.cost), f"{row.unpriced:,}" if row.unpriced else ""]
+
+
+def _latency_row(one: Latency) -> list[str | Text]:
+    errors = Text(f"{one.errors:,} ({one.error_rate:.0%})", style="red") if one.errors else Text("")
+    numbers = (one.average_ms, one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)
+    return [Text(one_line(one.name) or "-"), f"{one.calls:,}", errors, *map(duration, numbers)]
+
+
+def _run_row(run: Run) -> list[str | Text]:
+    return [
+        str(run.id),
+        status_word(run.status),
+        time(run.started_at),
+        duration(_took(run)),
+        str(run.steps),
+        f"{run.input_tokens + run.output_tokens:,}",
+        cost(run.total_cost),
+        one_line(run.agent),
+        Text(one_line(run.error), style="red"),
+    ]
+
+
+def _totals(total: Figures) -> str:
+    failed = f" ({total.failed_runs:,} failed)" if total.failed_runs else ""
+    parts = [f"{plural(total.runs, 'run')}{failed}", f"{total.input_tokens:,} tokens in, {total.output_tokens:,} out"]
+    if total.cost is not None:
+        parts.append(cost(total.cost))
+    if total.unpriced:
+        parts.append(f"{plural(total.unpriced, 'model call')} without a known price")
+    return " · ".join(parts)
+
+
+def _chart(out: Output, days: Table) -> None:
+    """The cost of each day as a bar; of tokens where nothing has a price."""
+    priced = any(row.cost for row in days.rows)
+    last = days.rows[-_DAYS:]
+    amounts = [(row.cost or 0.0) if priced else float(row.input_tokens + row.output_tokens) for row in last]
+    most = max(amounts, default=0.0)
+    if not most:
+        return
+    out.line()
+    columns = [Column("DAY"), Column("COST" if priced else "TOKENS", right=True), Column("")]
+    rows: list[list[str | Text]] = []
+    for row, amount in zip(last, amounts, strict=True):
+        bar = "█" * max(1, round(amount / most * _BAR)) if amount else ""
+        rows.append([row.group[0] or "", cost(row.cost) if priced else f"{amount:,.0f}", Text(bar, style="green")])
+    out.table(columns, rows)
+
+
+def _rows(table: Table) -> list[Json]:
+    return table.as_json()["rows"]
+
+
+def _took(run: Run) -> int | None:
+    return None if run.completed_at is None else round((run.completed_at - run.started_at).total_seconds() * 1000)
+
+
+def _moment(value: Any) -> str | None:
+    return format_time(value) if isinstance(value, datetime) else None
+
+
+@stats.command(epilog=examples("lockstitch stats tokens --days 7"))
+def tokens(
+    context: typer.Context,
+    days: Annotated[int, typer.Option(min=1, max=36_500, metavar="N", help="Of the last so many days.")] = 7,
+) -> None:
+    """Show the average of input and output tokens per run, thread by thread."""
+    session = session_of(context)
+    with session.open() as store:
+        found = store.average_tokens(now() - timedelta(days=days))
+        if session.as_json:
+            session.out.json([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in found])
+            return
+        rows = [
+            [
+                str(usage.thread_id),
+                f"{usage.runs:,}",
+                f"{usage.average_tokens:,.1f}",
+                name_of(store.thread(usage.thread_id)),
+            ]
+            for usage in found
+        ]
+    columns = [Column("THREAD"), Column("RUNS", right=True), Column("AVERAGE TOKENS", right=True)]
+    session.out.table([*columns, Column("NAME", flexible=True)], rows)
+    if not rows:
+        session.out.note(f"No runs in the last {plural(days, 'day')}.")

@@ -1,0 +1,137 @@
+"""A shell for SQL: one statement after the other, each ended by `;`, over the core tables or through a lens."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from lockstitch import lenses
+from lockstitch.cli import answers
+from lockstitch.cli.output import Output
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.records import SHELVES, Letter, Record, Run, Stitch, Thread, Worker, columns
+from lockstitch.sync import SyncStore
+
+CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, *SHELVES)
+
+HELP: Final = """\
+A statement ends with ; and may take several lines. It can only read.
+  \\lens NAME   look through a lens; without a name, at the core tables
+  \\tables      the tables there are, with their columns
+  \\q           leave"""
+
+REMEMBERED: Final = 1000
+"""Lines of history that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How questions are asked and answers shown."""
+
+    lens: str | None
+    limit: int
+    seconds: float
+    form: str
+
+
+class Shell:
+    """Somebody at a terminal. What is wrong is said, and ends nothing."""
+
+    def __init__(self, out: Output, store: SyncStore, asking: Asking, ask: Callable[[str], str] = input) -> None:
+        self._out = out
+        self._store = store
+        self._asking = asking
+        self._ask = ask
+
+    def run(self) -> None:
+        """Until whoever asks leaves: by \\q, or by the end of the input. Ctrl-C forgets what was begun."""
+        self._out.note("Statements end with ; and only read. \\? says what else there is.")
+        with _history():
+            begun = ""
+            while True:
+                try:
+                    line = self._ask(self._prompt(begun))
+                except KeyboardInterrupt:
+                    self._out.line()
+                    begun = ""
+                    continue
+                except EOFError:
+                    self._out.line()
+                    return
+                if not begun and line.strip().startswith("\\"):
+                    if line.split()[0] in ("\\q", "\\quit"):
+                        return
+                    self._told(lambda line=line: self._command(*line.split()))
+                    continue
+                begun = f"{begun}{line}\n" if begun or line.strip() else ""
+                if sqlite3.complete_statement(begun):
+                    statement, begun = begun.strip(), ""
+                    self._told(lambda statement=statement: self._answer(statement))
+
+    def _prompt(self, begun: str) -> str:
+        return f"{self._asking.lens or 'lockstitch'}{'-> ' if begun else '=> '}"
+
+    def _told(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except LockstitchError as exc:
+            self._out.note(str(exc))
+        except KeyboardInterrupt:
+            self._out.note("Stopped.")
+
+    def _answer(self, statement: str) -> None:
+        asking = self._asking
+        answer = self._store.sql(statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens)
+        answers.show(self._out, answer, asking.form)
+        if answer.more:
+            self._out.note(f"Only the first {asking.limit} rows.")
+
+    def _command(self, name: str, *given: str) -> None:
+        if name == "\\lens" and len(given) <= 1:
+            self._asking = replace(self._asking, lens=lenses.check(given[0]) if given else None)
+        elif name == "\\tables" and not given:
+            for table, names in self._tables():
+                self._out.line(f"{table}: {', '.join(names)}")
+        elif name in ("\\?", "\\help"):
+            self._out.line(HELP)
+        else:
+            raise Refused(f"{' '.join((name, *given))} is no command. \\? says what there is.")
+
+    def _tables(self) -> Generator[tuple[str, list[str]]]:
+        if self._asking.lens is None:
+            for kind in CORE:
+                yield kind.table, [name for name, _ in columns(kind)]
+            return
+        with self._store.lens(self._asking.lens) as connection:
+            for view in lenses.views(self._asking.lens):
+                if view.startswith("lens_"):
+                    continue  # what the tables of a lens are made of
+                described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
+                yield view, [column[0] for column in described]
+
+
+@contextmanager
+def _history() -> Generator[None]:
+    """Lines can be edited and found again, also the next time; where there is no readline, neither."""
+    try:
+        readline = import_module("readline")
+    except ImportError:
+        yield
+        return
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    file = Path(state) / "lockstitch" / "sql_history"
+    readline.set_history_length(REMEMBERED)
+    with suppress(OSError):
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # What people ask may name what others must not read.
+            file.touch(mode=0o600)
+            readline.write_history_file(file)

@@ -1,0 +1,55 @@
+"""Lenses: the record seen through other systems' tables, as SQL.
+
+Each lens is a folder with one script per dialect, `postgres.sql` and `sqlite.sql`, of `CREATE VIEW name AS …;`
+statements. On PostgreSQL they are run in a schema of the lens's name and name the core's tables as
+`lockstitch.threads`; on SQLite they become temporary views of one connection and name them as `main.threads`. What
+several lenses need stands in `folds/` and is run first: functions in the schema `lockstitch` on PostgreSQL, and on
+SQLite, which has none, further temporary views whose names begin with `lens_`.
+"""
+
+import re
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Final
+
+from lockstitch.errors import Refused
+
+NAMES: Final = ("three_table", "reasoning", "langsmith", "agentic_threads", "agno")
+"""The lenses there are."""
+
+
+_VIEW: Final = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
+
+
+@cache
+def script(name: str, dialect: str) -> str:
+    """The SQL of a lens, or of `folds`, in a dialect; nothing where a dialect needs nothing.
+
+    `tables` is no dialect: the tables of a SQLite file that a lens is exported to.
+    """
+    file = resources.files("lockstitch.lenses").joinpath(name, f"{dialect}.sql")
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+@cache
+def digest(name: str, dialect: str) -> str:
+    """What tells whether a store's views are the ones of this code."""
+    return sha256(f"{script('folds', dialect)}\0{script(name, dialect)}".encode()).hexdigest()
+
+
+def written(dialect: str) -> list[str]:
+    """The lenses that have a script in a dialect."""
+    return [name for name in NAMES if script(name, dialect)]
+
+
+def views(name: str) -> list[str]:
+    """The tables that a lens shows."""
+    return _VIEW.findall(script(name, "postgres"))
+
+
+def check(name: str) -> str:
+    """`name`, if there is such a lens."""
+    if name not in NAMES:
+        raise Refused(f"There is no lens {name!r}. There are {', '.join(NAMES)}.")
+    return name

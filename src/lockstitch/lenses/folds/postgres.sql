@@ -1,0 +1,174 @@
+-- What lenses share: how content is reached, and the folds of messages. The schema `lockstitch` holds them.
+
+-- Content as jsonb. What jsonb cannot hold, NUL and halves of surrogate pairs, becomes U+FFFD. Escaped backslashes are set
+-- aside meanwhile, so that \\u0000, which is a backslash and a word, stays what it is.
+CREATE OR REPLACE FUNCTION lockstitch.safe_jsonb(value json) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN strpos(value::text, '\u0000') = 0 AND strpos(value::text, '\ud') = 0
+                     AND strpos(value::text, '\uD') = 0
+                THEN value::jsonb
+           ELSE replace(regexp_replace(regexp_replace(replace(replace(
+                    value::text, '\\', chr(1)), '\u0000', '\ufffd'),
+                    '\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})', '\\ufffd', 'g'),
+                    '(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}', '\\ufffd', 'g'),
+                    chr(1), '\\')::jsonb END
+$$;
+
+-- The elements of an array, and nothing of what is none.
+CREATE OR REPLACE FUNCTION lockstitch.elements(value jsonb, OUT element jsonb, OUT place bigint)
+RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
+    SELECT * FROM jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END) WITH ORDINALITY
+$$;
+
+-- A number of a bag that anybody may have written, as a column of that type.
+CREATE OR REPLACE FUNCTION lockstitch.whole(value jsonb, otherwise integer) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'number'
+                THEN greatest(-2147483648, least(2147483647, trunc(value::numeric)))::integer ELSE otherwise END
+$$;
+
+-- A time as JSON has it.
+CREATE OR REPLACE FUNCTION lockstitch.told_time(moment timestamptz) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
+-- A kept text by its sha256, such as a system text; up to a NUL, which text cannot hold.
+CREATE OR REPLACE FUNCTION lockstitch.kept_text(digest text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT CASE position('\x00'::bytea IN content) WHEN 0 THEN convert_from(content, 'UTF8')
+           ELSE convert_from(substring(content FROM 1 FOR position('\x00'::bytea IN content) - 1), 'UTF8') || U&'\FFFD' END
+    FROM lockstitch.blobs WHERE sha256 = digest
+$$;
+
+-- All text of a message; and the text after its last tool block, which is what a final response says.
+CREATE OR REPLACE FUNCTION lockstitch.text_of(message jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE jsonb_typeof(message -> 'content') WHEN 'string' THEN message ->> 'content'
+           ELSE (SELECT coalesce(string_agg(element ->> 'text', '' ORDER BY place), '')
+                 FROM lockstitch.elements(message -> 'content') WHERE element ->> 'type' = 'text') END
+$$;
+CREATE OR REPLACE FUNCTION lockstitch.answer_of(message jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE jsonb_typeof(message -> 'content') WHEN 'string' THEN message ->> 'content'
+           ELSE (SELECT coalesce(string_agg(element ->> 'text', '' ORDER BY place), '')
+                 FROM lockstitch.elements(message -> 'content')
+                 WHERE element ->> 'type' = 'text' AND place > (
+                     SELECT coalesce(max(place), 0) FROM lockstitch.elements(message -> 'content')
+                     WHERE element ->> 'type' LIKE '%tool\_use' OR element ->> 'type' LIKE '%tool\_result')) END
+$$;
+-- The same of the message at a position of a thread.
+CREATE OR REPLACE FUNCTION lockstitch.text_at(thread uuid, place bigint) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.text_of(lockstitch.safe_jsonb(s.message)) FROM lockstitch.stitches s
+    WHERE s.thread_id = thread AND s.position = place AND s.message IS NOT NULL
+$$;
+CREATE OR REPLACE FUNCTION lockstitch.answer_at(thread uuid, place bigint) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.answer_of(lockstitch.safe_jsonb(s.message)) FROM lockstitch.stitches s
+    WHERE s.thread_id = thread AND s.position = place AND s.message IS NOT NULL
+$$;
+
+-- The tool_use block that a tool's result answers: it stands in the response that asks for it, and only there.
+CREATE OR REPLACE FUNCTION lockstitch.call_at(thread uuid, response bigint, index bigint) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT block.element FROM lockstitch.stitches s,
+         lockstitch.elements(lockstitch.safe_jsonb(s.message) -> 'content') AS block
+    WHERE s.thread_id = thread AND s.position = response AND block.element ->> 'type' = 'tool_use'
+    ORDER BY block.place OFFSET index LIMIT 1
+$$;
+
+-- What the model would get now, or would have got at a position: the fold that begins at `since`, the last compaction or
+-- fork. The same as records/fold.py: a stitch contributes where it stands, tool results where the response stands that
+-- they answer, all together and only when all are there.
+CREATE OR REPLACE FUNCTION lockstitch.context(thread uuid, since bigint, until bigint DEFAULT 9223372036854775807)
+RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    WITH compaction AS MATERIALIZED (
+        SELECT lockstitch.safe_jsonb(s.data) AS data FROM lockstitch.stitches s
+        WHERE s.thread_id = thread AND s.position = since AND s.lane IS NULL AND s.type = 'compaction'
+          AND lockstitch.safe_jsonb(s.data) -> 'applied' = 'true'),
+    replaced AS MATERIALIZED (
+        SELECT new.key::bigint AS position, new.value FROM compaction,
+             jsonb_each(CASE jsonb_typeof(data -> 'replace') WHEN 'object' THEN data -> 'replace' ELSE '{}' END) AS new),
+    kept AS (
+        SELECT (range.element ->> 0)::bigint AS first, (range.element ->> 1)::bigint AS last
+        FROM compaction, lockstitch.elements(data -> 'keep') AS range
+        UNION ALL SELECT position, position FROM replaced),
+    part AS MATERIALIZED (
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.calls, s.message, s.data FROM lockstitch.stitches s
+        WHERE s.thread_id = thread AND s.position >= since AND s.position <= until AND s.lane IS NULL
+          AND (s.message IS NOT NULL OR s.type = 'fork' OR s.position IN (SELECT position FROM replaced))
+        UNION ALL
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.calls, s.message, s.data
+        FROM (SELECT DISTINCT one.position FROM kept JOIN lockstitch.stitches one
+                  ON one.thread_id = thread AND one.position BETWEEN kept.first AND kept.last
+              WHERE one.position < since) AS early
+        JOIN lockstitch.stitches s ON s.thread_id = thread AND s.position = early.position AND s.lane IS NULL),
+    said AS (
+        SELECT p.position, 0 AS kind, 0::bigint AS place, p.message
+        FROM part p LEFT JOIN replaced r USING (position)
+        WHERE p.type <> 'tool_call' AND p.type <> 'fork' AND r.position IS NULL AND p.message IS NOT NULL
+        UNION ALL
+        SELECT p.position, 0, new.place, new.element::json
+        FROM part p JOIN replaced r USING (position), lockstitch.elements(
+             CASE jsonb_typeof(r.value) WHEN 'array' THEN r.value ELSE jsonb_build_array(r.value) END) AS new
+        WHERE p.type <> 'tool_call'
+        UNION ALL
+        SELECT p.position, 0, carried.place, carried.element::json
+        FROM part p LEFT JOIN replaced r USING (position),
+             lockstitch.elements(lockstitch.safe_jsonb(p.data) -> 'messages') AS carried
+        WHERE p.type = 'fork' AND r.position IS NULL
+        UNION ALL
+        -- Gathered by the place where they enter, not joined with it: the planner, who cannot know how many there are,
+        -- would compare each result with each response.
+        SELECT p.entry, 1, 0,
+               json_build_object('role', 'user', 'content',
+                   json_agg(coalesce(r.value::json, p.message) ORDER BY p.call_index)
+                   FILTER (WHERE p.type = 'tool_call' AND p.message IS NOT NULL))
+        FROM (SELECT *, CASE type WHEN 'tool_call' THEN reply_to ELSE position END AS entry FROM part) AS p
+        LEFT JOIN replaced r USING (position)
+        GROUP BY p.entry
+        HAVING bool_or(p.type <> 'tool_call')
+           AND count(*) FILTER (WHERE p.type = 'tool_call' AND p.message IS NOT NULL)
+               >= greatest(1, max(CASE p.type WHEN 'llm_call' THEN coalesce(p.calls, 0) ELSE 0 END)))
+    SELECT coalesce(json_agg(message ORDER BY position, kind, place), '[]') FROM said
+$$;
+
+-- All messages of a run as they were said: compactions and injected messages are no part of it. An input that was there
+-- before the run, and caused it, is.
+CREATE OR REPLACE FUNCTION lockstitch.history(run uuid) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    WITH part AS MATERIALIZED (
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.message FROM lockstitch.stitches s
+        WHERE s.run_id = run AND s.message IS NOT NULL
+          AND s.type IN ('input', 'llm_call', 'tool_call', 'thread_result', 'max_steps_reached',
+                         'final_answer_validation_failed', 'wait_timed_out')
+        UNION ALL
+        SELECT s.position, s.type, NULL, NULL, s.message
+        FROM lockstitch.runs r
+        JOIN lockstitch.stitches s ON s.thread_id = r.thread_id AND s.position = r.input_position
+        WHERE r.id = run AND r.input_position < r.first_position AND s.run_id IS DISTINCT FROM run
+          AND s.type = 'input' AND s.message IS NOT NULL),
+    said AS (
+        SELECT position, 0 AS kind, message FROM part WHERE type <> 'tool_call'
+        UNION ALL
+        SELECT entry, 1,
+               json_build_object('role', 'user', 'content',
+                   json_agg(message ORDER BY call_index) FILTER (WHERE type = 'tool_call'))
+        FROM (SELECT *, CASE type WHEN 'tool_call' THEN reply_to ELSE position END AS entry FROM part) AS gathered
+        GROUP BY entry
+        HAVING bool_or(type <> 'tool_call') AND bool_or(type = 'tool_call'))
+    SELECT coalesce(json_agg(message ORDER BY position, kind), '[]') FROM said
+$$;
+
+-- What all requests of a run have in common: its run_started keeps it, once.
+CREATE OR REPLACE FUNCTION lockstitch.run_request(run uuid) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.safe_jsonb(s.data) -> 'request' FROM lockstitch.runs r
+    JOIN lockstitch.stitches s ON s.thread_id = r.thread_id
+                              AND s.position BETWEEN r.first_position AND r.first_position + 1
+    WHERE r.id = run AND s.run_id = run AND s.type = 'run_started'
+    LIMIT 1
+$$;
+
+-- The context of a thread's own lane as it was before a position.
+CREATE OR REPLACE FUNCTION lockstitch.context_before(thread uuid, before bigint) RETURNS json
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.context(thread, coalesce((
+        SELECT s.position FROM lockstitch.stitches s
+        WHERE s.thread_id = thread AND s.position < before AND s.lane IS NULL
+          AND (s.type = 'fork' OR (s.type = 'compaction' AND lockstitch.safe_jsonb(s.data) -> 'applied' = 'true'))
+        ORDER BY s.position DESC LIMIT 1), 0), before - 1)
+$$;

@@ -1,0 +1,125 @@
+-- What lenses share. SQLite has no functions, so these are views to look things up in by a thread's or a run's id. Lists
+-- are put together as text, in which content stays as it was written. SQLite 3.40 knows no order inside aggregates: rows
+-- are ordered in a subquery, and its sorter keeps the order of equals.
+
+-- The context of a thread's own lane as it was at one of its stitches; what the model would get now is that of the last
+-- one. As in records/fold.py it begins at the last compaction or fork; a stitch contributes where it stands, tool results
+-- where the response stands that they answer: rows are gathered by that place, and results enter when all are there.
+-- It names the rows behind main.stitches, because SQLite would make all of that view to join it from the left.
+CREATE VIEW lens_context AS
+SELECT t.id AS thread_id, at.position, at.id AS stitch_id, (
+    SELECT '[' || coalesce(group_concat(said, ','), '') || ']' FROM (
+        SELECT CASE WHEN results >= calls AND results > 0
+                    THEN coalesce(message || ',', '') || '{"role":"user","content":[' || blocks || ']}'
+                    ELSE message END AS said
+        FROM (
+            SELECT place, max(calls) AS calls, max(stands) AS stands, max(message) AS message,
+                   count(block) AS results, group_concat(block, ',') AS blocks
+            FROM (
+                SELECT CASE s.type WHEN 'tool_call' THEN s.reply_to ELSE s.position END AS place, s.call_index,
+                       s.type <> 'tool_call' AS stands,
+                       CASE s.type WHEN 'llm_call' THEN coalesce(s.calls, 0) ELSE 0 END AS calls,
+                       CASE WHEN s.type = 'tool_call' THEN NULL
+                            WHEN s.new IS NOT NULL THEN
+                                CASE substr(s.new, 1, 1) WHEN '[' THEN nullif(substr(s.new, 2, length(s.new) - 2), '')
+                                     ELSE s.new END
+                            WHEN s.type = 'fork' THEN
+                                nullif(substr(s.data -> '$.messages', 2, length(s.data -> '$.messages') - 2), '')
+                            ELSE s.message END AS message,
+                       CASE WHEN s.type = 'tool_call' AND s.message IS NOT NULL THEN coalesce(s.new, s.message) END
+                           AS block
+                FROM (
+                    SELECT late.position, late.type, late.reply_to, late.call_index, late.calls, late.message, late.data,
+                           NULL AS new
+                    FROM main.stitch_rows late
+                    WHERE late.thread_no = at.thread_no AND late.position >= coalesce(start.position, 0)
+                      AND late.position <= at.position AND late.lane IS NULL
+                    UNION ALL
+                    SELECT early.position, early.type, early.reply_to, early.call_index, early.calls, early.message,
+                           early.data, start.data -> ('$.replace."' || early.position || '"')
+                    FROM main.stitch_rows early
+                    WHERE early.thread_no = at.thread_no AND early.lane IS NULL AND +early.position < start.position
+                      AND start.type = 'compaction'
+                      AND early.position IN (
+                          SELECT one.position FROM json_each(start.data, '$.keep') k CROSS JOIN main.stitch_rows one
+                          WHERE one.thread_no = at.thread_no
+                            AND one.position BETWEEN json_extract(k.value, '$[0]') AND json_extract(k.value, '$[1]')
+                          UNION ALL
+                          SELECT CAST(r.key AS INTEGER) FROM json_each(start.data, '$.replace') r)) AS s
+                ORDER BY place, s.call_index)
+            WHERE place IS NOT NULL
+            GROUP BY place ORDER BY place)
+        WHERE stands)
+    WHERE said IS NOT NULL) AS messages
+FROM main.stitch_rows at JOIN main.threads t ON t.no = at.thread_no
+LEFT JOIN main.stitch_rows start ON start.thread_no = at.thread_no AND start.position = (
+    CASE WHEN t.context_from <= at.position THEN t.context_from
+         ELSE (SELECT c.position FROM main.stitch_rows c
+               WHERE c.thread_no = at.thread_no AND c.position <= at.position AND c.lane IS NULL
+                 AND (c.type = 'fork' OR (c.type = 'compaction' AND c.data -> '$.applied' = 'true'))
+               ORDER BY c.position DESC LIMIT 1) END);
+
+-- All messages of a run as they were said: compactions and injected messages are no part of it. An input that was there
+-- before the run, and caused it, is.
+CREATE VIEW lens_history AS
+SELECT r.id AS run_id, (
+    SELECT '[' || coalesce(group_concat(said, ','), '') || ']' FROM (
+        SELECT coalesce(message, '') || CASE WHEN results > 0
+                   THEN ',{"role":"user","content":[' || blocks || ']}' ELSE '' END AS said
+        FROM (
+            SELECT place, max(message) AS message, count(block) AS results, group_concat(block, ',') AS blocks
+            FROM (
+                SELECT CASE s.type WHEN 'tool_call' THEN s.reply_to ELSE s.position END AS place, s.call_index,
+                       CASE WHEN s.type <> 'tool_call' THEN s.message END AS message,
+                       CASE WHEN s.type = 'tool_call' THEN s.message END AS block
+                FROM (
+                    SELECT own.position, own.type, own.reply_to, own.call_index, own.message
+                    FROM main.stitches own
+                    WHERE own.run_id = r.id AND own.message IS NOT NULL
+                      AND own.type IN ('input', 'llm_call', 'tool_call', 'thread_result', 'max_steps_reached',
+                                       'final_answer_validation_failed', 'wait_timed_out')
+                    UNION ALL
+                    SELECT input.position, input.type, NULL, NULL, input.message FROM main.stitches input
+                    WHERE input.thread_id = r.thread_id AND input.position = r.input_position
+                      AND r.input_position < r.first_position AND input.run_id IS NOT r.id
+                      AND input.type = 'input' AND input.message IS NOT NULL) AS s
+                ORDER BY place, s.call_index)
+            GROUP BY place ORDER BY place)
+        WHERE message IS NOT NULL)) AS messages
+FROM main.runs r;
+
+-- The text of messages, and the text after their last tool block, which is what a final response says: by the id of
+-- their stitch. A NUL becomes U+FFFD, as in PostgreSQL: SQLite's functions would end the text there.
+CREATE VIEW lens_messages AS
+SELECT s.id, s.thread_id, s.position, s.type,
+       replace(replace(replace(s.message, '\\', char(1)), '\u0000', '\ufffd'), char(1), '\\') AS message
+FROM main.stitches s WHERE s.message IS NOT NULL;
+CREATE VIEW lens_texts AS
+SELECT m.id, m.thread_id, m.position, m.type,
+    CASE json_type(m.message, '$.content') WHEN 'text' THEN m.message ->> '$.content'
+         ELSE (SELECT coalesce(group_concat(e.value ->> '$.text', ''), '') FROM json_each(m.message, '$.content') e
+               WHERE e.type = 'object' AND e.value ->> '$.type' = 'text') END AS text,
+    CASE json_type(m.message, '$.content') WHEN 'text' THEN m.message ->> '$.content'
+         ELSE (SELECT coalesce(group_concat(e.value ->> '$.text', ''), '') FROM json_each(m.message, '$.content') e
+               WHERE e.type = 'object' AND e.value ->> '$.type' = 'text' AND e.key > (
+                   SELECT coalesce(max(b.key), -1) FROM json_each(m.message, '$.content') b
+                   WHERE b.type = 'object' AND (b.value ->> '$.type' LIKE '%tool!_use' ESCAPE '!'
+                                                OR b.value ->> '$.type' LIKE '%tool!_result' ESCAPE '!'))) END AS answer
+FROM lens_messages m;
+
+-- The calls that responses ask for, by thread, position of the response and place in it.
+CREATE VIEW lens_calls AS
+SELECT s.thread_id, s.run_id, s.position, e.value AS call, (
+           SELECT count(*) FROM json_each(s.message, '$.content') b
+           WHERE b.key < e.key AND b.type = 'object' AND b.value ->> '$.type' = 'tool_use') AS call_index
+FROM main.stitches s, json_each(CASE json_type(s.message, '$.content') WHEN 'array' THEN s.message ELSE '{"content":[]}' END,
+                                '$.content') e
+WHERE s.type = 'llm_call' AND s.calls > 0 AND e.type = 'object' AND e.value ->> '$.type' = 'tool_use';
+
+-- What all requests of a run have in common: its run_started keeps it, once.
+CREATE VIEW lens_requests AS
+SELECT r.id AS run_id, (
+    SELECT s.data -> '$.request' FROM main.stitches s
+    WHERE s.thread_id = r.thread_id AND s.position BETWEEN r.first_position AND r.first_position + 1
+      AND s.run_id = r.id AND s.type = 'run_started' LIMIT 1) AS request
+FROM main.runs r;

@@ -1,0 +1,142 @@
+-- The record in LangSmith's words: runs of agents, the model calls in them, and the tools that those asked for.
+--
+-- A row of agent_runs is a whole turn: a top-level run with the runs of its members, which share its thread and its
+-- turn. Ids are shown as the source gave them, in place of ours. All comes through the small table: what is asked by
+-- run_id is found by runs_shown, and its stitches by their run. No window functions: nothing is pushed into those.
+
+-- A view named lens_ is what stands behind the one without: it also says which row is which (row_id), and which row a
+-- reference means (run_id_row), since the ids that are shown need not be unique. `export` needs that.
+
+CREATE VIEW lens_agent_runs AS
+SELECT coalesce(r.foreign_id, r.id::text) AS run_id,
+       lockstitch.told_time(r.started_at) AS start_time,
+       lockstitch.told_time(r.completed_at) AS end_time,
+       -- Never guessed: a run that has not ended has no status.
+       CASE WHEN r.status = 'completed' THEN 'success' WHEN r.status IN ('failed', 'cancelled') THEN 'error' END AS status,
+       CASE WHEN r.status = 'cancelled' THEN coalesce(r.error, 'cancelled') ELSE r.error END AS error,
+       coalesce(lockstitch.safe_jsonb(r.state) ->> 'user_id', t.user_id) AS user_id,
+       CASE WHEN r.source = 'native' THEN coalesce(t.key, t.id::text)
+            ELSE lockstitch.safe_jsonb(r.state) ->> 'session_id' END AS session_id,
+       CASE WHEN r.source = 'native' THEN t.id::text
+            ELSE lockstitch.safe_jsonb(r.state) ->> 'thread_id' END AS thread_id,
+       (SELECT CASE WHEN r.source = 'native' THEN jsonb_build_array(lockstitch.safe_jsonb(i.message))
+                    ELSE coalesce(lockstitch.safe_jsonb(i.data) #> '{inputs,messages}',
+                                  lockstitch.safe_jsonb(i.data) -> 'inputs') END
+        FROM lockstitch.stitches i
+        WHERE i.thread_id = r.thread_id AND i.position = r.input_position) AS input_messages,
+       CASE WHEN r.source = 'native' THEN
+           (SELECT jsonb_build_array(jsonb_build_array(jsonb_build_object(
+                       'text', lockstitch.text_of(said.message), 'message', said.message)))
+            FROM lockstitch.stitches o, LATERAL lockstitch.safe_jsonb(o.message) AS said (message)
+            WHERE o.thread_id = r.thread_id AND o.position = r.output_position AND o.message IS NOT NULL)
+       ELSE
+           (SELECT coalesce(nullif(said.data #> '{outputs,generations}', 'null'),
+                            nullif(said.data #> '{outputs,messages}', 'null'), said.data -> 'outputs')
+            FROM lockstitch.stitches o, LATERAL lockstitch.safe_jsonb(o.data) AS said (data)
+            WHERE o.thread_id = r.thread_id AND o.position = r.input_position)
+       END AS output_messages,
+       coalesce(lockstitch.safe_jsonb(r.metadata) ->> 'ls_model_name', r.model) AS model_name,
+       lockstitch.safe_jsonb(r.tags) AS tags,
+       lockstitch.safe_jsonb(r.metadata) AS langgraph_metadata,
+       -- What the source itself says of the whole; else the model calls of the run and of its members, each once.
+       coalesce((lockstitch.safe_jsonb(r.state) ->> 'total_tokens')::numeric::bigint,
+                (SELECT sum(m.input_tokens + m.output_tokens) FROM lockstitch.runs m
+                 WHERE m.thread_id = r.thread_id AND m.turn = r.turn))::bigint AS total_tokens,
+       coalesce((lockstitch.safe_jsonb(r.state) ->> 'total_cost')::float8,
+                (SELECT sum(m.total_cost) FROM lockstitch.runs m
+                 WHERE m.thread_id = r.thread_id AND m.turn = r.turn)) AS total_cost,
+       r.id::text AS row_id
+FROM lockstitch.runs r JOIN lockstitch.threads t ON t.id = r.thread_id
+WHERE r.parent_run_id IS NULL;
+
+CREATE VIEW lens_llm_calls AS
+SELECT coalesce(s.call_id, s.id::text) AS llm_call_id,
+       coalesce(root.foreign_id, root.id::text) AS run_id,
+       -- Of a mirror the number of the call is known. A turn of ours is counted, since its members and what is asked
+       -- beside the loop have numbers of their own; the stitches of a turn follow each other.
+       CASE WHEN root.source <> 'native' THEN s.step_number - 1
+            ELSE (SELECT count(*) FROM lockstitch.stitches e
+                  WHERE e.thread_id = s.thread_id AND e.position >= root.first_position AND e.position < s.position
+                    AND e.type = 'llm_call') END AS step_index,
+       coalesce(lockstitch.safe_jsonb(s.data) ->> 'prompt', lockstitch.safe_jsonb(s.data) #>> '{inputs,prompt}',
+                lockstitch.safe_jsonb(s.data) #>> '{inputs,prompts,0}') AS prompt_text,
+       coalesce(lockstitch.safe_jsonb(s.data) ->> 'finish_reason',
+                CASE WHEN root.source = 'native' THEN s.status END) AS finish_reason,
+       coalesce(lockstitch.safe_jsonb(s.data) ->> 'model', s.name) AS model_name,
+       coalesce(lockstitch.safe_jsonb(s.data) ->> 'provider', r.provider) AS model_provider,
+       CASE WHEN s.input_tokens IS NOT NULL OR s.output_tokens IS NOT NULL THEN
+           jsonb_build_object('input_tokens', coalesce(s.input_tokens, 0), 'output_tokens', coalesce(s.output_tokens, 0),
+                              'total_tokens', coalesce(s.input_tokens, 0) + coalesce(s.output_tokens, 0))
+       END AS usage_metadata,
+       CASE WHEN s.calls > 0 THEN
+           (SELECT jsonb_agg(jsonb_build_object('name', b.block -> 'name', 'args', b.block -> 'input',
+                                                'id', b.block -> 'id', 'type', 'tool_call') ORDER BY b.place)
+            FROM jsonb_array_elements(lockstitch.safe_jsonb(s.message) -> 'content') WITH ORDINALITY AS b (block, place)
+            WHERE b.block ->> 'type' = 'tool_use')
+       ELSE '[]'::jsonb END AS tool_call_requests,
+       CASE WHEN s.message IS NULL THEN lockstitch.safe_jsonb(s.data) ->> 'text'
+            ELSE lockstitch.text_of(lockstitch.safe_jsonb(s.message))
+       END AS llm_output_text,
+       CASE WHEN s.status IN ('error', 'refusal') OR lockstitch.safe_jsonb(s.data) ->> 'failed' = 'true'
+            THEN 1 ELSE 0 END AS error_flag,
+       s.id::text AS row_id, root.id::text AS run_id_row
+FROM lockstitch.runs root
+JOIN lockstitch.runs r ON r.thread_id = root.thread_id AND r.turn = root.turn
+JOIN lockstitch.stitches s ON s.run_id = r.id
+WHERE root.parent_run_id IS NULL AND s.type = 'llm_call';
+
+CREATE VIEW lens_tool_calls AS
+SELECT s.call_id AS tool_call_id,
+       coalesce(root.foreign_id, root.id::text) AS run_id,
+       CASE WHEN l.id IS NOT NULL THEN coalesce(l.call_id, l.id::text) END AS llm_call_id,
+       s.name AS tool_name,
+       CASE WHEN l.calls > 0 THEN
+                (SELECT b.block -> 'input'
+                 FROM jsonb_array_elements(lockstitch.safe_jsonb(l.message) -> 'content') WITH ORDINALITY AS b (block, place)
+                 WHERE b.block ->> 'type' = 'tool_use' ORDER BY b.place OFFSET s.call_index LIMIT 1)
+            ELSE coalesce(lockstitch.safe_jsonb(s.data) -> 'args', lockstitch.safe_jsonb(s.data) -> 'inputs') END AS tool_args,
+       CASE WHEN s.status IN ('ok', 'settled') THEN 'success' WHEN s.status IS NOT NULL THEN 'error' END AS tool_status,
+       -- Blocks as they are, as JSON; a text as itself.
+       lockstitch.safe_jsonb(s.message) ->> 'content' AS tool_response,
+       lockstitch.safe_jsonb(s.message) ->> 'content' AS tool_message_content,
+       s.duration_ms AS execution_latency_ms,
+       CASE WHEN s.status NOT IN ('ok', 'settled') THEN 1 ELSE 0 END AS is_tool_error,
+       CASE WHEN s.status NOT IN ('ok', 'settled') THEN s.status END AS error_type,
+       s.id::text AS row_id, root.id::text AS run_id_row, l.id::text AS llm_call_id_row
+FROM lockstitch.runs root
+JOIN lockstitch.runs r ON r.thread_id = root.thread_id AND r.turn = root.turn
+JOIN lockstitch.stitches s ON s.run_id = r.id
+LEFT JOIN lockstitch.stitches l ON l.thread_id = s.thread_id AND l.position = s.reply_to
+WHERE root.parent_run_id IS NULL AND s.type = 'tool_call'
+UNION ALL
+-- What was asked for and has no result yet comes from the response: only a run of ours that is open has such calls, and of
+-- a mirror they have a row already.
+SELECT asked.block ->> 'id', coalesce(root.foreign_id, root.id::text), coalesce(s.call_id, s.id::text),
+       asked.block ->> 'name', asked.block -> 'input', NULL, NULL, NULL, NULL, 0, NULL,
+       s.id::text || coalesce(' ' || (asked.block ->> 'id'), ''), root.id::text, s.id::text
+FROM lockstitch.runs root
+JOIN lockstitch.runs r ON r.thread_id = root.thread_id AND r.turn = root.turn
+JOIN lockstitch.stitches s ON s.run_id = r.id
+CROSS JOIN LATERAL jsonb_array_elements(
+    CASE WHEN s.calls > 0 THEN lockstitch.safe_jsonb(s.message) -> 'content' ELSE '[]'::jsonb END) AS asked (block)
+WHERE root.parent_run_id IS NULL AND root.source = 'native' AND r.status IN ('pending', 'running', 'waiting')
+  AND s.type = 'llm_call' AND s.calls > 0 AND asked.block ->> 'type' = 'tool_use'
+  -- Counted, since for NOT EXISTS the planner would rather read all stitches once.
+  AND (SELECT count(*) FROM lockstitch.stitches a
+       WHERE a.run_id = s.run_id AND a.type = 'tool_call' AND a.reply_to = s.position
+         AND a.call_id = asked.block ->> 'id') = 0;
+
+CREATE VIEW agent_runs AS
+SELECT run_id, start_time, end_time, status, error, user_id, session_id, thread_id, input_messages, output_messages,
+       model_name, tags, langgraph_metadata, total_tokens, total_cost
+FROM lens_agent_runs;
+
+CREATE VIEW llm_calls AS
+SELECT llm_call_id, run_id, step_index, prompt_text, finish_reason, model_name, model_provider, usage_metadata,
+       tool_call_requests, llm_output_text, error_flag
+FROM lens_llm_calls;
+
+CREATE VIEW tool_calls AS
+SELECT tool_call_id, run_id, llm_call_id, tool_name, tool_args, tool_status, tool_response, tool_message_content,
+       execution_latency_ms, is_tool_error, error_type
+FROM lens_tool_calls;

@@ -1,0 +1,69 @@
+"""Importing what lies in files, or was made, the way the command does it."""
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lockstitch.bridges.importing import Importing, Report, Source
+from lockstitch.bridges.registry import open_bridge
+from lockstitch.bridges.span import Item
+from lockstitch.records import Json, codec
+from lockstitch.store import Store
+
+COLUMNS = {"input_messages", "output_messages", "tags", "langgraph_metadata", "usage_metadata", "tool_call_requests"}
+COLUMNS |= {"tool_args"}
+"""Columns of the lens that hold JSON, which SQLite has as text."""
+
+ORDER = {
+    "agent_runs": "start_time, run_id",
+    "llm_calls": "run_id, step_index",
+    "tool_calls": "run_id, tool_call_id, tool_response",
+}
+
+
+async def import_path(store: Store, source: str, path: Path, **options: bool) -> Report:
+    opened = open_bridge(source, str(path), io.BytesIO())
+    return await Importing(store, opened.bridge, **options).run(opened.sources)
+
+
+async def import_bytes(store: Store, source: str, body: bytes, **options: bool) -> Report:
+    """What is piped in."""
+    opened = open_bridge(source, "-", io.BytesIO(body))
+    return await Importing(store, opened.bridge, **options).run(opened.sources)
+
+
+async def import_items(store: Store, source: str, items: Iterable[Item], **options: bool) -> Report:
+    """Items that were read before, as a file of their own."""
+    bridge = open_bridge(source, "-", io.BytesIO()).bridge
+    return await Importing(store, bridge, **options).run(iter([Source("items", lambda on_bad: iter(items))]))
+
+
+def items_of(source: str, path: Path) -> list[Item]:
+    """Everything that a bridge reads in a file or a folder."""
+    found: list[Item] = []
+    for one in open_bridge(source, str(path), io.BytesIO()).sources:
+        found += one.items(_raise)
+    return found
+
+
+def _raise(exc: Exception) -> None:
+    raise exc
+
+
+async def lens_rows(store: Store, view: str) -> list[Json]:
+    """A table of the lens langsmith, its JSON read."""
+    answer = await store.sql(
+        f"SELECT * FROM {view} ORDER BY {ORDER[view]}", lens="langsmith", limit=100_000, seconds=60
+    )
+    assert not answer.more
+    return [{name: _read(name, value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
+
+
+async def lens(store: Store) -> dict[str, list[Json]]:
+    """The three tables."""
+    return {view: await lens_rows(store, view) for view in ORDER}
+
+
+def _read(name: str, value: Any) -> Any:
+    return codec.loads(value) if name in COLUMNS and isinstance(value, str) else value

@@ -1,0 +1,66 @@
+"""Requests as the real clients sent them, and small ways to look at what they say."""
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from lockstitch.bridges.langsmith import LangSmith, files, read
+from lockstitch.bridges.span import Attachment, Item, Meaning, Piece, Remark, merge
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FOLDERS = sorted(each.name for each in FIXTURES.iterdir() if each.is_dir())
+
+
+def items_of(folder: str) -> list[Item]:
+    return [item for file in files(FIXTURES / folder) for item in read(file)]
+
+
+def spans(found: Iterable[Item]) -> dict[str, Piece]:
+    """The merged pieces by span, in order of their first mention."""
+    merged: dict[str, Piece] = {}
+    for item in found:
+        if not isinstance(item, Attachment | Remark):
+            merged[item["id"]] = merge(merged.get(item["id"], {}), item)
+    return merged
+
+
+def meanings(found: Iterable[Item]) -> list[Meaning]:
+    return [LangSmith().meaning(piece) for piece in spans(found).values()]
+
+
+def meaning_of(run: dict[str, Any]) -> Meaning:
+    """What one run object says."""
+    (found,) = meanings(read(json.dumps({"id": "run-1", **run}).encode()))
+    return found
+
+
+def body(folder: str) -> bytes:
+    """The only body of a folder, unpacked without the code under test."""
+    (file,) = (FIXTURES / folder).glob("*.body")
+    data = file.read_bytes()
+    if data[:4] == b"\x28\xb5\x2f\xfd":
+        return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def runs_of(folder: str) -> list[dict[str, Any]]:
+    """The run objects of a body, posts and patches apart, put together without the code under test."""
+    data = body(folder)
+    if not data.startswith(b"--"):
+        batch = json.loads(data)
+        return [*batch.get("post", []), *batch.get("patch", [])]
+    runs: dict[tuple[str, str], dict[str, Any]] = {}
+    for part in data.split(data.split(b"\r\n", 1)[0])[1:-1]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        match = re.search(rb'name="(post|patch)\.([^".]+)\.?([^"]*)"', head)
+        if match:
+            kind, run_id, field = (each.decode() for each in match.groups())
+            value = json.loads(content)
+            runs.setdefault((kind, run_id), {}).update({field: value} if field else value)
+    return list(runs.values())

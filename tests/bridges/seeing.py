@@ -1,0 +1,55 @@
+"""Traces as they stand in a store, in a form that can be compared whatever order they came in."""
+
+from typing import Any
+
+from lockstitch.records import Json, Run, Stitch
+from lockstitch.store import Store
+
+
+async def seen(store: Store) -> Json:
+    """All mirrors of a project: their rows without places in the log, and the figures of their runs."""
+    shown: Json = {}
+    for thread in await store.threads(kind="trace", limit=None):
+        for run in await store.runs(thread):
+            rows = [row for row in await store.stitches(thread) if row.run_id == run.id]
+            shown[str(run.foreign_id)] = {"run": _run(run), "rows": _rows(rows), "thread": thread.key}
+    return shown
+
+
+async def rows_of(store: Store, kind: str) -> list[Stitch]:
+    """The rows of one type, in order of their beginning."""
+    found: list[Stitch] = []
+    for thread in await store.threads(kind="trace", limit=None):
+        found += [row for row in await store.stitches(thread) if row.type == kind]
+    return sorted(found, key=lambda row: (str(row.at), row.position))
+
+
+async def fences(store: Store) -> dict[str, int]:
+    """What every write to a mirror raises."""
+    return {str(thread.id): thread.fence for thread in await store.threads(kind="trace", limit=None)}
+
+
+def _run(run: Run) -> Json:
+    fields = ("status", "steps", "input_tokens", "output_tokens", "total_cost", "model", "agent", "error", "tags")
+    return {**{name: getattr(run, name) for name in fields}, "times": (run.started_at, run.completed_at)}
+
+
+def _rows(rows: list[Stitch]) -> list[Any]:
+    places = {row.position: row for row in rows}
+    return sorted(
+        (
+            row.type,
+            str(row.name),
+            str(row.call_id),
+            str(row.status),
+            str(row.message),
+            str(places[row.reply_to].data.get("id")) if row.reply_to else "",
+            row.call_index,
+            str(row.step_number),
+            row.input_tokens,
+            str(row.duration_ms),
+            str(row.data.get("id")),
+        )
+        for row in rows
+        if row.type != "removed"
+    )

@@ -1,0 +1,36 @@
+"""The report of an import: the same each time, however much of it is there already."""
+
+import pytest
+
+from lockstitch.bridges.importing import Importing, Source
+from lockstitch.bridges.langsmith import LangSmith
+from lockstitch.records import Json
+from lockstitch.store import Store
+from tests.bridges.runs import agent_trace, items
+
+pytestmark = pytest.mark.anyio
+
+
+async def report(store: Store, runs: list[Json]) -> Json:
+    source = Source("runs.json", lambda _: iter(items(*runs)))
+    return (await Importing(store, LangSmith()).run(iter([source]))).as_json()
+
+
+@pytest.mark.req("S2-048")
+@pytest.mark.parametrize(
+    "left_out", [(), (2,), (2, 3), (1,)], ids=["whole", "no span of one", "of none", "nobody asks"]
+)
+async def test_a_second_import_reports_the_same(store: Store, left_out: tuple[int, ...]) -> None:
+    """Tool calls are counted by their request, by their own span, or by both; what was not given is told again."""
+    runs = [run for place, run in enumerate(agent_trace().runs) if place not in left_out]
+    first = await report(store, runs)
+    assert await report(store, runs) == first
+    assert first["tool_calls"] == sum([row.type == "tool_call" for row in await store.latest(limit=100)])
+
+
+async def test_several_answers_of_one_call_are_counted_each_time(store: Store) -> None:
+    answers = [{"text": text, "message": {"type": "ai", "data": {"content": text}}} for text in ("a", "b")]
+    run = {**agent_trace().runs[1], "outputs": {"generations": [answers]}}
+    first = await report(store, [run])
+    assert first["llm_calls"] == 2
+    assert await report(store, [run]) == first

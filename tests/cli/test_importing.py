@@ -1,0 +1,331 @@
+"""`import`: what it reports, how it ends, and what a bad file among good ones does."""
+
+import asyncio
+import gzip
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zstandard
+
+from lockstitch.records import Json
+from lockstitch.store import Store, open_store
+from tests.bridges.importing import lens
+from tests.bridges.langsmith import recorded as langsmith
+from tests.bridges.otel import bodies as otel
+from tests.bridges.runs import Trace, agent_trace, uid
+from tests.bridges.seeing import seen
+from tests.cli.calling import Call, Told, run
+
+REPORT = {"traces": 1, "runs": 5, "llm_calls": 2, "tool_calls": 2, "tokens": 240, "skipped": [], "missing": {}}
+"""What `agent_trace` comes to: a root, two model calls of 100 + 20 tokens, two tools."""
+
+TABLES = ("traces", "runs", "llm_calls", "tool_calls", "tokens")
+
+Write = Callable[[str, Any], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a file: bytes and text as they are, everything else as JSON."""
+
+    def written(name: str, content: Any) -> Path:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    return written
+
+
+def looked(url: str, look: Callable[[Store], Any], project: str = "default") -> Any:
+    async def ask() -> Any:
+        async with open_store(url, project=project) as store:
+            return await look(store)
+
+    return asyncio.run(ask())
+
+
+def report(told: Told, code: int = 0) -> Json:
+    """What a command said, which is one JSON object on stdout and nothing else."""
+    assert told.code == code, told.err
+    assert told.out.count("\n") == 1
+    return json.loads(told.out)
+
+
+def figures(told: Told, code: int = 0) -> dict[str, int]:
+    found = report(told, code)
+    return {name: found[name] for name in TABLES}
+
+
+GOOD = {name: REPORT[name] for name in TABLES}
+
+
+def nested(runs: list[Json]) -> Json:
+    """As `Client.read_run(load_child_runs=True)` gives a trace: each run in its parent."""
+    root, *below = runs
+    return {**root, "child_runs": [{**child, "parent_run_id": root["id"]} for child in below]}
+
+
+def jsonl(runs: list[Json]) -> str:
+    return "".join(json.dumps(run) + "\n" for run in runs)
+
+
+SHAPES: dict[str, Callable[[list[Json]], Any]] = {
+    "list.json": lambda runs: runs,
+    "runs.jsonl": jsonl,
+    "webhook.json": lambda runs: {"runs": runs, "rule_id": "r", "feedback_stats": {}},
+    "batch.json": lambda runs: {"post": runs, "patch": []},
+    "patches.json": lambda runs: {"post": runs[:3], "patch": runs[3:]},
+    "nested.json": nested,
+    "traces.json": lambda runs: {"traces": [nested(runs)]},
+    "packed.json.gz": lambda runs: gzip.compress(json.dumps(runs).encode()),
+    "packed.zst": lambda runs: zstandard.ZstdCompressor().compress(jsonl(runs).encode()),
+    "by-run-id.json": lambda runs: [{**run, "run_id": run["id"]} for run in runs],
+}
+
+
+@pytest.mark.req("S2-043", "S2-044", "S2-042")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_says_the_same(lockstitch: Call, store_url: str, write: Write, shape: str) -> None:
+    path = write(shape, SHAPES[shape](agent_trace(thread="conv").runs))
+    assert report(lockstitch("import", "langsmith", str(path), "--json")) == REPORT
+    shown = looked(store_url, lens)
+    assert [len(shown[view]) for view in ("agent_runs", "llm_calls", "tool_calls")] == [1, 2, 2]
+    assert shown["agent_runs"][0]["thread_id"] == "conv"
+
+
+@pytest.mark.req("S2-043")
+def test_what_is_piped_in(tmp_path: Path, write: Write) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    traces = write("runs.jsonl", jsonl(agent_trace().runs))
+    for source, path, expected in (
+        ("langsmith", traces, GOOD),
+        ("otel", otel.FIXTURES / "pydantic_ai.body", {**GOOD, "runs": 4, "tool_calls": 1, "tokens": 3060}),
+    ):
+        with path.open("rb") as piped:
+            told = run("import", source, "-", "--json", env={"LOCKSTITCH_STORE": store}, stdin=piped)
+        assert figures(told) == expected
+        assert told.err == ""
+
+
+@pytest.mark.req("S2-043", "S2-048")
+def test_a_folder_and_all_below_it(lockstitch: Call, store_url: str, write: Write) -> None:
+    """One trace of four over two files, of which the first has no root."""
+    for number in (1, 2):
+        write(f"{number}/deep/trace.json", agent_trace(number).runs)
+    runs = agent_trace(3).runs
+    write("3/a.jsonl", jsonl(runs[1:]))
+    folder = write("3/b.jsonl", jsonl(runs[:1])).parents[1]
+    write(".hidden/not-json", "…")
+    write("3/.gitkeep", "")
+    assert figures(lockstitch("import", "langsmith", str(folder), "--json")) == {
+        name: count * 3 for name, count in GOOD.items()
+    }
+    again = lockstitch("import", "langsmith", str(folder), "--json")
+    assert figures(again) == {name: count * 3 for name, count in GOOD.items()}
+    assert set(looked(store_url, seen)) == {uid(1000), uid(2000), uid(3000)}
+
+
+@pytest.mark.req("S2-051", "S2-049")
+def test_bad_files_among_good_ones_are_named_and_the_rest_is_there(
+    lockstitch: Call, store_url: str, write: Write
+) -> None:
+    runs = agent_trace(1).runs
+    write("1-good.json", runs)
+    bad = {
+        "2-binary.json": os.urandom(3000),
+        "3-cut.json.gz": gzip.compress(json.dumps(agent_trace(3).runs).encode())[:-60],
+        "4-words.txt": "There is nothing to see here.",
+        "5-empty.json": b"",
+        "6-number.json": "17",
+        "7-other.json": {"hello": "world"},
+        "8-cut.json": json.dumps(runs)[:-40],
+    }
+    for name, content in bad.items():
+        write(name, content)
+    folder = write("9-good.jsonl", jsonl(agent_trace(9).runs)).parent
+    told = lockstitch("import", "langsmith", str(folder), "--json")
+    found = report(told, code=6)
+    assert {Path(skipped["file"]).name for skipped in found["skipped"]} == set(bad)
+    assert all(skipped["why"] and "\n" not in skipped["why"] for skipped in found["skipped"])
+    assert {uid(1000), uid(9000)} <= set(looked(store_url, seen))
+    assert looked(store_url, lambda store: store.verify()).ok
+
+    spoken = lockstitch("import", "langsmith", str(folder))
+    assert spoken.code == 6
+    assert spoken.out.startswith("Imported ")
+    assert all(name in spoken.err for name in bad)
+
+
+@pytest.mark.req("S2-051")
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+def test_only_bad_files(lockstitch: Call, write: Write, source: str) -> None:
+    write("a.json", "no")
+    folder = write("b.body", b"\x00\xff" * 50).parent
+    found = report(lockstitch("import", source, str(folder), "--json"), code=1)
+    assert sorted(Path(skipped["file"]).name for skipped in found["skipped"]) == ["a.json", "b.body"]
+    assert [found[name] for name in TABLES] == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.req("S2-051")
+def test_a_bad_body_among_good_ones_of_opentelemetry(lockstitch: Call, store_url: str, write: Write) -> None:
+    write("1.body", otel.recorded("oi_langchain"))
+    write("2.body", otel.recorded("pydantic_ai")[:-200])
+    first, document = (otel.as_document(otel.recorded(name)) for name in ("oi_openai", "otel_mode"))
+    folder = write("3.jsonl", json.dumps(first) + "\n{broken\n" + json.dumps(document) + "\n").parent
+    found = report(lockstitch("import", "otel", str(folder), "--json"), code=6)
+    assert {Path(skipped["file"]).name for skipped in found["skipped"]} == {"2.body", "3.jsonl"}
+    assert found["tool_calls"] >= 3, "what follows a broken line is read"
+    assert {"e775d3d6a26df53e6b7dd2f150896faf", "539559247acf164aed28d18ff23d6511"} <= set(looked(store_url, seen))
+
+
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+def test_nothing_to_import(lockstitch: Call, tmp_path: Path, source: str) -> None:
+    (tmp_path / "empty").mkdir()
+    found = report(lockstitch("import", source, str(tmp_path / "empty"), "--json"))
+    assert found == {**dict.fromkeys(TABLES, 0), "skipped": [], "missing": {}}
+
+
+def test_no_such_path_and_no_such_source(lockstitch: Call, write: Write) -> None:
+    assert lockstitch("import", "langsmith", "/nonexistent/x.json").code == 3
+    assert lockstitch("import", "otel", "/nonexistent/x.json").code == 3
+    unknown = lockstitch("import", "zipkin", str(write("x.json", "{}")))
+    assert unknown.code == 2
+    assert "langsmith, otel" in unknown.err
+    assert lockstitch("import", "langsmith").code == 2
+
+
+def test_a_file_that_may_not_be_read_is_named(lockstitch: Call, write: Write) -> None:
+    good = write("good.json", agent_trace().runs)
+    (good.parent / "loop.json").symlink_to("loop.json")
+    told = lockstitch("import", "langsmith", str(good.parent), "--json")
+    assert figures(told, code=told.code) == GOOD
+
+
+@pytest.mark.req("S2-048")
+def test_replace_removes_what_is_in_the_traces_no_more(lockstitch: Call, store_url: str, write: Write) -> None:
+    """Without --replace what is left out stays: a file may be a part of a trace."""
+    trace, other = agent_trace(1), agent_trace(2)
+    lockstitch("import", "langsmith", str(write("both.json", [*trace.runs, *other.runs])))
+    shorter = str(write("shorter.json", [run for run in trace.runs if run["name"] != "price"][:-1]))
+
+    lockstitch("import", "langsmith", shorter)
+    assert len(looked(store_url, lens)["llm_calls"]) == 4
+    told = lockstitch("import", "langsmith", shorter, "--replace")
+    assert (told.code, "2 spans removed" in told.out) == (0, True)
+    shown = looked(store_url, lens)
+    assert [call["step_index"] for call in shown["llm_calls"] if call["run_id"] == trace.id] == [0]
+    assert [call["tool_response"] for call in shown["tool_calls"] if call["tool_name"] == "price"].count("42") == 1
+    assert sum(call["run_id"] == other.id for call in shown["llm_calls"]) == 2, "other traces keep what they have"
+    assert looked(store_url, lambda store: store.verify()).ok
+
+
+@pytest.mark.req("S2-048", "S2-035")
+def test_a_tool_that_vanished_is_still_asked_for(lockstitch: Call, store_url: str, write: Write) -> None:
+    """The model's response still says so: the same as if the tool had never been there."""
+    runs = agent_trace().runs
+    lockstitch("import", "langsmith", str(write("whole.json", runs)))
+    shorter = write("shorter.json", [run for run in runs if run["name"] != "price"])
+    lockstitch("import", "langsmith", str(shorter), "--replace")
+    calls = looked(store_url, lens)["tool_calls"]
+    assert {call["tool_call_id"]: call["tool_status"] for call in calls} == {"call_a": "success", "call_b": None}
+
+
+@pytest.mark.req("S2-048")
+@pytest.mark.parametrize("listed", ["child_run_ids", "child_runs"])
+def test_a_root_that_lists_its_children_lost_those_it_does_not_list(
+    lockstitch: Call, store_url: str, write: Write, listed: str
+) -> None:
+    trace = agent_trace()
+    lockstitch("import", "langsmith", str(write("whole.json", trace.runs)))
+    root, *below = trace.runs[:4]
+    whole: Any = nested([root, *below])
+    if listed == "child_run_ids":
+        whole = [{**root, "child_run_ids": [run["id"] for run in below]}, *below]
+    found = report(lockstitch("import", "langsmith", str(write("root.json", whole)), "--json"))
+    assert found["llm_calls"] == 1
+    shown = looked(store_url, lens)
+    assert [call["step_index"] for call in shown["llm_calls"]] == [0]
+    assert shown["agent_runs"][0]["total_tokens"] == 120
+    assert looked(store_url, lambda store: store.verify()).ok
+
+
+def test_a_root_without_its_list_loses_nothing(lockstitch: Call, store_url: str, write: Write) -> None:
+    trace = agent_trace()
+    lockstitch("import", "langsmith", str(write("whole.json", trace.runs)))
+    lockstitch("import", "langsmith", str(write("root.json", {**trace.runs[0], "child_run_ids": [], "child_runs": []})))
+    assert len(looked(store_url, lens)["llm_calls"]) == 2
+
+
+@pytest.mark.req("S2-054", "S2-010")
+def test_secrets_are_kept_only_when_somebody_says_so(lockstitch: Call, store_url: str, write: Write) -> None:
+    metadata = {"OPENAI_API_KEY": "abc", "url": "postgres://me:hidden@db/x", "langgraph_step": 3}
+    path = str(write("runs.json", agent_trace(metadata=metadata).runs))
+    lockstitch("import", "langsmith", path)
+    (shown,) = looked(store_url, lens)["agent_runs"]
+    assert shown["langgraph_metadata"] == {"OPENAI_API_KEY": "[redacted]", "url": "[redacted]", "langgraph_step": 3}
+    lockstitch("import", "langsmith", path, "--keep-secrets")
+    (shown,) = looked(store_url, lens)["agent_runs"]
+    assert shown["langgraph_metadata"] == metadata
+    lockstitch("import", "langsmith", path)
+    (shown,) = looked(store_url, lens)["agent_runs"]
+    assert shown["langgraph_metadata"]["OPENAI_API_KEY"] == "[redacted]"
+
+
+@pytest.mark.req("S2-001")
+def test_the_project_is_the_callers(lockstitch: Call, store_url: str, write: Write) -> None:
+    mine = write("mine.json", agent_trace(thread="t").runs)
+    named = [{**run, "session_name": "other", "session_id": "other", "project": "other"} for run in agent_trace().runs]
+    lockstitch("import", "langsmith", str(mine))
+    lockstitch("--project", "second", "import", "langsmith", str(write("named.json", named)))
+    assert set(looked(store_url, seen)) == set(looked(store_url, seen, "second")) == {uid(1000)}
+    assert looked(store_url, seen, "other") == {}
+
+
+@pytest.mark.req("S2-049")
+def test_what_was_missing_is_counted(lockstitch: Call, write: Write) -> None:
+    trace = Trace()
+    trace.root()
+    trace.model(1, "hi", kwargs={"id": None, "usage_metadata": None, "response_metadata": {}})
+    bare = [{"id": uid(5), "trace_id": uid(5)}, {"id": uid(6), "trace_id": uid(5), "run_type": "llm"}]
+    path = str(write("runs.json", [*trace.runs, *bare]))
+    found = report(lockstitch("import", "langsmith", path, "--json"))
+    assert found["skipped"] == []
+    assert {"usage_metadata", "message.id", "finish_reason", "model_name"} <= set(found["missing"])
+    told = lockstitch("import", "langsmith", str(write("more.json", Trace(7).root())))
+    assert told.out.startswith("Imported 1 trace, 1 run, 0 model calls, 0 tool calls, 0 tokens.")
+
+
+def test_progress_is_for_people_and_never_on_stdout(
+    call: Call, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal it stands on stderr and is gone in the end; elsewhere nothing is said."""
+    monkeypatch.setenv("LOCKSTITCH_STORE", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    told = call("import", "langsmith", str(write("runs.json", agent_trace().runs)), "--json")
+    assert report(told) == REPORT
+    assert "\x1b" not in told.out
+
+
+def test_standard_input_that_is_nothing(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b""), isatty=lambda: False))
+    found = report(lockstitch("import", "langsmith", "-", "--json"), code=1)
+    assert [skipped["file"] for skipped in found["skipped"]] == ["standard input"]
+
+
+def test_the_recorded_folders_by_command(lockstitch: Call) -> None:
+    """All that was recorded of LangSmith's clients; the numbers are those of tests/bridges/test_fixtures.py."""
+    found = report(lockstitch("import", "langsmith", str(langsmith.FIXTURES), "--json"))
+    assert (found["traces"], found["runs"], found["llm_calls"], found["tool_calls"]) == (14, 114, 22, 15)
+    assert found["skipped"] == []

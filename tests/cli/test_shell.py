@@ -1,0 +1,104 @@
+"""The shell of `sql`."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from lockstitch import sync
+from lockstitch.cli.output import Output
+from lockstitch.cli.shell import Asking, Shell
+from tests.cli.story import Story, tell
+from tests.cli.test_terminal import COLOUR, seen
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def typed(url: str, *lines: str | type[BaseException], lens: str | None = None) -> tuple[list[str], str, list[str]]:
+    """What is answered and what is said beside it when these lines are typed, and the prompts."""
+    coming: Iterator[str | type[BaseException]] = iter([*lines, EOFError])
+    prompts: list[str] = []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        line = next(coming)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    out, beside = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(beside), sync.open_store(url) as store:
+        Shell(Output(as_json=False), store, Asking(lens, 2, 5.0, "table"), ask).run()
+    assert isinstance(out.buffer, io.BytesIO)
+    return out.buffer.getvalue().decode().splitlines(), beside.getvalue(), prompts
+
+
+def test_a_statement_takes_as_many_lines_as_it_needs(store_url: str, story: Story) -> None:
+    said, _, prompts = typed(
+        store_url, "", "SELECT count(*) AS n", "  -- a comment;", "FROM threads;", "SELECT 1 AS one;"
+    )
+    assert [line.strip() for line in said[:4]] == ["n", "5", "one", "1"]
+    assert prompts == [
+        "lockstitch=> ",
+        "lockstitch=> ",
+        "lockstitch-> ",
+        "lockstitch-> ",
+        "lockstitch=> ",
+        "lockstitch=> ",
+    ]
+
+
+def test_what_is_wrong_ends_nothing(store_url: str, story: Story) -> None:
+    wrong = ("nonsense;", "DELETE FROM threads;", "\\lens nothing", "\\what", "SELECT", KeyboardInterrupt)
+    said, beside, _ = typed(store_url, *wrong, "SELECT count(*) AS n FROM threads;")
+    assert "n" in said
+    assert "5" in [line.strip() for line in said]
+    assert "There is no lens 'nothing'" in beside
+    assert "\\what is no command" in beside
+
+
+def test_lenses_can_be_changed(store_url: str, story: Story) -> None:
+    lines = (
+        "\\lens three_table",
+        "SELECT count(*) AS n FROM agent_config;",
+        "\\lens",
+        "SELECT count(*) FROM agent_config;",
+    )
+    said, beside, prompts = typed(store_url, *lines)
+    assert [line.strip() for line in said[:2]] == ["n", "5"]
+    assert prompts[1:4] == ["three_table=> ", "three_table=> ", "lockstitch=> "]
+    assert "agent_config" in beside
+
+
+def test_the_tables_there_are(store_url: str, story: Story) -> None:
+    core, _, _ = typed(store_url, "\\tables", "\\q", "never read")
+    assert any(line.startswith("threads: id, key, project") for line in core)
+    through, _, _ = typed(store_url, "\\tables", lens="agentic_threads")
+    assert [line.partition(":")[0] for line in through if ":" in line] == ["threads", "stitches"]
+    assert "thread_result_summary" in "".join(through)
+    help_, _, _ = typed(store_url, "\\?")
+    assert any("\\lens NAME" in line for line in help_)
+
+
+def test_rows_that_are_left_off_are_said(store_url: str, story: Story) -> None:
+    said, beside, _ = typed(store_url, "SELECT id FROM threads;")
+    assert len([line for line in said if re.fullmatch(r"[0-9a-f-]{36}", line)]) == 2
+    assert "Only the first 2 rows." in beside
+
+
+def test_at_a_terminal(tmp_path: Path, state: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    tell(url)
+    keys = "SELECT count(*) AS number\nFROM agent_config;\n\\q\n"
+    code, screen = seen("sql", "--store", url, "--lens", "three_table", keys=keys, XDG_STATE_HOME=str(state))
+    assert code == 0
+    assert re.search(r"number\s+5", COLOUR.sub("", screen))
+    history = (state / "lockstitch" / "sql_history").read_text()
+    assert "FROM agent_config;" in history

@@ -1,0 +1,79 @@
+"""The pages on traces and lenses are true: what they print can be typed, and what they list is what the code has."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch import lenses
+from tests.cli.calling import SOURCE
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FIXTURES = ROOT / "tests" / "bridges"
+TRACE = "01a1dce5-6830-70ab-8b49-86234471db8c"
+OTHER = "01a1dce5-7860-7133-a172-f1892a589aa2"
+PAGES = ["howto/traces.md", "howto/lenses.md", "explanation/mirrors.md", "reference/log.md"]
+PAGES += ["decisions/0012-lenses-and-mirrors.md"]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def commands(page: str) -> list[str]:
+    said = [line.partition("  #")[0].strip() for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in said if line.startswith("lockstitch ")]
+
+
+def command(folder: Path, line: str) -> str:
+    line = line.replace("RUN OTHER-RUN", f"{TRACE} {OTHER}")
+    done = subprocess.run(
+        [sys.executable, "-m", "lockstitch", *shlex.split(line)[1:]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": SOURCE, "LOCKSTITCH_STORE": "sqlite:///agents.db"},
+        input="SELECT 1",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, (line, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    shutil.copytree(FIXTURES / "langsmith" / "fixtures", folder / "exports")
+    shutil.copy(FIXTURES / "otel" / "fixtures" / "otel_mode.body", folder / "traces.jsonl")
+    return folder
+
+
+def test_the_commands_of_both_pages_do_what_they_say(folder: Path) -> None:
+    told = {line: command(folder, line) for page in PAGES[:2] for line in commands(page)}
+    assert len(told) >= 15
+    assert told["lockstitch import langsmith exports/"].startswith("Imported 14 traces, 114 runs, 22 model calls")
+    assert "get_weather" in told[f"lockstitch show {TRACE}"]
+    assert (folder / "run.json").is_file()
+    code: dict[str, Any] = {}
+    (block,) = blocks("howto/lenses.md", "python")
+    exec(block, code)
+    spent = dict(code["spent"](f"sqlite:///{folder / 'agents.db'}"))
+    assert spent["claude-sonnet-4-5-20250929"] > 0
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):
+        assert (DOCS / page).parent.joinpath(link).exists(), link
+
+
+def test_every_lens_is_listed() -> None:
+    assert tuple(re.findall(r"^\| \[(\w+)\]", (DOCS / "howto/lenses.md").read_text(), re.MULTILINE)) == lenses.NAMES

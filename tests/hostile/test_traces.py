@@ -1,0 +1,376 @@
+"""Traces that were made to harm: nothing in them runs, leaves the store, or takes memory without end."""
+
+import asyncio
+import base64
+import gzip
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from lockstitch.backend import Find
+from lockstitch.bridges.importing import Importing
+from lockstitch.bridges.registry import open_bridge
+from lockstitch.bridges.span import Attachment
+from lockstitch.records import Blob, File, Json
+from lockstitch.store import Store, open_store
+from tests.bridges.importing import import_bytes, import_items, lens
+from tests.bridges.otel import bodies as otel
+from tests.bridges.runs import Trace, agent_trace, items, uid
+from tests.bridges.seeing import rows_of, seen
+from tests.cli.calling import environment
+
+pytestmark = pytest.mark.anyio
+
+NASTY = [
+    "a\x00b",
+    "a\nb\r\tc",
+    "'; DROP TABLE stitches; --",
+    '"}]}\\',
+    "\u202etxt.exe",
+    "🧵" * 50,
+    "../../etc/passwd",
+    "%s%n{0}{x.__class__}",
+    "$(touch /tmp/x)",
+    "x" * 20_000,
+    "\ud800",
+    " ",
+]
+
+
+def jsonl(*runs: Json) -> bytes:
+    return b"".join(json.dumps(run).encode() + b"\n" for run in runs)
+
+
+@pytest.mark.req("S2-052")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "__import__('os').system('touch {mark}')",
+        "{{'a': __import__('pathlib').Path('{mark}').touch()}}",
+        "[open('{mark}', 'w') for _ in (1,)]",
+        "f\"{{open('{mark}', 'w')}}\"",
+        "(lambda: open('{mark}', 'w'))()",
+        "content=open('{mark}', 'w') name='x' tool_call_id='call_a'",
+        "content='x'.__class__.__mro__[1].__subclasses__() tool_call_id='call_a'",
+    ],
+)
+async def test_text_that_looks_like_python_is_never_run(store: Store, tmp_path: Path, code: str) -> None:
+    mark = tmp_path / "mark"
+    text = code.format(mark=mark)
+    trace = Trace()
+    trace.root()
+    asking = trace.model(1, calls=[("call_a", "shell", {})])
+    asking["outputs"]["generations"][0][0]["message"]["kwargs"]["tool_calls"][0]["args"] = text
+    trace.tool(2, "shell", "call_a", text, inputs={"input": text})
+    trace.run("tool", "other", 3, {"input": text}, {"output": text})
+    report = await import_bytes(store, "langsmith", jsonl(*trace.runs))
+    span = otel.made(
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": text}
+    )
+    await import_bytes(store, "otel", json.dumps(span).encode())
+    assert report.skipped == []
+    assert not mark.exists()
+    given = [call["tool_args"] for call in (await lens(store))["tool_calls"]]
+    assert any(text in (args, *(args.values() if isinstance(args, dict) else ())) for args in given), (
+        "kept as the text that it is"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../x", "/etc/cron.d/x", "..", "a/b\\c", "C:\\x", "x\x00y", "", "-rf", "~/.bashrc", "x" * 9_000, "\ud800"],
+)
+async def test_attachments_lie_in_the_store_whatever_their_name(store: Store, tmp_path: Path, name: str) -> None:
+    before = _files(tmp_path)
+    trace = agent_trace()
+    found = [*items(*trace.runs), Attachment(trace.runs[1]["id"], name, "text/plain", b"#!/bin/sh")]
+    report = await import_items(store, "langsmith", found)
+    kept = await store.backend.find(Find(File))
+    assert len(kept) + len(report.skipped) == 1
+    for file in kept:
+        assert (file.storage_path or "").startswith("blob:")
+        blob = await store.backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
+        assert blob is not None
+        assert blob.content == b"#!/bin/sh"
+    new = _files(tmp_path) - before
+    assert all(path.is_relative_to(tmp_path / "store") or path.name.startswith("store.db") for path in new)
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.req("S2-001", "S2-048")
+async def test_ids_and_names_of_every_kind(store: Store) -> None:
+    """Each becomes a trace of its own, stays where it is when it comes again, and harms nobody else's."""
+    good = agent_trace(9)
+    await import_bytes(store, "langsmith", jsonl(*good.runs))
+    runs: list[Json] = []
+    for number, nasty in enumerate(NASTY):
+        trace = agent_trace(number + 20, thread=nasty, metadata={nasty: nasty, "user_id": nasty})
+        for run in trace.runs:
+            run |= {"name": nasty, "tags": [nasty], "error": None, "session_id": nasty, "session_name": nasty}
+        trace.runs[0]["id"] = trace.runs[0]["trace_id"] = f"{nasty}{number}"
+        for run in trace.runs[1:]:
+            run["trace_id"] = run["parent_run_id"] = f"{nasty}{number}"
+        calls = trace.runs[1]["outputs"]["generations"][0][0]["message"]["kwargs"]
+        calls["id"] = nasty
+        calls["tool_calls"][0] |= {"id": nasty, "name": nasty}
+        runs += trace.runs
+    first = await import_bytes(store, "langsmith", jsonl(*runs))
+    before = await seen(store), await lens(store)
+    again = await import_bytes(store, "langsmith", jsonl(*runs))
+    assert (await seen(store), await lens(store)) == before
+    assert first.skipped == again.skipped == []
+    assert first.traces == len(NASTY)
+    assert before[1]["agent_runs"] != []
+    mine = [call for call in before[1]["llm_calls"] if call["run_id"] == good.id]
+    assert len(mine) == 2
+    assert (await store.verify()).ok
+
+
+async def test_keys_that_mean_something_to_python(store: Store) -> None:
+    keys = ["__class__", "__proto__", "__init__", "constructor", "self", "id", "type", "data", "$ref", "", "a.b", "0"]
+    bag = {key: {key: [{key: key}]} for key in keys}
+    trace = agent_trace(metadata=bag)
+    for run in trace.runs:
+        run["inputs"] |= bag
+        run["outputs"] |= bag
+        run |= dict.fromkeys(("__class__", "__proto__", "constructor"), bag)
+        run["extra"] |= bag
+    report = await import_bytes(store, "langsmith", jsonl(*trace.runs))
+    assert report.skipped == []
+    (shown,) = (await lens(store))["agent_runs"]
+    assert {key: shown["langgraph_metadata"][key] for key in keys} == bag
+    span = otel.made(dict.fromkeys([*keys[:5], "gen_ai.__class__", "langsmith.metadata.__class__"], "x"))
+    assert (await import_bytes(store, "otel", json.dumps(span).encode())).spans == 1
+
+
+NUMBERS = [
+    "1e999",
+    "1e308",
+    "4611686018427387904",
+    "-1e999",
+    "1208925819614629174706176",
+    "-0.0",
+    "NaN",
+    "Infinity",
+    "1e-400",
+    "9" * 400,
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+async def test_numbers_that_no_column_holds(store: Store, number: str) -> None:
+    """As a count, as a time, as a score and as an argument. What cannot be kept is left out or named."""
+    trace = agent_trace()
+    asking = trace.runs[1]["outputs"]["generations"][0][0]["message"]["kwargs"]
+    asking["usage_metadata"] = {"input_tokens": "@@", "output_tokens": "@@", "total_tokens": "@@"}
+    trace.runs[4]["outputs"]["generations"][0][0]["message"]["kwargs"]["usage_metadata"] = asking["usage_metadata"]
+    asking["tool_calls"][0]["args"] = {"n": "@@"}
+    trace.runs[4] |= {"prompt_cost": "@@", "completion_cost": "@@"}
+    trace.runs[0] |= {"total_tokens": "@@", "total_cost": "@@", "prompt_tokens": "@@"}
+    trace.runs[2]["end_time"] = "@@"
+    feedback = {"id": uid(77), "run_id": trace.runs[1]["id"], "key": "k", "score": "@@"}
+    body = jsonl(*trace.runs, feedback).replace(b'"@@"', number.encode())
+    report = await import_bytes(store, "langsmith", body)
+    assert report.traces == 1
+    shown = await lens(store)
+    assert len(shown["llm_calls"]) == 2
+    assert (await store.verify()).ok
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 7}
+    document = json.dumps(otel.made(attributes)).replace('"intValue": "7"', f'"intValue": {number}')
+    await import_bytes(store, "otel", document.encode())
+    priced = json.dumps(otel.made({**attributes, "operation.cost": 0.5})).replace("0.5", number)
+    await import_bytes(store, "otel", priced.encode())
+    assert (await store.verify()).ok
+
+
+TIMES = [
+    *("0000-01-01T00:00:00Z", "99999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"),
+    *("yesterday", "", -1, 0, 10**30, 253402300800, None, {}, [1], True),
+]
+
+
+@pytest.mark.parametrize("time", TIMES, ids=repr)
+async def test_times_beyond_all_calendars(store: Store, time: Any) -> None:
+    trace = agent_trace()
+    for run in trace.runs:
+        run |= {"start_time": time, "end_time": time}
+    report = await import_bytes(store, "langsmith", jsonl(*trace.runs))
+    assert report.as_json()["llm_calls"] == 2
+    await import_bytes(store, "langsmith", jsonl(*trace.runs))
+    assert len((await lens(store))["llm_calls"]) == 2
+    assert (await store.verify()).ok
+
+
+def deep(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize("levels", [200, 5_000, 200_000])
+async def test_thousands_of_brackets(store: Store, levels: int) -> None:
+    good = jsonl(*agent_trace(1).runs)
+    bad = json.dumps({**agent_trace(2).runs[0], "inputs": "@@"}).replace('"@@"', deep(levels)).encode()
+    report = await import_bytes(store, "langsmith", good + bad + b"\n")
+    assert {uid(1000)} <= set(await seen(store))
+    assert report.traces + len(report.skipped) == 2
+    document = json.dumps(otel.made({"x": "@@"})).replace('{"stringValue": "@@"}', deep(levels))
+    await import_bytes(store, "otel", document.encode())
+    inside = json.dumps(otel.made({"gen_ai.input.messages": deep(levels)}))
+    await import_bytes(store, "otel", inside.encode())
+    text = {**agent_trace(3).runs[0], "inputs": {"input": deep(levels)}, "run_type": "tool"}
+    await import_bytes(store, "langsmith", jsonl(text))
+    assert (await store.verify()).ok
+
+
+@pytest.mark.req("S2-001")
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+async def test_projects_that_chose_the_same_ids(store: Store, source: str) -> None:
+    """The same bodies in two projects: rows of their own in the core, and neither changes with the other."""
+    first = jsonl(*agent_trace(thread="shared").runs) if source == "langsmith" else otel.recorded("pydantic_ai")
+    other = store.in_project("other")
+    await import_bytes(store, source, first)
+    mine = await seen(store)
+    await import_bytes(other, source, first.replace(b"search", b"stolen").replace(b"get_weather", b"got_stolen!"))
+    await import_bytes(other, source, first, replace=True)
+    assert await seen(store) == mine
+    assert (await seen(other)).keys() == mine.keys()
+    answer = await store.sql(
+        "SELECT t.project, count(*) FROM stitches s JOIN threads t ON t.id = s.thread_id "
+        "WHERE t.kind = 'trace' GROUP BY t.project ORDER BY t.project"
+    )
+    counts = dict(answer.rows)
+    assert counts["default"] == counts["other"] > 3
+    assert len({row.id for one in (store, other) for row in await rows_of(one, "llm_call")}) == 4
+    (thread,) = await other.threads(kind="trace")
+    await other.delete(thread)
+    assert await seen(store) == mine
+
+
+BOMB = 300 * 1024 * 1024
+
+
+def bombs() -> Iterator[tuple[str, bytes]]:
+    """Small files that say much: one value, many empty records, and packed twice."""
+    zeros = zstandard.ZstdCompressor(level=19).compress(b'{"id": "' + b"a" * BOMB)
+    yield "one text in zstd", zeros
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9) as out:
+        out.write(b'{"id": "')
+        for _ in range(BOMB // (1 << 20)):
+            out.write(b"a" * (1 << 20))
+    yield "one text in gzip", packed.getvalue()
+    yield "gzip in gzip", gzip.compress(packed.getvalue())
+    spaces = zstandard.ZstdCompressor().compress(b" " * BOMB)
+    yield "nothing but spaces", spaces
+    saved = json.dumps({"body_base64": base64.b64encode(zeros).decode(), "headers": {}, "endpoint": "/runs/batch"})
+    yield "inside of a saved request", saved.encode()
+
+
+WATCHED = """
+import sys
+from lockstitch.cli.entry import run
+code = run(sys.argv[1:])
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print("PEAK", int(peak.split()[1]) // 1024, code, file=sys.stderr)
+"""
+
+
+def watched(tmp_path: Path, source: str, path: Path) -> tuple[int, int, Json]:
+    """An import in a process of its own: its exit code, the most memory it ever had in MB, and its report."""
+    command = [sys.executable, "-c", WATCHED, "--store", f"sqlite:///{tmp_path / path.stem}.db", "--json"]
+    command += ["import", source, str(path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    words = next(line for line in done.stderr.splitlines() if line.startswith("PEAK")).split()
+    return int(words[2]), int(words[1]), json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+def test_bombs_are_named_and_take_little(tmp_path: Path, source: str) -> None:
+    for number, (what, bomb) in enumerate(bombs()):
+        path = tmp_path / f"{number}.bin"
+        path.write_bytes(bomb)
+        assert len(bomb) < 1_000_000
+        code, peak, report = watched(tmp_path, source, path)
+        assert (code, report["runs"], len(report["skipped"])) in ((1, 0, 1), (0, 0, 0) if "spaces" in what else ()), (
+            what
+        )
+        assert peak < 450, what
+
+
+def langsmith_line(number: int, size: int) -> bytes:
+    """A line of about 20 KB: one run of a trace of ten."""
+    trace, place = divmod(number, 10)
+    made = Trace(trace + 1)
+    root = made.root()
+    run = root if place == 0 else {**made.model(place, "x" * size), "id": uid((trace + 1) * 1000 + place)}
+    run["inputs"] = {"messages": [{"type": "human", "content": f"{number} " + "y" * size}]}
+    return json.dumps(run).encode() + b"\n"
+
+
+def otel_line(number: int, size: int) -> bytes:
+    trace, place = divmod(number, 10)
+    said = json.dumps([{"role": "user", "parts": [{"type": "text", "content": f"{number} " + "y" * size}]}])
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": said, "filler": "x" * size}
+    parent = {"parentSpanId": f"{trace * 10 + 1:016x}"} if place else {}
+    made = otel.made(attributes, traceId=f"{trace + 1:032x}", spanId=f"{number + 1:016x}", **parent)
+    return json.dumps(made).encode() + b"\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
+@pytest.mark.parametrize(("source", "line"), [("langsmith", langsmith_line), ("otel", otel_line)])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, source: str, line: Callable[[int, int], bytes]) -> None:
+    """A gigabyte takes what 40 MB take: the rest of the way is tried in the benchmarks."""
+    peaks: list[int] = []
+    for lines in (500, 2_000):
+        path = tmp_path / f"{lines}.jsonl"
+        with path.open("wb") as file:
+            for number in range(lines):
+                file.write(line(number, 10_000))
+        assert path.stat().st_size > lines * 20_000
+        code, peak, report = watched(tmp_path, source, path)
+        assert (code, report["runs"], report["traces"]) == (0, lines, lines // 10)
+        peaks.append(peak)
+    assert max(peaks) < 250, peaks
+    assert peaks[1] - peaks[0] < 40, peaks
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+def test_a_hundred_megabytes_in_one_text(tmp_path: Path, source: str) -> None:
+    """Longer than any record may be: named, and what stands in other files is there."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    good = jsonl(*agent_trace().runs) if source == "langsmith" else otel.recorded("pydantic_ai")
+    (folder / "1.jsonl").write_bytes(good)
+    line = langsmith_line(0, 50 << 20) if source == "langsmith" else otel_line(0, 50 << 20)
+    assert len(line) > 100 << 20 or source == "langsmith"
+    (folder / "2.jsonl").write_bytes(line if len(line) > 100 << 20 else line.replace(b"y" * 1000, b"y" * 2100))
+    code, peak, report = watched(tmp_path, source, folder)
+    assert (code, report["traces"]) == (6, 1)
+    assert [Path(skipped["file"]).name for skipped in report["skipped"]] == ["2.jsonl"]
+    assert peak < 600
+
+
+def test_two_imports_do_not_meet_in_memory() -> None:
+    """What one import has seen is no part of the next one's report."""
+
+    async def both() -> list[int]:
+        async with open_store("sqlite:///:memory:") as store:
+            counts: list[int] = []
+            for number in (1, 2):
+                opened = open_bridge("langsmith", "-", io.BytesIO(jsonl(*agent_trace(number).runs)))
+                report = await Importing(store, opened.bridge).run(opened.sources)
+                counts.append(report.traces)
+            return counts
+
+    assert asyncio.run(both()) == [1, 1]

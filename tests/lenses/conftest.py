@@ -1,0 +1,55 @@
+"""The story on every backend, written once per session, because these tests only read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from lockstitch.store import Store, open_store
+from tests.lenses.story import Story, tell
+from tests.servers import PostgresServer
+
+Telling = Callable[[str], tuple[str, Story]]
+
+
+@pytest.fixture(scope="session")
+def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Telling:
+    """The URL of a store of a backend with the story in it, and who is who."""
+    known: dict[str, tuple[str, Story]] = {}
+
+    def told(backend: str) -> tuple[str, Story]:
+        if backend not in known:
+            folder = tmp_path_factory.mktemp(f"story-{backend}")
+            if backend == "postgres":
+                server: PostgresServer = request.getfixturevalue("postgres_server")
+                url = server.create_database(request.getfixturevalue("postgres_template"))
+                if not server.own:
+                    request.addfinalizer(lambda: server.drop_database(url))
+            else:
+                url = f"file:///{folder}/store" if backend == "files" else f"sqlite:///{folder}/store.db"
+
+            async def write() -> Story:
+                async with open_store(url) as store:
+                    return await tell(store, folder / "files")
+
+            known[backend] = url, asyncio.run(write())
+        return known[backend]
+
+    return told
+
+
+@pytest.fixture
+def told_url(telling: Telling, backend: str) -> str:
+    return telling(backend)[0]
+
+
+@pytest.fixture
+def story(telling: Telling, backend: str) -> Story:
+    return telling(backend)[1]
+
+
+@pytest.fixture
+async def told(told_url: str) -> AsyncIterator[Store]:
+    """The store that the story stands in."""
+    async with open_store(told_url) as store:
+        yield store

@@ -1,0 +1,262 @@
+"""The lens agno: sessions with their runs in one array, and the framework's other tables."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.records import Agent, AgentLink, AgentVersion, Entry, Eval, Knowledge, Memory, Run
+from lockstitch.store import Store
+from tests.lenses import story
+from tests.lenses.mirror import research
+from tests.samples import answered, said
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2025, 3, 4, 10, 0, 0, 700_000, tzinfo=UTC)
+
+COLUMNS = {
+    "agno_sessions": "session_id session_type agent_id team_id workflow_id user_id session_data agent_data team_data "
+    "workflow_data runs summary created_at updated_at project",
+    "agno_components": "component_id component_type name description current_version metadata created_at updated_at "
+    "deleted_at project",
+    "agno_component_configs": "component_id version label stage config notes created_at updated_at deleted_at project",
+    "agno_component_links": "parent_component_id parent_version link_kind link_key child_component_id child_version "
+    "position meta created_at updated_at project",
+    "agno_memories": "memory_id memory feedback input agent_id team_id user_id topics created_at updated_at",
+    "agno_learnings": "learning_id learning_type namespace user_id agent_id team_id workflow_id session_id entity_id "
+    "entity_type content metadata created_at updated_at",
+    "agno_knowledge": "id name description metadata type size linked_to access_count status status_message external_id "
+    "created_at updated_at",
+    "agno_metrics": "id agent_runs_count team_runs_count workflow_runs_count agent_sessions_count team_sessions_count "
+    "workflow_sessions_count users_count token_metrics model_metrics date aggregation_period completed created_at "
+    "updated_at",
+    "agno_eval_runs": "run_id eval_type eval_data eval_input name agent_id team_id workflow_id model_id model_provider "
+    "evaluated_component_name created_at updated_at",
+    "agno_schema_versions": "table_name version created_at updated_at",
+}
+
+RUN = (
+    "run_id session_id team_id team_name agent_id agent_name status input content content_type messages "
+    "member_responses metrics events model model_provider citations created_at"
+)
+
+
+async def look(store: Store, query: str) -> list[dict[str, Any]]:
+    answer = await store.sql(query, lens="agno")
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def read(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+async def runs(store: Store, session: str) -> list[dict[str, Any]]:
+    (row,) = await look(store, f"SELECT runs FROM agno_sessions WHERE session_id = '{session}' AND project = 'default'")
+    return read(row["runs"])
+
+
+@pytest.mark.req("S4-028", "S4-029", "S4-030", "S4-014")
+async def test_the_columns_of_agno(store: Store) -> None:
+    for view, names in COLUMNS.items():
+        answer = await store.sql(f"SELECT * FROM {view}", lens="agno")
+        assert answer.columns == names.split(), view
+
+
+@pytest.mark.req("S4-009", "S4-010", "S4-011", "S4-013", "S4-015")
+async def test_a_session_per_thread(store: Store, tmp_path: Path) -> None:
+    told = await story.tell(store, tmp_path)
+    await research().put(store)
+    rows = await look(store, "SELECT * FROM agno_sessions")
+    assert not [row for row in rows if "langsmith" in row["session_id"]], "a trace is no session"
+    sessions = {(row["project"], row["session_id"]): row for row in rows}
+    assert len(sessions) == len(rows) == 13
+    shop = sessions["default", "shop"]
+    assert (shop["session_type"], shop["agent_id"], shop["team_id"], shop["user_id"]) == (
+        "agent",
+        "keeper",
+        None,
+        "ada",
+    )
+    assert read(shop["session_data"]) == {"session_state": told.shop.extras, "session_name": "Prices of drinks"}
+    assert read(shop["agent_data"])["id"] == read(shop["agent_data"])["name"] == "keeper"
+    assert shop["created_at"] == int(told.shop.created_at.timestamp())
+    assert (shop["team_data"], shop["summary"]) == (None, None)
+    assert len(read(shop["runs"])) == 3
+    child = told.scouts[0]
+    assert sessions["default", str(child.id)]["agent_id"] == "scout_down", "without a key its id is its name"
+
+
+@pytest.mark.req("S4-035", "S4-036", "S4-037", "S4-038", "S4-039")
+async def test_a_run_object(store: Store, tmp_path: Path) -> None:
+    await story.tell(store, tmp_path)
+    first, second, third = await runs(store, "shop")
+    assert set(RUN.split()) <= set(first)
+    assert (first["agent_id"], first["agent_name"], first["team_id"], first["team_name"]) == ("keeper",) * 2 + (
+        None,
+    ) * 2
+    assert [run["status"] for run in (first, second, third)] == ["COMPLETED"] * 3
+    assert json.loads(first["input"]) == {"input_content": "What do tea and coffee cost?"}
+    assert json.loads(third["input"]) == {"input_content": "Thank you."}, "the text of all blocks"
+    assert (first["content"], first["content_type"], first["citations"]) == ("Tea costs 3, coffee 6.", "str", None)
+    assert [run["status"] for run in await runs(store, "failed")] == ["FAILED"]
+    assert [run["status"] for run in await runs(store, "paused")] == ["COMPLETED", "PAUSED"]
+    assert [run["status"] for run in await runs(store, "cancelled")] == ["CANCELLED"]
+
+
+@pytest.mark.req("S4-012", "S4-040", "S4-041", "S4-042", "S4-044")
+async def test_what_a_run_object_holds(store: Store, tmp_path: Path) -> None:
+    told = await story.tell(store, tmp_path)
+    shown, kept = await runs(store, "shop"), await store.runs("shop")
+    assert [run["run_id"] for run in shown] == [str(run.id) for run in kept]
+    for object_, run in zip(shown, kept, strict=True):
+        messages = await store.messages(run.id)
+        assert object_["messages"] == [{"role": "system", "content": story.SYSTEM}, *messages]
+        assert object_["created_at"] == int(run.started_at.timestamp())
+        metrics = object_["metrics"]
+        assert (metrics["input_tokens"], metrics["output_tokens"]) == (run.input_tokens, run.output_tokens)
+        assert metrics["total_tokens"] == run.input_tokens + run.output_tokens
+        assert metrics["cost"] == pytest.approx(run.total_cost)
+        assert run.completed_at is not None
+        assert metrics["duration"] == pytest.approx((run.completed_at - run.started_at).total_seconds(), abs=0.01)
+    events = [event["event"] for event in shown[0]["events"]]
+    assert events[:4] == ["RunStarted", "RunContent", "ToolCallStarted", "ToolCallStarted"]
+    assert events[4:6] == ["ToolCallCompleted", "ToolCallCompleted"]
+    assert events[-1] == "RunCompleted"
+    assert "ToolCallError" in [event["event"] for event in shown[1]["events"]]
+    failed = [event["event"] for event in (await runs(store, told.failed.key or ""))[0]["events"]]
+    assert failed == ["RunStarted", "RunError"]
+
+
+async def team(store: Store) -> list[Run]:
+    """A leader that asked a member and then summed up, as records: three runs of one message."""
+    await store.backend.put([Agent(name="lead", role="team", created_at=NOW, updated_at=NOW)])
+    head = await store.create(agent="lead", key="books", user_id="ada")
+    made: list[Run] = []
+    for place, (agent, role, question, answer) in enumerate(
+        (
+            ("lead", "team", "Recommend a book", "I ask."),
+            ("researcher", "agent", "Find books", "Momo."),
+            ("lead", "team", "Sum up", "Read Momo."),
+        )
+    ):
+        parent = made[0].id if made else None
+        run = store.new_run(
+            head,
+            agent=agent,
+            role=role,
+            parent_run_id=parent,
+            status="completed",
+            input_position=head.position + 1,
+            output_position=head.position + 2,
+            input_tokens=10 * (place + 1),
+            output_tokens=1,
+            model="m",
+            provider="p",
+            completed_at=store.clock.now(),
+        )
+        lane = run.id if parent else None
+        entries: list[Entry] = [
+            said(question, run_id=run.id, lane=lane),
+            answered(answer, run_id=run.id, lane=lane, input_tokens=10 * (place + 1), output_tokens=1),
+        ]
+        head = (await store.append(head, entries, new_runs=[run])).head
+        made.append(run)
+    return made
+
+
+@pytest.mark.req("S4-036", "S4-043", "S4-045")
+async def test_a_team_and_its_members(store: Store) -> None:
+    made = await team(store)
+    (session,) = await look(store, "SELECT session_type, team_id, agent_id, runs FROM agno_sessions")
+    assert (session["session_type"], session["team_id"], session["agent_id"]) == ("team", "lead", None)
+    shown = read(session["runs"])
+    assert [run["run_id"] for run in shown] == [str(run.id) for run in made], "members too, as they began"
+    assert [(run["team_id"], run["agent_id"]) for run in shown] == [
+        ("lead", None),
+        (None, "researcher"),
+        ("lead", None),
+    ]
+    assert json.loads(shown[1]["input"]) == {"input_content": "Find books"}, "the leader's instruction"
+    below = shown[0]["member_responses"]
+    assert [run["content"] for run in below] == ["Momo.", "Read Momo."]
+    assert all("messages" not in run for run in below)
+    assert [run["parent_run_id"] for run in shown] == [None, str(made[0].id), str(made[0].id)]
+    assert shown[1]["member_responses"] == []
+
+
+@pytest.mark.req("S4-019", "S4-020", "S4-021")
+async def test_the_registry(store: Store) -> None:
+    for version in (1, 2):
+        definition = {"name": "lead", "instructions": f"v{version}"}
+        await store.backend.put(
+            [AgentVersion(name="lead", version=version, digest=f"{version}", definition=definition, created_at=NOW)]
+        )
+    metadata = {"description": "Leads."}
+    await store.backend.put(
+        [Agent(name="lead", role="team", version=2, metadata=metadata, created_at=NOW, updated_at=NOW)]
+    )
+    for place, member in enumerate(("researcher", "writer")):
+        await store.backend.put([AgentLink(team="lead", version=2, place=place, member=member, member_version=1)])
+    (component,) = await look(store, "SELECT * FROM agno_components")
+    assert (component["component_id"], component["component_type"]) == ("lead", "team")
+    assert (component["current_version"], component["description"]) == (2, "Leads.")
+    assert component["created_at"] == int(NOW.timestamp()), "seconds that are over"
+    configs = await look(store, "SELECT version, stage, config FROM agno_component_configs ORDER BY version")
+    assert [read(config["config"])["instructions"] for config in configs] == ["v1", "v2"], "old versions stay"
+    links = await look(store, "SELECT * FROM agno_component_links ORDER BY position")
+    assert [(link["child_component_id"], link["parent_version"]) for link in links] == [
+        ("researcher", 2),
+        ("writer", 2),
+    ]
+    assert len({(link["parent_component_id"], link["link_kind"], link["link_key"]) for link in links}) == 2
+
+
+@pytest.mark.req("S4-022", "S4-023", "S4-024", "S4-026", "S4-027")
+async def test_what_is_remembered_known_and_evaluated(store: Store) -> None:
+    times: dict[str, Any] = {"created_at": NOW, "updated_at": NOW}
+    head = await store.create(agent="helper", key="talk")
+    for user in ("ada", "bob"):
+        await store.backend.put([Memory(user_id=user, agent="helper", text=f"likes {user}", tags=["taste"], **times)])
+    learned = Memory(
+        kind="learning", agent="helper", thread_id=head.id, text="Ask first.", metadata={"namespace": "n"}, **times
+    )
+    await store.backend.put([learned])
+    await store.backend.put([Knowledge(name="manual", type="pdf", size=3, metadata={"access_count": 4}, **times)])
+    await store.backend.put([Eval(name="speed", type="accuracy", agent="helper", result={"score": 1}, **times)])
+    (memory,) = await look(store, "SELECT * FROM agno_memories WHERE user_id = 'ada'")
+    assert (memory["memory"], memory["agent_id"], read(memory["topics"])) == ("likes ada", "helper", ["taste"])
+    (learning,) = await look(store, "SELECT * FROM agno_learnings WHERE agent_id = 'helper'")
+    assert (learning["session_id"], learning["namespace"]) == ("talk", "n")
+    assert read(learning["content"])["text"] == "Ask first."
+    (document,) = await look(store, "SELECT * FROM agno_knowledge")
+    assert (document["name"], document["type"], document["access_count"]) == ("manual", "pdf", 4)
+    (evaluated,) = await look(store, "SELECT * FROM agno_eval_runs")
+    assert (evaluated["eval_type"], read(evaluated["eval_data"])) == ("accuracy", {"score": 1})
+    versions = await look(store, "SELECT table_name, version FROM agno_schema_versions")
+    assert len({row["version"] for row in versions}) == 1, "the record's own version"
+    assert len(versions) == 9
+
+
+@pytest.mark.req("S4-025", "S4-031")
+async def test_figures_by_day_outlive_the_runs(store: Store) -> None:
+    made = await team(store)
+    await research().put(store)
+    query = "SELECT * FROM agno_metrics"
+    (day,) = await look(store, query)
+    assert str(day["date"]) == made[0].started_at.astimezone(UTC).date().isoformat()
+    assert (day["agent_runs_count"], day["team_runs_count"], day["team_sessions_count"], day["users_count"]) == (
+        1,
+        2,
+        1,
+        1,
+    )
+    tokens = read(day["token_metrics"])
+    assert (tokens["input_tokens"], tokens["output_tokens"], tokens["total_tokens"]) == (60, 3, 63)
+    assert read(day["model_metrics"]) == [{"model_id": "m", "model_provider": "p", "count": 3}]
+    assert await store.purge(user_id="ada") == 1
+    kept = [row for row in await look(store, query) if str(row["date"]) == str(day["date"])]
+    assert [read(row["token_metrics"]) for row in kept] == [tokens]
+    assert kept[0]["team_runs_count"] + kept[0]["agent_runs_count"] == 3

@@ -1,0 +1,198 @@
+"""What the reference of a lens says of its columns is what the views have, and its queries run.
+
+The convention: a section `## view` has a table whose first two columns are the name and the type of each column of the
+view, in order. Where a table has `how` and `of the document`, `how` is kept (the document's field has the column's
+name), renamed (it has another) or added (it has none). A section `## Dropped` lists the document's fields that no
+column has. Queries are blocks of `sql postgres`, each followed by its translation in `sql sqlite`; `:name` stands for
+a value.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lockstitch import lenses
+from lockstitch.store import Store
+from tests.lenses.mirror import research
+from tests.lenses.story import Story
+
+pytestmark = pytest.mark.anyio
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "lenses"
+
+MAPPED = ("langsmith", "agno", "reasoning")
+"""The lenses whose reference has a mapping field by field; the others keep all columns of their documents."""
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+    how: str = "kept"
+    source: str = ""
+
+
+def reference(lens: str) -> str:
+    return (DOCS / f"{lens}.md").read_text()
+
+
+def columns(lens: str, view: str) -> list[Column]:
+    section = re.split(r"^#{2,3} ", reference(lens).partition(f"\n## {view}\n")[2], flags=re.MULTILINE)[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
+    found = [row for row in rows[2:] if row]
+    return [Column(row[0], row[1], *((row[2], row[3].strip("`")) if len(row) == 5 else ())) for row in found]
+
+
+def views(lens: str, dialect: str = "postgres") -> list[str]:
+    """What people see: a name that begins with lens_ is a part of what stands behind."""
+    found = re.findall(r"^CREATE VIEW (\w+)", lenses.script(lens, dialect), re.MULTILINE)
+    return [view for view in found if not view.startswith("lens_")]
+
+
+@pytest.mark.req("S2-041")
+@pytest.mark.parametrize("lens", lenses.NAMES)
+async def test_the_reference_has_the_columns_of_every_view(told: Store, backend: str, lens: str) -> None:
+    assert set(views(lens)) == set(views(lens, "sqlite"))
+    assert views(lens)
+    for view in views(lens):
+        answer = await told.sql(f"SELECT * FROM {view}", lens=lens, limit=1, seconds=60)
+        assert answer.columns == [column.name for column in columns(lens, view)], view
+        if backend == "postgres":
+            sql = f"""SELECT format_type(atttypid, atttypmod) FROM pg_attribute
+                      WHERE attrelid = '{lens}.{view}'::regclass AND attnum > 0 ORDER BY attnum"""
+            types = [kind.replace("timestamp with time zone", "timestamptz") for (kind,) in (await told.sql(sql)).rows]
+            wanted = [column.type.replace("varchar", "character varying") for column in columns(lens, view)]
+            assert types == wanted, view
+
+
+@pytest.mark.req("S2-040", "S2-041")
+def test_what_was_kept_renamed_dropped_and_added() -> None:
+    for lens in MAPPED:
+        for view in views(lens):
+            for column in columns(lens, view):
+                last = re.sub(r"\[\*\]", "", column.source).rpartition(".")[2]
+                wanted = "added" if not column.source else "kept" if last == column.name == column.source else "renamed"
+                assert column.how == wanted, (lens, view, column)
+    added = {
+        column.name for view in views("langsmith") for column in columns("langsmith", view) if column.how == "added"
+    }
+    assert added == {"step_index", "error_flag", "is_tool_error", "execution_latency_ms", "prompt_text", "error_type"}
+
+
+@pytest.mark.req("S2-012", "S2-024", "S2-033")
+def test_what_was_dropped_is_nowhere() -> None:
+    section = reference("langsmith").partition("\n## Dropped\n")[2].partition("\n## ")[0]
+    dropped = re.findall(r"^\| (\w+) \| `([\w.]+)` \|", section, re.MULTILINE)
+    assert len(dropped) == 24
+    for view, field in dropped:
+        assert field not in {column.source for column in columns("langsmith", view)}
+        assert field.rpartition(".")[2] not in {column.name for column in columns("langsmith", view)}
+
+
+@pytest.mark.parametrize("lens", lenses.NAMES)
+def test_a_file_has_the_columns_of_the_views(lens: str) -> None:
+    script = re.sub(r"--.*", "", lenses.script(lens, "tables"))
+    tables = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*?)\n\);", script, re.DOTALL)
+    assert {name for name, _ in tables} <= set(views(lens))
+    for name, body in tables:
+        words = [line.split()[0] for line in body.splitlines() if line.strip()]
+        found = [word for word in words if word not in ("PRIMARY", "FOREIGN", "UNIQUE", "REFERENCES")]
+        assert sorted(found) == sorted(column.name for column in columns(lens, name)), name
+    missing = set(views(lens)) - {name for name, _ in tables}
+    assert missing <= {"agno_runs", "reasoning_steps"}, "what only repeats parts of others"
+
+
+def queries(lens: str, dialect: str) -> dict[str, list[str]]:
+    """The queries of a reference, by their heading."""
+    sections = re.split(r"^### ", reference(lens).partition("\n## Queries\n")[2], flags=re.MULTILINE)[1:]
+    return {
+        section.partition("\n")[0]: re.findall(rf"```sql {dialect}\n(.*?)```", section, re.DOTALL)
+        for section in sections
+    }
+
+
+async def answers(store: Store, backend: str, lens: str, **values: Any) -> dict[str, list[dict[str, Any]]]:
+    """What every query of a reference gives."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for heading, printed in queries(lens, "postgres" if backend == "postgres" else "sqlite").items():
+        assert printed, heading
+        for sql in printed:
+            filled = re.sub(r"(?<!:):(\w+)", lambda name: f"'{values[name[1]]}'", sql)
+            answer = await store.sql(filled, lens=lens, seconds=60)
+            found[heading] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    return found
+
+
+@pytest.mark.req("S2-055")
+async def test_the_queries_of_langsmith(told: Store, story: Story, backend: str) -> None:
+    run = (await told.runs(story.shop))[0]
+    found = await answers(told, backend, "langsmith", run_id=run.id)
+    newest = found["Runs, newest first"]
+    assert len(newest) == 19
+    assert [row["start_time"] for row in newest] == sorted((row["start_time"] for row in newest), reverse=True)
+    tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in found["One run with its calls"]]
+    assert tree == [(0, "price", "success"), (0, "price", "success"), (1, None, None), (2, None, None)]
+    failed = {row["run_id"] for row in found["Runs with an error"]}
+    assert {str((await told.runs(head))[0].id) for head in (story.failed, story.cancelled, story.scouts[1])} <= failed
+    rates = {row["tool_name"]: (row["calls"], float(row["error_rate"])) for row in found["Error rate of tools"]}
+    assert rates["price"] == (4, 0.0)
+    assert rates["broken"] == (2, 1.0)
+    slowest = found["Slowest tools"]
+    assert [row["average_ms"] for row in slowest] == sorted((row["average_ms"] for row in slowest), reverse=True)
+    # Two projects have a session of this name; the other one's run took 200 + 30.
+    shop = [row for row in found["Tokens and cost per model, day and session"] if row["session_id"] == "shop"]
+    assert {row["model_name"] for row in shop} == {"scripted"}
+    assert sum(row["tokens"] for row in shop) == 2305 + 350 + 230 + 230
+    both = [*await told.runs(story.shop), *await told.in_project("elsewhere").runs(story.elsewhere)]
+    assert sum(row["cost"] for row in shop) == pytest.approx(sum(run.total_cost or 0 for run in both))
+    assert len(found["Tokens per model call"]) == 1
+
+
+@pytest.mark.req("S2-055")
+async def test_the_queries_of_langsmith_on_a_trace(store: Store, backend: str) -> None:
+    mirror = await research().put(store)
+    found = await answers(store, backend, "langsmith", run_id=mirror.trace_id)
+    tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in found["One run with its calls"]]
+    assert tree == [
+        (0, "think_tool", "success"),
+        (0, "search", "error"),
+        (1, "ResearchComplete", None),
+        (2, None, None),
+    ]
+    assert [row["tool_name"] for row in found["Slowest tools"]] == ["search", "think_tool"]
+    assert {row["model_name"]: row["input_tokens"] for row in found["Tokens per model call"]} == {
+        "gpt-4o": 20,
+        "gpt-4o-2024-08-06": 10,
+    }
+
+
+@pytest.mark.req("S4-056", "S4-057", "S4-058")
+async def test_the_queries_of_agno(told: Store, story: Story, backend: str) -> None:
+    found = await answers(told, backend, "agno", session_id="everything")
+    sessions = found["List all sessions"]
+    assert [row["created_at"] for row in sessions] == sorted((row["created_at"] for row in sessions), reverse=True)
+    assert ("boss", "agent", None, "boss") in [
+        (row["session_id"], row["session_type"], row["team_id"], row["agent_id"]) for row in sessions
+    ]
+    assert found["Count runs in a session"] == [{"num_runs": 3}]
+    runs = await told.runs(story.everything)
+    summary = found["Show run summary for a session"]
+    assert {(row["run_id"], row["agent_id"], row["status"]) for row in summary} == {
+        (str(run.id), "teller", run.status.upper()) for run in runs
+    }
+    assert summary[0]["input_truncated"].replace(" ", "").startswith('{"input_content":')
+    assert all(len(row["input_truncated"]) <= 80 for row in summary)
+
+
+async def test_the_queries_of_reasoning(store: Store, backend: str) -> None:
+    from tests.lenses.test_reasoning import prioritise
+
+    session = await prioritise(store)
+    found = await answers(store, backend, "reasoning", session_id=session)
+    assert [str(row["id"]) for row in found["A session"]] == [str(session)]
+    assert [row["total_steps"] for row in found["The trace of a session"]] == [4]
+    steps = found["Steps of a trace, one per row"]
+    assert [(row["step_number"], row["status"]) for row in steps] == [
+        *(("1", "success"), ("2", "failed"), ("3", "skipped"), ("4", "success"))
+    ]

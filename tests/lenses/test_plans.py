@@ -1,0 +1,101 @@
+"""The documents' queries read what they show, and not the log of everybody else."""
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from lockstitch.store import Store, open_store
+from tests.lenses.many import THREADS, fill
+from tests.lenses.story import Story, tell
+from tests.lenses.test_documents import DOCS, filled, printed
+
+pytestmark = pytest.mark.anyio
+
+LENSES = ("three_table", "agentic_threads")
+
+
+def questions(story: Story, run_id: object, backend: str) -> list[tuple[str, str, str]]:
+    """Lens, heading and text of every query that the references print."""
+    found: list[tuple[str, str, str]] = []
+    for lens in LENSES:
+        text = (DOCS / f"{lens}.md").read_text()
+        for heading in re.findall(r"^### (.*)$", text, re.MULTILINE):
+            for sql in printed(lens, heading, backend):
+                ids = {"agent_uuid": story.compacted.id, "thread_id": story.boss.id, "run_id": run_id}
+                found.append((lens, heading, filled(sql, **ids)))
+    assert len(found) >= 8
+    return found
+
+
+async def run_of(store: Store, story: Story) -> object:
+    return (await store.runs(story.everything))[0].id
+
+
+@pytest.mark.req("S0-038", "S0-075", "S0-086")
+async def test_postgres_never_reads_all_stitches(postgres_url: str, tmp_path: Path) -> None:
+    """It counts its own sequential scans, also those inside of functions."""
+    async with open_store(postgres_url) as store:
+        story = await tell(store, tmp_path)
+        run_id = await run_of(store, story)
+    fill(postgres_url)
+    count = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for lens, heading, sql in questions(story, run_id, "postgres"):
+            connection.execute(f"SET search_path TO {lens}".encode())
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            before = connection.execute(count).fetchone()
+            assert connection.execute(sql.encode()).fetchall(), heading
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            assert connection.execute(count).fetchone() == before, heading
+
+
+@pytest.mark.req("S3-009", "S3-022")
+async def test_sqlite_takes_no_more_steps_for_what_others_did(tmp_path: Path) -> None:
+    """The steps of its machine are counted before and after ten thousand stitches of others come in."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    async with open_store(url) as store:
+        story = await tell(store, tmp_path)
+        asked = questions(story, await run_of(store, story), "sqlite")
+        alone = [await steps(store, lens, sql) for lens, _, sql in asked]
+        fill(url)
+        among = [await steps(store, lens, sql) for lens, _, sql in asked]
+    for (_, heading, _), few, many in zip(asked, alone, among, strict=True):
+        # Its plans may change when it knows how many there are; a step for each of the others would be seen.
+        assert many < few * 1.5 + THREADS, (heading, few, many)
+
+
+async def steps(store: Store, lens: str, sql: str) -> int:
+    taken = 0
+
+    def step() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    async with store.lens(lens) as connection:
+        connection.set_progress_handler(step, 1)
+        assert connection.execute(sql).fetchall()
+    return taken
+
+
+@pytest.mark.req("S0-149", "S3-066")
+async def test_plans_of_postgres(postgres_url: str, tmp_path: Path) -> None:
+    """What the planner says of them, with the indexes it names."""
+    async with open_store(postgres_url) as store:
+        story = await tell(store, tmp_path)
+        run_id = await run_of(store, story)
+        fill(postgres_url)
+        plans: dict[str, str] = {}
+        for lens, heading, sql in questions(story, run_id, "postgres"):
+            answer = await store.sql(f"EXPLAIN {sql}", lens=lens)
+            plans[heading] = "\n".join(line for (line,) in answer.rows)
+    assert "stitches_errors" in plans["Pattern 5: find errors"]
+    assert "stitches_run" in plans["Pattern 3: debug a run"]
+    assert re.search("runs_(of_)?turn", plans["Pattern 2: a page of the conversation"])
+    assert "runs_started" in plans["Pattern 4: average tokens per run"]
+    assert "stitches_previous" in plans["Get thread execution history"]
+    for heading, plan in plans.items():
+        executed = [line for line in plan.splitlines() if "Seq Scan on stitches" in line]
+        assert not executed, (heading, executed)

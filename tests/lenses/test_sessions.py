@@ -1,0 +1,44 @@
+"""Sessions of the lens agno while they are lived: begun, and gone on with."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.records import FakeClock, codec
+from lockstitch.store import Store
+from tests.lenses.looking import look
+from tests.lenses.story import agent, says
+
+pytestmark = pytest.mark.anyio
+
+SESSIONS = "SELECT * FROM agno_sessions ORDER BY created_at, session_id"
+
+
+async def sessions(store: Store) -> dict[str, dict[str, Any]]:
+    return {row["session_id"]: row for row in await look(store, "agno", SESSIONS)}
+
+
+def run_count(row: dict[str, Any]) -> int:
+    runs = row["runs"]
+    return len(codec.loads(runs) if isinstance(runs, str) else runs)
+
+
+@pytest.mark.req("S4-016", "S4-017")
+async def test_a_session_begins_with_its_first_message_and_is_gone_on_with(
+    timed_store: Store, clock: FakeClock
+) -> None:
+    helper = agent("helper", [says("One.")], [says("Two.")], [says("Three.")])
+    assert await sessions(timed_store) == {}
+    await helper.run("First?", store=timed_store, thread="chat")
+    first = (await sessions(timed_store))["chat"]
+    assert run_count(first) == 1
+    clock.advance(60)
+    await helper.run("Second?", store=timed_store, thread="chat")
+    second = (await sessions(timed_store))["chat"]
+    assert run_count(second) == 2
+    assert second["created_at"] == first["created_at"]
+    assert second["updated_at"] >= first["updated_at"] + 60
+    await helper.run("Elsewhere?", store=timed_store)
+    (made,) = (await sessions(timed_store)).keys() - {"chat"}
+    assert UUID(made), "its own id, where nobody gave one"

@@ -1,0 +1,195 @@
+"""three_table, field for field: against the files that people know, and against what happened."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.records import Json, codec
+from lockstitch.store import Store, open_store
+from tests.lenses.looking import look
+from tests.lenses.story import Story, agent, says
+
+pytestmark = pytest.mark.anyio
+
+CONFIG = "SELECT * FROM agent_config"
+TURNS = "SELECT * FROM conversation_history"
+LOG = "SELECT * FROM agent_runs ORDER BY log_id"
+
+
+@pytest.fixture
+async def folder(told: Store, tmp_path: Path) -> Path:
+    """The same record as files."""
+    url = f"file:///{tmp_path}/files"
+    async with open_store(url) as files:
+        await told.copy_to(files)
+        await files.rebuild()
+    return tmp_path / "files"
+
+
+def document(path: Path) -> Json:
+    return codec.loads(path.read_bytes())
+
+
+@pytest.mark.req("S0-002", "S0-003", "S0-009", "S0-010", "S0-016")
+async def test_agent_config_is_what_the_files_show(told: Store, story: Story, folder: Path) -> None:
+    rows = {row["agent_uuid"]: row for row in await look(told, "three_table", CONFIG)}
+    files = {path.stem: document(path) for path in (folder / "agent_config").glob("*.json")}
+    assert rows.keys() == files.keys()
+    for agent_uuid, file in files.items():
+        row = rows[agent_uuid]
+        if agent_uuid == str(story.archived.id):
+            # What was said stands in the archive.
+            row = {**row, "messages": file["messages"]}
+        assert row == file, agent_uuid
+
+
+@pytest.mark.req("S0-055", "S0-057", "S0-058", "S0-065", "S0-066")
+async def test_conversation_history_is_what_the_files_show(told: Store, story: Story, folder: Path) -> None:
+    rows = {(row["agent_uuid"], row["sequence_number"]): row for row in await look(told, "three_table", TURNS)}
+    paths = (folder / "conversation_history").glob("*/*.json")
+    files = {(path.parent.name, int(path.stem)): document(path) for path in paths if path.stem.isdigit()}
+    assert rows.keys() == files.keys()
+    for key, file in files.items():
+        if key[0] != str(story.archived.id):
+            assert rows[key] == file, key
+
+
+@pytest.mark.req("S0-080", "S0-081", "S0-082", "S0-083", "S0-084")
+async def test_agent_runs_is_what_the_files_show(told: Store, folder: Path) -> None:
+    rows: dict[tuple[str, str], list[Json]] = {}
+    for row in await look(told, "three_table", LOG):
+        rows.setdefault((row["agent_uuid"], row["run_id"]), []).append(row)
+    paths = [path for path in (folder / "agent_runs").glob("*/*.jsonl") if path.stem != "thread"]
+    assert rows.keys() == {(path.parent.name, path.stem) for path in paths}
+    for path in paths:
+        lines = [codec.loads(line) for line in path.read_bytes().splitlines()]
+        shown = rows[path.parent.name, path.stem]
+        assert len(shown) == len(lines)
+        for row, line in zip(shown, lines, strict=True):
+            for name in ("agent_uuid", "run_id", "timestamp", "step_number", "action_type"):
+                assert row[name] == line[name]
+            for name in ("messages_count", "estimated_tokens", "duration_ms"):
+                assert row[name] == line.get(name)
+            assert row["action_data"].items() >= line["action_data"].items()
+
+
+@pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
+async def test_a_pause_for_the_browser(told: Store, story: Story) -> None:
+    rows = {row["agent_uuid"]: row for row in await look(told, "three_table", CONFIG)}
+    paused = rows[str(story.paused.id)]
+    assert paused["awaiting_frontend_tools"] is True
+    assert paused["pending_frontend_tools"] == [
+        {"tool_use_id": "call_2_1_0", "name": "confirm", "input": {"question": "Sure?"}},
+        {"tool_use_id": "call_2_1_2", "name": "confirm", "input": {"question": "Really?"}},
+    ]
+    assert [result["tool_use_id"] for result in paused["pending_backend_results"]] == ["call_2_1_1"]
+    assert paused["current_step"] == 1
+    asked, calls, results = paused["conversation_history"]
+    assert (asked["content"], calls["role"], len(results["content"])) == ("I want rum.", "assistant", 1)
+    # Not before all are there.
+    assert paused["messages"][-1]["role"] == "assistant"
+    for head in (story.continued, story.shop, story.cancelled):
+        row = rows[str(head.id)]
+        assert (row["awaiting_frontend_tools"], row["current_step"]) == (False, 0)
+        assert row["pending_frontend_tools"] == row["pending_backend_results"] == row["conversation_history"] == []
+
+
+@pytest.mark.req("S0-025", "S0-027", "S0-035", "S0-036", "S0-037")
+async def test_what_agent_config_says_of_a_chat(told: Store, story: Story) -> None:
+    (row,) = await look(told, "three_table", f"{CONFIG} WHERE agent_uuid = '{story.shop.id}'")
+    assert (row["title"], row["total_runs"], row["api_kwargs"]) == ("Prices of drinks", 3, {"temperature": 0.5})
+    assert row["server_tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
+    head = await told.thread(story.shop)
+    (chart,) = row["file_registry"].items()
+    runs = {run.turn: run for run in await told.runs(head)}
+    assert (chart[0], chart[1]["filename"]) == ("file_chart", "chart.png")
+    assert chart[1]["created_in_run"] == chart[1]["last_updated_run"] == str(runs[2].id)
+    shown = head.as_json()
+    assert (row["created_at"], row["updated_at"], row["last_run_at"]) == (
+        shown["created_at"],
+        shown["updated_at"],
+        shown["last_run_at"],
+    )
+
+
+@pytest.mark.req("S0-059", "S0-060", "S0-063", "S0-064", "S0-073")
+async def test_turns_that_ended_in_any_way(told: Store, story: Story) -> None:
+    rows = await look(told, "three_table", f"{TURNS} ORDER BY sequence_number")
+
+    def of(head: Any) -> list[tuple[Any, ...]]:
+        names = ("sequence_number", "user_message", "final_response", "stop_reason", "total_steps")
+        return [tuple(row[name] for name in names) for row in rows if row["agent_uuid"] == str(head.id)]
+
+    assert of(story.shop) == [
+        (1, "What do tea and coffee cost?", "Tea costs 3, coffee 6.", "end_turn", 2),
+        (2, "Draw it.", "One of them broke.", "end_turn", 2),
+        (3, "Thank you.", "Good bye.", "end_turn", 1),
+    ]
+    assert of(story.paused) == [(1, "Hello?", "Hello.", "end_turn", 1)]
+    assert of(story.failed) == [(1, "Can you?", None, "error", 0)]
+    ((_, asked, answered, stopped, _),) = of(story.cancelled)
+    assert (asked, answered, stopped) == ("Ask somebody", None, "cancelled")
+    assert [(number, stopped) for number, _, _, stopped, _ in of(story.everything)] == [
+        (1, "end_turn"),
+        (2, "max_steps"),
+        (3, "error"),
+    ]
+    assert of(story.archived) == [(1, "", None, "end_turn", 2)]
+    (archived,) = [row for row in rows if row["agent_uuid"] == str(story.archived.id)]
+    assert archived["messages"] is None
+    assert archived["usage"]["input_tokens"] == 300
+
+
+@pytest.mark.req("S0-072")
+async def test_what_a_turn_cost(told: Store, story: Story) -> None:
+    (row,) = await look(told, "three_table", f"{TURNS} WHERE agent_uuid = '{story.shop.id}' AND sequence_number = 1")
+    # 1000 and 1200 of the loop, 10 and 5 of the title.
+    assert row["usage"] == {
+        "input_tokens": 2210,
+        "output_tokens": 95,
+        "cache_creation_input_tokens": 200,
+        "cache_read_input_tokens": 400,
+    }
+    assert row["cost"]["total_cost"] == pytest.approx((1610 * 2 + 200 * 2.5 + 400 * 0.2 + 95 * 10) / 1_000_000)
+    assert row["cost"]["total_input_tokens"] == 2210
+    assert row["extras"] == {"credits": 42}
+
+
+@pytest.mark.req("S0-085")
+async def test_the_messages_of_a_request_are_folded_when_they_are_asked_for(told: Store, story: Story) -> None:
+    """At the full level; on the thread's log there are compactions, and requests of before and after them."""
+    rows = [row for row in await look(told, "three_table", LOG) if row["agent_uuid"] == str(story.everything.id)]
+    snapshots = [row for row in rows if row["action_type"] == "api_call_started"]
+    log = await told.stitches(story.everything)
+    answered = [stitch for stitch in log if stitch.type == "llm_call" and stitch.data.get("request")]
+    assert len(snapshots) >= 8
+    assert all(row["action_data"]["messages_sent"] == row["messages_snapshot"] for row in snapshots)
+    sent = [(await told.request(stitch.id))["messages"] for stitch in answered]
+    shown = [row["messages_snapshot"] for row in snapshots]
+    assert all(messages in shown for messages in sent)
+    assert all(row["messages_snapshot"] is None for row in rows if row not in snapshots)
+
+
+@pytest.mark.req("S0-056", "S0-006")
+async def test_what_is_deleted_is_in_no_table(store: Store) -> None:
+    await agent("helper", [says("Here.")]).run("There?", store=store, thread="gone")
+    for table in ("agent_config", "conversation_history", "agent_runs"):
+        assert await look(store, "three_table", f"SELECT agent_uuid FROM {table}")
+    await store.delete("gone")
+    for table in ("agent_config", "conversation_history", "agent_runs"):
+        assert not await look(store, "three_table", f"SELECT agent_uuid FROM {table}")
+
+
+async def test_traces_of_others_are_not_shown(store: Store) -> None:
+    await store.create(kind="trace", key="theirs")
+    mine = await store.create(key="mine")
+    assert [row["agent_uuid"] for row in await look(store, "three_table", CONFIG)] == [str(mine.id)]
+    assert [row["id"] for row in await look(store, "agentic_threads", "SELECT id FROM threads")] == [str(mine.id)]
+
+
+async def test_settings_that_somebody_else_wrote_do_not_break_a_table(store: Store) -> None:
+    odd = {"max_steps": "many", "max_tokens": 1e300, "model": 5, "tool_schemas": {}, "server_tools": None, "texts": []}
+    await store.create(settings=odd, extras={"a": "\x00"})
+    (row,) = await look(store, "three_table", "SELECT max_steps, server_tools, tool_names, model FROM agent_config")
+    assert row == {"max_steps": 50, "server_tools": [], "tool_names": [], "model": "5"}

@@ -1,0 +1,289 @@
+"""Figures over many runs: the same however they are put together, and on every backend."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import combinations
+from math import ceil
+from typing import Any
+
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import FakeClock, Metric, Run, Stitch
+from lockstitch.records.figures import GROUPS, TOOL_ERRORS, Asked, Figures, added
+from lockstitch.store import Store
+from tests.samples import turn
+from tests.store.worlds import NOW, World, mirror, span, world
+
+pytestmark = pytest.mark.anyio
+
+SEEDS = (1, 2, 3)
+
+
+def by_hand(made: World, runs: list[Run]) -> Figures:
+    costs = [run.total_cost for run in runs if run.total_cost is not None]
+    return Figures(
+        (),
+        len(runs),
+        sum(run.status == "failed" for run in runs),
+        sum(run.input_tokens for run in runs),
+        sum(run.output_tokens for run in runs),
+        sum(run.cache_read_tokens for run in runs),
+        sum(run.cache_write_tokens for run in runs),
+        pytest.approx(sum(costs), abs=1e-9) if costs else None,
+        sum(run.cost.get("unpriced", 0) if run.cost or run.total_cost else run.steps for run in runs),
+    )
+
+
+KEYS: dict[str, Callable[[World, Run], str | None]] = {
+    "day": lambda made, run: run.started_at.date().isoformat(),
+    "agent": lambda made, run: run.agent,
+    "project": lambda made, run: made.head(run).project,
+    "user": lambda made, run: made.head(run).user_id,
+    "tree": lambda made, run: str(made.root(made.head(run)).id),
+    "status": lambda made, run: run.status,
+}
+
+
+@pytest.mark.req("S2-055")
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_every_grouping_comes_to_the_sums_over_runs(store: Store, seed: int) -> None:
+    made = await world(seed).put(store)
+    whole = (await store.statistics.usage(all_projects=True)).total
+    assert whole == by_hand(made, made.runs)
+    for by in [(one,) for one in GROUPS] + list(combinations(GROUPS, 2)) + [GROUPS]:
+        table = await store.statistics.usage(*by, all_projects=True)
+        assert table.total == whole, by
+        assert len({row.group for row in table.rows}) == len(table.rows), by
+        assert added(table.rows) == whole, by
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_each_group_has_its_own_runs(store: Store, seed: int) -> None:
+    made = await world(seed).put(store)
+    for name, key in KEYS.items():
+        groups: defaultdict[str | None, list[Run]] = defaultdict(list)
+        for run in made.runs:
+            groups[key(made, run)].append(run)
+        rows = {row.group[0]: row for row in (await store.statistics.usage(name, all_projects=True)).rows}  # type: ignore[arg-type]
+        assert rows.keys() == groups.keys()
+        for value, runs in groups.items():
+            assert rows[value]._replace(group=()) == by_hand(made, runs), (name, value)
+
+
+@pytest.mark.req("S2-055")
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_tokens_and_cost_are_those_of_each_model_that_was_called(store: Store, seed: int) -> None:
+    """A run's own model has what no call in the log tells of."""
+    made = await world(seed).put(store)
+    tokens: defaultdict[str | None, int] = defaultdict(int)
+    cost: defaultdict[str | None, float] = defaultdict(float)
+    unpriced: defaultdict[str | None, int] = defaultdict(int)
+    for run in made.runs:
+        calls = [one for one in made.stitches if one.run_id == run.id and one.type == "llm_call"]
+        tokens[run.model] += run.input_tokens
+        for call in calls:
+            tokens[run.model] -= call.input_tokens or 0
+            tokens[call.name or run.model] += call.input_tokens or 0
+            cost[call.name or run.model] += call.data.get("cost", {}).get("total_cost", 0)
+            unpriced[call.name or run.model] += "cost" not in call.data
+    rows = {row.group[0]: row for row in (await store.statistics.usage("model", all_projects=True)).rows}
+    for model, row in rows.items():
+        assert (row.input_tokens, row.unpriced) == (tokens[model], unpriced[model]), model
+        assert (row.cost or 0) == pytest.approx(cost[model], abs=1e-9), model
+        assert row.runs == sum(run.model == model for run in made.runs)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_filter_leaves_the_row_of_its_group(store: Store, seed: int) -> None:
+    await world(seed).put(store)
+    for name in ("agent", "model", "user", "status"):
+        for row in (await store.statistics.usage(name, all_projects=True)).rows:
+            if row.group[0] is not None:
+                only: Any = {name: row.group[0]}
+                filtered = (await store.statistics.usage(all_projects=True, **only)).total
+                assert filtered == row._replace(group=()), (name, row.group)
+    days = await store.statistics.usage("day", all_projects=True)
+    midnight = NOW.replace(hour=0)
+    for ago in range(6):
+        since = midnight - timedelta(days=ago)
+        found = await store.statistics.usage("day", all_projects=True, since=since, until=since + timedelta(days=1))
+        assert found.rows == [row for row in days.rows if row.group[0] == since.date().isoformat()]
+    here = await store.statistics.usage("project")
+    assert [row.group for row in here.rows] == [("default",)]
+    projects = await store.statistics.usage("project", all_projects=True)
+    others = added(row for row in projects.rows if row.group[0] == "elsewhere")
+    assert (await store.in_project("elsewhere").statistics.usage()).total == others
+
+
+@pytest.mark.req("S4-031")
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_daily_metrics_made_anew_are_those_that_a_purge_keeps(store: Store, seed: int) -> None:
+    made = await world(seed).put(store)
+    rest = [run.changed(status="completed", completed_at=NOW) if run.status == "running" else run for run in made.runs]
+    await store.backend.put(rest)
+    groupings = [("day",), ("agent",), ("model",), ("project",), ("day", "model"), ("agent", "model"), ()]
+    before = [await store.statistics.usage(*by) for by in groupings]  # type: ignore[arg-type]
+    anew = await store.statistics.daily()
+    elsewhere = await store.in_project("elsewhere").statistics.usage("model")
+
+    assert await store.purge(before=NOW + timedelta(days=1)) > 0
+
+    kept = await store.backend.find(Find(Metric, order=("day", "agent", "model")))
+    assert kept == anew
+    assert await store.statistics.daily() == []
+    assert [await store.statistics.usage(*by) for by in groupings] == before  # type: ignore[arg-type]
+    assert await store.in_project("elsewhere").statistics.usage("model") == elsewhere
+    by_user = await store.statistics.usage("user")
+    assert ([row.group for row in by_user.rows], by_user.total) == ([(None,)], before[-1].total)
+
+
+async def test_metrics_grow_with_every_purge(timed_store: Store, clock: FakeClock) -> None:
+    """And what was removed counts in whole days only, and where nobody asks whose it was."""
+    for _ in range(2):
+        head = await timed_store.create(agent="helper", user_id="ada")
+        await turn(timed_store, head, "q", "a", input_tokens=10, total_cost=0.1)
+        head = await timed_store.create(agent="helper", user_id="ada")
+        await turn(timed_store, head, "q", "a", input_tokens=5, total_cost=0.2)
+        begun = clock.now()
+        clock.advance(60)
+        await timed_store.purge(before=clock.now())
+    (metric,) = await timed_store.backend.find(Find(Metric))
+    assert (metric.runs, metric.input_tokens, metric.total_cost) == (4, 30, 0.6)
+    figures = timed_store.statistics
+    midnight = begun.replace(hour=0, minute=0, second=0, microsecond=0)
+    assert (await figures.usage(since=midnight)).total.runs == 4
+    assert (await figures.usage(since=midnight, until=midnight + timedelta(days=1))).total.runs == 4
+    assert (await figures.usage(since=midnight + timedelta(seconds=1))).total.runs == 0
+    assert (await figures.usage(until=midnight + timedelta(hours=23))).total.runs == 0
+    assert (await figures.usage(user="ada")).total.runs == 0
+    assert (await figures.usage(agent="helper")).total.runs == 4
+    assert (await figures.usage(agent="nobody")).rows == []
+
+
+def measured(stitches: list[Stitch]) -> dict[str, Any]:
+    times = sorted(one.duration_ms for one in stitches if one.duration_ms is not None)
+
+    def rank(percent: int) -> int | None:
+        return times[ceil(len(times) * percent / 100) - 1] if times else None
+
+    return {
+        "calls": len(stitches),
+        "timed": len(times),
+        "average_ms": pytest.approx(sum(times) / len(times)) if times else None,
+        "p50_ms": rank(50),
+        "p95_ms": rank(95),
+        "p99_ms": rank(99),
+        "max_ms": times[-1] if times else None,
+    }
+
+
+@pytest.mark.req("S2-055")
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_latencies_and_error_rates(store: Store, seed: int) -> None:
+    made = await world(seed, trees=30).put(store)
+    runs = {run.id: run for run in made.runs}
+    tools = await store.statistics.tools(all_projects=True)
+    assert len(tools) == 3
+    assert [one.average_ms for one in tools] == sorted((one.average_ms for one in tools), reverse=True)  # type: ignore[type-var]
+    for one in tools:
+        calls = [stitch for stitch in made.stitches if stitch.type == "tool_call" and stitch.name == one.name]
+        wrong = sum(stitch.status in TOOL_ERRORS for stitch in calls)
+        assert one._asdict() == {"name": one.name, "errors": wrong, **measured(calls)}
+        assert one.error_rate == wrong / len(calls)
+    for one in await store.statistics.models(all_projects=True):
+        calls = [stitch for stitch in made.stitches if stitch.type == "llm_call"]
+        calls = [stitch for stitch in calls if (stitch.name or runs[stitch.run_id].model) == one.name]  # type: ignore[index]
+        assert one._asdict() == {
+            "name": one.name,
+            "errors": sum(stitch.status == "error" for stitch in calls),
+            **measured(calls),
+        }
+    (only,) = await store.statistics.models(all_projects=True, model="large-1")
+    assert only in await store.statistics.models(all_projects=True)
+    since = NOW - timedelta(days=1)
+    recent = [one for one in made.stitches if one.type == "tool_call" and one.at and one.at >= since]
+    assert sum(one.calls for one in await store.statistics.tools(all_projects=True, since=since)) == len(recent)
+
+
+async def test_percentiles_of_few_are_times_that_were_measured(store: Store) -> None:
+    made = mirror()
+    for number, took in enumerate((5, 1, 2, 4, 3)):
+        span(made, "look", type="tool_call", call_id=f"c{number}", took=took)
+    span(made, "idle", type="tool_call", call_id="d", took=0).changed(duration_ms=None)
+    made.stitches[-1] = made.stitches[-1].changed(duration_ms=None)
+    await made.put(store)
+    look, idle = await store.statistics.tools()
+    assert (look.p50_ms, look.p95_ms, look.p99_ms, look.max_ms, look.average_ms) == (3000, 5000, 5000, 5000, 3000.0)
+    assert (idle.calls, idle.timed, idle.p50_ms, idle.average_ms, idle.error_rate) == (1, 0, None, None, 0.0)
+
+
+async def test_a_model_that_could_not_be_reached_is_an_error_of_its_own(store: Store) -> None:
+    made = mirror(model="large-1")
+    span(made, "", type="api_error", status=None, took=0)
+    made.stitches[0] = made.stitches[0].changed(name=None, duration_ms=None)
+    await made.put(store)
+    (one,) = await store.statistics.models()
+    assert (one.name, one.calls, one.errors, one.error_rate) == ("large-1", 1, 1, 1.0)
+
+
+@pytest.mark.req("S2-055")
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_runs_newest_first_slowest_first_and_failed_ones(store: Store, seed: int) -> None:
+    made = await world(seed).put(store)
+    ours = [run for run in made.runs if made.head(run).project == "default"]
+    newest = sorted(ours, key=lambda run: (run.started_at, run.id), reverse=True)
+    assert await store.statistics.runs(limit=1000) == newest
+    assert await store.statistics.runs(limit=3) == newest[:3]
+    assert await store.statistics.runs(status="failed") == [run for run in newest if run.status == "failed"]
+    ended = [run for run in ours if run.completed_at is not None]
+    slowest = sorted(ended, key=lambda run: (run.started_at - run.completed_at, run.id))  # type: ignore[operator]
+    assert await store.statistics.runs(order="slowest", limit=1000) == slowest
+
+
+async def test_an_empty_store_has_no_figures(store: Store) -> None:
+    for by in ((), ("model",), ("day", "tree")):
+        table = await store.statistics.usage(*by)  # type: ignore[arg-type]
+        assert (table.rows, table.total) == ([], Figures())
+        assert table.as_json()["total"]["total_cost"] is None
+    assert await store.statistics.tools() == await store.statistics.models() == await store.statistics.daily() == []
+    assert await store.statistics.runs() == []
+
+
+async def test_what_cannot_be_counted_by_is_refused(store: Store) -> None:
+    wrong: Any = "colour"
+    with pytest.raises(Refused, match="no figures by colour"):
+        await store.statistics.usage(wrong)
+    with pytest.raises(Refused, match="no figures by colour"):
+        await store.statistics.tools(**{wrong: "red"})
+    with pytest.raises(Refused, match="NUL"):
+        await store.statistics.usage(agent="a\0b")
+
+
+async def test_no_trace_makes_the_figures_of_others_unreadable(store: Store) -> None:
+    """Neither by counts and costs that no sum can hold nor by a cost that is none."""
+    for number in range(5):
+        made = mirror(foreign_id=f"t{number}", model="m", input_tokens=2**62, total_cost=1.7e308)
+        for name, cost in (("a", "much"), ("b", {"total_cost": "\0"}), ("c", 1e308), ("d", {"total_cost": None})):
+            span(made, name, type="llm_call", data={"cost": cost, "inputs": {"text": "\0"}}, input_tokens=2**60)
+        await made.put(store)
+    table = await store.statistics.usage("model")
+    assert table.total.runs == 5
+    assert table.total.input_tokens == pytest.approx(5 * 2**62)
+    assert table.total.cost is not None
+
+
+async def test_a_mirror_is_found_by_its_own_id(store: Store) -> None:
+    ids = ("4bf92f3577b34da6a3ce929d0e0e4736", "0198c0de-0000-7000-8000-000000000000", "käse'; --")
+    for foreign_id in ids:
+        made = await mirror(foreign_id=foreign_id).put(store)
+        await mirror(project="elsewhere", foreign_id=foreign_id).put(store)
+        found = await store.run(foreign_id)
+        assert found == made.runs[0] == await store.run(made.runs[0].id)
+    with pytest.raises(NotFound):
+        await store.in_project("nowhere").run(ids[0])
+    with pytest.raises(NotFound):
+        await store.run("nothing")
+    assert await store.backend.usage(Asked(threads=[])) in ([], [Figures()])
