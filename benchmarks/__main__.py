@@ -14,6 +14,8 @@ from benchmarks import (
     depth,
     idle,
     importing,
+    lenses,
+    memory,
     pages,
     reading,
     recovery,
@@ -21,6 +23,7 @@ from benchmarks import (
     size,
     steps,
     surviving,
+    traces,
     waking,
     watching,
     workers,
@@ -46,6 +49,9 @@ GROUPS = {
     "surviving": surviving,
     "idle": idle,
     "importing": importing,
+    "traces": traces,
+    "memory": memory,
+    "lenses": lenses,
 }
 
 

@@ -37,6 +37,16 @@ class Scale:
     idlers: dict[str, int]
     """Workers that have nothing to do, by backend."""
     idle_seconds: float
+    traces: int
+    """Traces of ten spans that are imported."""
+    import_rounds: int
+    """Times that an import and its floor take turns: each takes seconds."""
+    imported_bytes: int
+    """The size of the file whose import must stay within bounds."""
+    whole_trace: int
+    """Spans of the one trace that is imported and shown."""
+    looked_at: int
+    """Stitches of the store that lenses look at."""
 
 
 FULL = Scale(
@@ -58,6 +68,11 @@ FULL = Scale(
     wakes=100,
     idlers={"postgres": 100, "sqlite": 10},
     idle_seconds=30,
+    traces=10_000,
+    import_rounds=3,
+    imported_bytes=1_000_000_000,
+    whole_trace=30_000,
+    looked_at=1_000_000,
 )
 
 QUICK = Scale(
@@ -79,4 +94,9 @@ QUICK = Scale(
     wakes=4,
     idlers={"postgres": 4, "sqlite": 2},
     idle_seconds=3,
+    traces=100,
+    import_rounds=1,
+    imported_bytes=4_000_000,
+    whole_trace=1_000,
+    looked_at=10_000,
 )

@@ -1,0 +1,78 @@
+"""The floor of lenses: the documents' own tables and indexes, by hand, with the very rows that the lens shows.
+
+References between tables are left out, since nothing is asked of them when somebody reads.
+"""
+
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks.places import sqlite_path
+from lockstitch.backends.sqlite.lenses import look_through
+
+_SCRIPTS = Path(__file__).with_name("documents")
+_TABLE = re.compile(r"^CREATE TABLE (\w+) \((.*?)^\);", re.MULTILINE | re.DOTALL)
+
+
+@asynccontextmanager
+async def by_hand(url: str, lens: str) -> AsyncIterator[Any]:
+    """A connection on which the queries of a lens find real tables, with its rows; they go when it is closed."""
+    make = _sqlite if url.startswith("sqlite") else _postgres
+    async with make(url, lens) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _sqlite(url: str, lens: str) -> AsyncIterator[sqlite3.Connection]:
+    path = Path(sqlite_path(url)).with_name(f"{lens}.db")
+    # Types that only PostgreSQL has: lists are JSON, and a key that counts is an INTEGER.
+    script = _script(lens).replace("[]", "").replace("BIGSERIAL", "INTEGER")
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA page_size = 8192")
+            connection.executescript(script)
+        with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
+            connection.execute("ATTACH ? AS hand", (str(path),))
+            connection.execute("PRAGMA hand.synchronous = OFF")
+            look_through(connection, lens)
+            for table, columns in _tables(lens):
+                connection.execute(f"INSERT INTO hand.{table} ({columns}) SELECT {columns} FROM temp.{table}")
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("ANALYZE")
+            yield connection
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def _postgres(url: str, lens: str) -> AsyncIterator[psycopg.AsyncConnection]:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("CREATE SCHEMA by_hand")
+        await connection.execute("SET search_path TO by_hand")
+        try:
+            await connection.execute(_script(lens).encode())
+            for table, columns in _tables(lens):
+                copy = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {lens}.{table}"
+                await connection.execute(copy.encode())
+                await connection.execute(f"VACUUM (ANALYZE) {table}".encode())
+            await connection.execute("CHECKPOINT")
+            yield connection
+        finally:
+            await connection.execute("DROP SCHEMA by_hand CASCADE")
+
+
+def _script(lens: str) -> str:
+    return (_SCRIPTS / f"{lens}.sql").read_text()
+
+
+def _tables(lens: str) -> list[tuple[str, str]]:
+    """Each table with its columns."""
+    return [
+        (name, ", ".join(line.split()[0] for line in body.splitlines() if line.strip()))
+        for name, body in _TABLE.findall(_script(lens))
+    ]

@@ -1,0 +1,159 @@
+"""The documents' queries through the lenses, beside the documents' own tables made by hand."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.floors.by_hand import by_hand
+from benchmarks.measure import middle, take_turns, typical
+from benchmarks.places import SQL, Places
+from benchmarks.plans import reads_all_stitches
+from benchmarks.report import Aim, Measured, Row, at_most, within
+from benchmarks.scale import Scale
+from benchmarks.sessions import Known, Session, fill
+from lockstitch.store import Store, open_store
+
+BACKENDS = SQL
+
+LENSES = ("three_table", "reasoning", "langsmith", "agentic_threads", "agno")
+
+OF_HAND_MADE = 3
+MILLISECONDS = 5
+LINEAR = 1.5
+CALLS = 5
+SLOW = 0.2
+"""Seconds from which on a query is asked once a round."""
+
+_REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "lenses"
+_HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
+
+HISTORY, LAST = "Get thread execution history", "Find last stitch in a thread"
+COUNT, SUMMARY = "Count runs in a session", "Show run summary for a session"
+
+ASSEMBLED = {"Pattern 1: resume an agent"}
+"""Answers that are put together from what is stored: they cost what they return, and cannot cost what a copy costs."""
+
+BOUNDS = {HISTORY: within(200), LAST: within(10), COUNT: within(20), SUMMARY: within(20)}
+"""Milliseconds that the requirements name; those of a session of 20 runs of 20 messages among them."""
+
+PROVES = {HISTORY: "S3-068", LAST: "S3-068"}
+
+ABOUT_ALL = {"Slowest tools", "Error rate of tools", "Tokens per model call"}
+"""Questions about every call there is, which nobody answers without reading them all."""
+
+JSON = {
+    "three_table": {
+        "agent_config.messages": "SELECT messages FROM agent_config WHERE agent_uuid = :id",
+        "conversation_history.messages": "SELECT messages FROM conversation_history WHERE agent_uuid = :id",
+    },
+    "agno": {"agno_sessions.runs": "SELECT runs FROM agno_sessions WHERE session_id = :id"},
+}
+
+
+class Question(NamedTuple):
+    heading: str
+    sql: str
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    rows: list[Row] = []
+    notes: list[str] = []
+    with places.fresh(backend) as url:
+        async with open_store(url) as store:
+            known = await fill(store, scale.looked_at)
+            await places.settle(url)
+            for lens in LENSES:
+                asked = list(questions(lens, backend, known))
+                rows += await _beside_tables(store, url, lens, asked, backend, scale)
+                scans = [
+                    one.heading
+                    for one in asked
+                    if one.heading not in ABOUT_ALL and reads_all_stitches(url, lens, one.sql)
+                ]
+                rows.append(
+                    Row(f"{lens}: queries that read all stitches", backend, len(scans), "queries", aim=within(0))
+                )
+                notes += [f"{lens}: {heading} reads all stitches" for heading in scans]
+                rows += [
+                    await _linear(store, lens, column, sql, known, backend, scale)
+                    for column, sql in JSON.get(lens, {}).items()
+                ]
+    return Measured(rows, notes)
+
+
+def questions(lens: str, backend: str, known: Known) -> Iterator[Question]:
+    """Every query that the reference of a lens prints, about the thread that it is meant for."""
+    text = (_REFERENCE / f"{lens}.md").read_text()
+    parts = _HEADING.split(text)[1:]
+    for heading, section in zip(parts[::2], parts[1::2], strict=True):
+        about = known.long if heading in PROVES else known.small if heading in BOUNDS else known.typical
+        for number, sql in enumerate(re.findall(rf"```sql {backend}\n(.*?)```", section, re.DOTALL)):
+            yield Question(heading if number == 0 else f"{heading}, as printed", _filled(sql, about))
+
+
+def _filled(sql: str, about: Session) -> str:
+    ids = dict.fromkeys(("agent_uuid", "thread_id", "session_id", "id"), about.thread.id)
+    ids["run_id"] = about.runs[len(about.runs) // 2].id
+    return re.sub(r"(?<!:):(\w+)", lambda name: f"'{ids[name[1]]}'", sql).strip().rstrip(";")
+
+
+async def _beside_tables(
+    store: Store, url: str, lens: str, asked: list[Question], backend: str, scale: Scale
+) -> list[Row]:
+    rows: list[Row] = []
+    async with by_hand(url, lens) as tables, store.lens(lens) as views:
+        for one in asked:
+            expected, seen = len(await _answer(tables, one.sql)), len(await _answer(views, one.sql))
+            if not seen or seen != expected:
+                raise RuntimeError(f"{lens}: {one.heading} shows {seen} rows, and {expected} stand in the tables")
+            rounds = await take_turns(scale.rounds, _asking(tables, one.sql), _asking(views, one.sql))
+            raw, value = middle([(figures[0], figures[1]) for figures in rounds])
+            aim, req = _aim(one.heading, value), PROVES.get(one.heading)
+            rows.append(Row(f"{lens}: {one.heading}", backend, value, "ms", raw, aim, req=req))
+    return rows
+
+
+def _aim(heading: str, value: float) -> Aim | None:
+    if heading in ASSEMBLED:
+        return None
+    # Either will do; the one that holds is named.
+    return BOUNDS.get(heading) or (within(MILLISECONDS) if value <= MILLISECONDS else at_most(OF_HAND_MADE))
+
+
+async def _linear(store: Store, lens: str, column: str, sql: str, known: Known, backend: str, scale: Scale) -> Row:
+    """What a megabyte of an assembled column costs in a large session, beside one of a quarter of its size."""
+    async with store.lens(lens) as views:
+
+        def asking(about: Session) -> Callable[[], Any]:
+            text = _filled(sql, about)
+
+            async def ask() -> float:
+                milliseconds = await _asking(views, text)()
+                return milliseconds / sum(len(str(row[0])) for row in await _answer(views, text)) * 1e6
+
+            return ask
+
+        rounds = await take_turns(scale.rounds, asking(known.small), asking(known.large))
+    small, large = middle([(figures[0], figures[1]) for figures in rounds])
+    name = f"{column} of {len(known.large.runs)} runs, beside {len(known.small.runs)}"
+    return Row(name, backend, large, "ms/MB", small, at_most(LINEAR))
+
+
+def _asking(connection: Any, sql: str) -> Callable[[], Any]:
+    async def ask() -> float:
+        started = time.perf_counter()
+        await _answer(connection, sql)
+        spent = time.perf_counter() - started
+        return spent * 1000 if spent > SLOW else await typical(lambda: _answer(connection, sql), CALLS)
+
+    return ask
+
+
+async def _answer(connection: Any, sql: str) -> list[Any]:
+    """What a connection of either driver gives."""
+    cursor = connection.execute(sql)
+    if not hasattr(cursor, "fetchall"):
+        return await (await cursor).fetchall()
+    return cursor.fetchall()

@@ -1,0 +1,94 @@
+"""What importing takes in memory: a file far larger than it may take, and one trace of very many spans."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from benchmarks.foreign import langsmith, otel
+from benchmarks.places import SQL, Places
+from benchmarks.report import Measured, Row, at_most, within
+from benchmarks.scale import Scale
+
+BACKENDS = SQL
+
+MEGABYTES = 300
+SHOWN_SECONDS = 10
+OF_SMALL_TRACES = 2.0
+"""What a span of a very large trace may cost, as a multiple of one in a small trace."""
+
+# A process between us and the one that is measured: the system counts what its parent had as its own.
+_WATCHED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+class Watched(NamedTuple):
+    seconds: float
+    megabytes: float
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    rows: list[Row] = []
+    notes: list[str] = []
+    with TemporaryDirectory(prefix="lockstitch-memory-") as folder:
+        path = Path(folder) / "traces.jsonl"
+        for bridge in ("langsmith", "otel"):
+            spans = _write(bridge, path, scale.imported_bytes)
+            with places.fresh(backend) as url:
+                large = watched(url, "import", bridge, str(path))
+            name = f"import of {path.stat().st_size / 1e6:,.0f} MB, {bridge} JSONL"
+            rows.append(Row(f"{name}, peak memory", backend, large.megabytes, "MB", aim=within(MEGABYTES)))
+            notes.append(f"{name}: {spans:,} spans in {large.seconds:.0f} s")
+        path.unlink()
+        rows += _one_trace(places, backend, scale.whole_trace, Path(folder))
+    return Measured(rows, notes)
+
+
+def _one_trace(places: Places, backend: str, spans: int, folder: Path) -> list[Row]:
+    """Importing and showing one trace, beside the import of as many spans in traces of ten."""
+    whole, small = folder / "whole.jsonl", folder / "small.jsonl"
+    trace = langsmith.whole(spans)
+    langsmith.write(whole, [trace])
+    langsmith.write(small, langsmith.agents(spans // langsmith.SPANS))
+    with places.fresh(backend) as url:
+        beside = watched(url, "import", "langsmith", str(small))
+    with places.fresh(backend) as url:
+        imported = watched(url, "import", "langsmith", str(whole))
+        shown = watched(url, "show", trace[0]["id"])
+        whole_shown = watched(url, "show", trace[0]["id"], "--limit", str(spans))
+    name = f"trace of {spans:,} spans"
+    return [
+        Row(f"{name}: import", backend, imported.seconds, "s", beside.seconds, at_most(OF_SMALL_TRACES)),
+        Row(f"{name}: import, peak memory", backend, imported.megabytes, "MB", aim=within(MEGABYTES)),
+        Row(f"{name}: show", backend, shown.seconds, "s", aim=within(SHOWN_SECONDS)),
+        Row(f"{name}: show every span", backend, whole_shown.seconds, "s", shown.seconds),
+        Row(f"{name}: show every span, peak memory", backend, whole_shown.megabytes, "MB", aim=within(MEGABYTES)),
+    ]
+
+
+def _write(bridge: str, path: Path, size: int) -> int:
+    if bridge == "otel":
+        return otel.write_lines(path, otel.agents(), size)
+    return langsmith.write(path, langsmith.agents(), size)
+
+
+def watched(url: str, *command: str) -> Watched:
+    """Run a command of `lockstitch` on a store: its seconds, and the most memory that it had."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _WATCHED, sys.executable, "-m", "lockstitch", "--store", url, *command],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds = time.perf_counter() - started
+    code, most = map(int, done.stdout.split())
+    if code:
+        raise RuntimeError(f"lockstitch {' '.join(command)} ended with {code}: {done.stderr}")
+    # Kilobytes, but bytes where the system is Apple's.
+    return Watched(seconds, most / (1e6 if sys.platform == "darwin" else 1e3))

@@ -1,0 +1,206 @@
+"""A store full of conversations, as a runtime leaves them behind: what lenses look at."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import NamedTuple
+
+from benchmarks.filling import CHUNK
+from benchmarks.prose import Prose
+from lockstitch.records import CHAIN, Blob, Entry, Json, Record, Run, Stitch, Thread, new_id, place, tool_result
+from lockstitch.store import Store
+
+TURNS, ACTIONS = 5, 3
+"""Turns of an ordinary thread, and uses of tools in each."""
+
+MODEL, PROVIDER = "claude-sonnet-4-5", "anthropic"
+_SYSTEM, _TOOLS = b"You look after parcels.", b'[{"name": "look", "description": "Look.", "input_schema": {}}]'
+_PROSE = Prose(6)
+_TEXTS = [_PROSE.take(420).replace("\n", " ") for _ in range(64)]
+_SPREAD = timedelta(days=70)
+"""The time over which threads are spread: a tenth of it is the week that a question is about."""
+_FAILS = 10
+"""One thread in so many has a turn that failed."""
+
+
+class Session(NamedTuple):
+    thread: Thread
+    runs: list[Run]
+    stitches: list[Stitch]
+
+
+class Known(NamedTuple):
+    """The threads that questions are about; the others stand around them."""
+
+    typical: Session
+    """One of the many."""
+    long: Session
+    """One turn of a thousand stitches in its list."""
+    small: Session
+    """Twenty runs of twenty messages."""
+    large: Session
+    """Eighty of them."""
+
+
+async def fill(store: Store, number: int) -> Known:
+    """So many stitches in threads of fifty, and the four."""
+    texts = [
+        Blob(sha256=_digest(content), size=len(content), content=content, created_at=store.clock.now())
+        for content in (_SYSTEM, _TOOLS)
+    ]
+    await store.backend.put(texts)
+    now = store.clock.now()
+    each = TURNS * (2 * ACTIONS + 4)
+    threads = max(number // each, 2)
+
+    def ordinary(place: int) -> Session:
+        return session(store, now - _SPREAD * (place / threads), TURNS, ACTIONS, failed=0 if place % _FAILS else 2)
+
+    typical = ordinary(threads // 2)
+    known = Known(
+        typical,
+        # No two at the same time, so that there is one order of them.
+        session(store, now - timedelta(seconds=1), 1, 500),
+        session(store, now - timedelta(seconds=2), 20, 9),
+        session(store, now - timedelta(seconds=3), 80, 9),
+    )
+    await _put(store, (typical if one == threads // 2 else ordinary(one) for one in range(threads)))
+    await _put(store, iter(known[1:]))
+    return known
+
+
+async def _put(store: Store, sessions: Iterator[Session]) -> None:
+    """Chunk by chunk, whatever is referred to first."""
+    waiting: list[Session] = []
+    stitches = 0
+    for one in sessions:
+        waiting.append(one)
+        stitches += len(one.stitches)
+        if stitches >= CHUNK:
+            await _write(store, waiting)
+            waiting, stitches = [], 0
+    if waiting:
+        await _write(store, waiting)
+
+
+async def _write(store: Store, sessions: list[Session]) -> None:
+    parts: tuple[list[Record], ...] = (
+        [one.thread for one in sessions],
+        [run for one in sessions for run in one.runs],
+        [stitch for one in sessions for stitch in one.stitches],
+    )
+    for records in parts:
+        await store.backend.put(records)
+
+
+def session(store: Store, ended: datetime, turns: int, actions: int, *, failed: int = 0) -> Session:
+    """A thread of so many turns, each with so many uses of a tool before its answer; one may have failed."""
+    digests = {"system": _digest(_SYSTEM), "tools": _digest(_TOOLS)}
+    thread = store.new_thread(
+        agent="bench",
+        user_id=str(new_id()),
+        title=_TEXTS[turns % len(_TEXTS)][:40],
+        status="waiting",
+        settings={"model": f"{PROVIDER}:{MODEL}", "texts": digests},
+        extras={"outcome_id": str(new_id())},
+        created_at=ended - timedelta(minutes=turns),
+        updated_at=ended,
+        last_run_at=ended,
+    )
+    request: Json = {**digests, "parameters": {"model": MODEL, "max_tokens": 4096}}
+    runs: list[Run] = []
+    stitches: list[Stitch] = []
+    tip = None
+    for turn in range(1, turns + 1):
+        first = len(stitches) + 1
+        run = _run(store, thread, turn, first, actions, ended - timedelta(minutes=turns - turn), turn == failed)
+        for entry in _turn(run, first, actions, request):
+            at = run.started_at + timedelta(milliseconds=100 * (len(stitches) + 1 - first))
+            stitch = place(entry, thread.id, len(stitches) + 1, tip, 1, at)
+            tip = stitch.id if stitch.type in CHAIN else tip
+            stitches.append(stitch)
+        runs.append(run)
+    head = thread.changed(
+        position=len(stitches), tip_id=tip, last_sequence=turns, last_turn=turns, total_runs=turns, fence=1
+    )
+    return Session(head, runs, stitches)
+
+
+def _run(store: Store, thread: Thread, turn: int, first: int, actions: int, started: datetime, failed: bool) -> Run:
+    calls = actions + 1
+    return store.new_run(
+        thread,
+        sequence=turn,
+        turn=turn,
+        first_position=first,
+        input_position=first + 1,
+        output_position=first + 2 + 2 * actions,
+        status="failed" if failed else "completed",
+        stop_reason="error" if failed else "end_turn",
+        error="The parcel is gone." if failed else None,
+        model=MODEL,
+        provider=PROVIDER,
+        input_tokens=900 * calls,
+        output_tokens=120 * calls,
+        cost={"total_cost": 0.0045 * calls, "input_cost": 0.0027 * calls, "output_cost": 0.0018 * calls},
+        total_cost=0.0045 * calls,
+        steps=calls,
+        started_at=started,
+        completed_at=started + timedelta(seconds=calls),
+    )
+
+
+def _turn(run: Run, first: int, actions: int, request: Json) -> Iterator[Entry]:
+    """Its beginning, what the user said, so many uses of the tool, the answer and its end."""
+    begun: Json = {"queue_present": False, "formatter": "json", "log": "lean", "request": request}
+    yield Entry(type="run_started", run_id=run.id, step_number=0, data=begun)
+    yield Entry(type="input", run_id=run.id, step_number=0, message={"role": "user", "content": _text(first)})
+    for step in range(1, actions + 1):
+        call_id = f"toolu_{run.id.hex}_{step}"
+        call = {"type": "tool_use", "id": call_id, "name": "look", "input": {"query": _text(first + step)}}
+        yield _response(run, step, [call], "tool_use")
+        yield Entry(
+            type="tool_call",
+            run_id=run.id,
+            step_number=step,
+            status="ok",
+            name="look",
+            call_id=call_id,
+            reply_to=first + 2 * step,
+            call_index=0,
+            message=tool_result(call_id, _text(first + step + 1)),
+            duration_ms=35 + step,
+        )
+    yield _response(run, actions + 1, [{"type": "text", "text": _text(first + actions)}], "end_turn")
+    end = "run_failed" if run.status == "failed" else "run_completed"
+    yield Entry(
+        type=end,
+        run_id=run.id,
+        step_number=actions + 1,
+        status=run.status,
+        data={"stop_reason": run.stop_reason, "total_steps": run.steps},
+        duration_ms=1000 * run.steps,
+    )
+
+
+def _response(run: Run, step: int, content: list[Json], status: str) -> Entry:
+    return Entry(
+        type="llm_call",
+        run_id=run.id,
+        step_number=step,
+        name=MODEL,
+        status=status,
+        message={"role": "assistant", "content": content},
+        data={"finish_reason": status, "response_id": f"msg_{run.id.hex}_{step}", "request": {"sha256": "0" * 64}},
+        input_tokens=900,
+        output_tokens=120,
+        duration_ms=800,
+    )
+
+
+def _text(number: int) -> str:
+    return _TEXTS[number % len(_TEXTS)]
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()

@@ -1,0 +1,109 @@
+"""The floor of importing writes what an import writes, and what it reads is what other systems write."""
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.floors.mirrors import taken, written
+from benchmarks.foreign import langsmith, otel
+from benchmarks.memory import watched
+from lockstitch.bridges.importing import Importing, Report
+from lockstitch.bridges.registry import open_bridge
+from lockstitch.store import Store, open_store
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+TRACES = 3
+
+Write = Callable[[Path], int]
+
+FORMS: dict[str, tuple[str, Write]] = {
+    "langsmith": ("langsmith", lambda path: langsmith.write(path, langsmith.agents(TRACES))),
+    "protobuf": ("otel", lambda path: otel.write_protobuf(path, otel.agents(TRACES))),
+    "lines": ("otel", lambda path: otel.write_lines(path, otel.agents(TRACES))),
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def another_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A second store of the same kind."""
+    if backend == "sqlite":
+        yield f"sqlite:///{tmp_path / 'another.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url = server.create_database()
+    yield url
+    server.drop_database(url)
+
+
+async def _import(store: Store, bridge: str, path: Path) -> Report:
+    opened = open_bridge(bridge, str(path), io.BytesIO())
+    return await Importing(store, opened.bridge).run(opened.sources)
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_traces_are_understood_whole(form: str, tmp_path: Path) -> None:
+    bridge, write = FORMS[form]
+    assert write(tmp_path / "traces") == TRACES * 10
+    async with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        report = (await _import(store, bridge, tmp_path / "traces")).as_json()
+    counted = {name: report[name] for name in ("traces", "runs", "llm_calls", "tool_calls", "tokens", "skipped")}
+    # Two model calls of 900 and 120 tokens, and two tools each.
+    assert counted == {
+        "traces": TRACES,
+        "runs": 10 * TRACES,
+        "llm_calls": 2 * TRACES,
+        "tool_calls": 2 * TRACES,
+        "tokens": 2 * 1020 * TRACES,
+        "skipped": [],
+    }
+
+
+async def test_every_span_of_one_large_trace_stands_in_it(tmp_path: Path) -> None:
+    spans = langsmith.whole(95)
+    assert langsmith.write(tmp_path / "whole", [spans]) == 95
+    async with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        report = await _import(store, "langsmith", tmp_path / "whole")
+    assert (report.traces, report.spans, report.skipped) == (1, 95, [])
+
+
+@pytest.mark.parametrize("form", ["langsmith", "protobuf"])
+async def test_the_floor_writes_the_rows_of_an_import(
+    form: str, backend: str, store_url: str, another_url: str, tmp_path: Path
+) -> None:
+    bridge, write = FORMS[form]
+    write(tmp_path / "traces")
+    async with open_store(store_url) as store:
+        await _import(store, bridge, tmp_path / "traces")
+    tables = taken(store_url)
+    async with open_store(another_url) as store:
+        assert written(another_url, tables) > 0
+        assert (await store.verify()).ok
+        assert taken(another_url) == tables
+        # What stands there is what an import would have left: another one changes nothing.
+        report = await _import(store, bridge, tmp_path / "traces")
+        assert report.spans == 10 * TRACES
+    assert taken(another_url) == tables
+
+
+def test_files_end_when_they_are_large_enough(tmp_path: Path) -> None:
+    for write in (
+        lambda path: langsmith.write(path, langsmith.agents(), 50_000),
+        lambda path: otel.write_lines(path, otel.agents(), 50_000),
+    ):
+        assert write(tmp_path / "file") % 10 == 0
+        assert 50_000 <= (tmp_path / "file").stat().st_size < 75_000
+
+
+def test_memory_is_that_of_the_command_alone(tmp_path: Path) -> None:
+    ours = bytearray(400_000_000)
+    seen = watched(f"sqlite:///{tmp_path}/store.db", "migrate")
+    assert len(ours) / 1e6 > seen.megabytes > 5
