@@ -255,6 +255,8 @@ async def test_nothing_runs_in_a_mirror(store: Store) -> None:
     with pytest.raises(Refused, match="another system"):
         await store.claim(mirror)
     with pytest.raises(Refused, match="another system"):
+        await store.fork(mirror)
+    with pytest.raises(Refused, match="another system"):
         await store.deliver(mirror.id, Entry(type="input", message={}), kind="input", sender="me")
 
 
@@ -390,7 +392,7 @@ async def test_a_late_root_completes_its_trace(store: Store) -> None:
     assert (run.status, run.agent, run.started_at.isoformat()) == ("completed", "agent", moment(0))
     assert (await store.thread(mirror.id)).status == "completed"
     history = await store.history(mirror)
-    assert [(turn.run.turn, turn.final_response) for turn in history.turns] == [(1, "It costs 42.")]
+    assert [(turn.user_message, turn.final_response) for turn in history.turns] == [("hello", "It costs 42.")]
 
 
 async def test_vanished_spans_are_removed_only_from_traces_given_whole(store: Store) -> None:

@@ -204,7 +204,8 @@ class Reading:
         return [
             Turn(
                 run,
-                text_of(said.get(run.input_position or 0)),
+                # A mirror's root carries no message; what the user said in it stands with its run.
+                text_of(said.get(run.input_position or 0)) or str(run.state.get("said") or ""),
                 answer_of(said.get(run.output_position or 0)) if run.output_position else None,
                 files.get(run.id, []),
             )

@@ -179,7 +179,12 @@ class Store(Core):
 
     async def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
         """A new thread that goes on from a position of this one; calls open there are answered with an error."""
-        return await forking.fork(self, await self.thread(ref), at, fields)
+        head = await self.thread(ref)
+        if head.kind == "trace":
+            raise Refused(
+                f"Thread {head.id} mirrors what happened in another system; there is nothing to go on with."
+            )
+        return await forking.fork(self, head, at, fields)
 
     async def archive(self, before: datetime) -> int:
         """Compress the turns that ended before then and that no context needs; how many turns."""
