@@ -181,9 +181,7 @@ class Store(Core):
         """A new thread that goes on from a position of this one; calls open there are answered with an error."""
         head = await self.thread(ref)
         if head.kind == "trace":
-            raise Refused(
-                f"Thread {head.id} mirrors what happened in another system; there is nothing to go on with."
-            )
+            raise Refused(f"Thread {head.id} mirrors what happened in another system; there is nothing to go on with.")
         return await forking.fork(self, head, at, fields)
 
     async def archive(self, before: datetime) -> int:
