@@ -1,0 +1,231 @@
+"""The core of the blocking face, as `Core` is that of a store: writing to threads, leases, and their logs."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from lockstitch.backend import Fields, Receipt
+from lockstitch.records import Clock, Entry, Feedback, File, Json, Letter, Memory, Notice, Run, Stitch, Thread, Worker
+from lockstitch.store import Appended, Draft, Store
+from lockstitch.store.threads import ThreadRef
+from lockstitch.sync.portal import CLOSING, Portal
+from lockstitch.sync.shelves import SyncAgents, SyncShelf
+
+T = TypeVar("T")
+
+INTERRUPTED = 0.5
+"""Seconds that closing may take for whoever was interrupted and wants to leave."""
+
+
+class SyncCore:
+    """What everything else of a blocking store is built on."""
+
+    def __init__(self, open_it: Callable[[], Store]) -> None:
+        self._portal = Portal()
+        try:
+            # On the loop, because a backend may tie itself to the one it is made on.
+            self._store = store = self._portal.call(_made(open_it))
+        except BaseException as exc:
+            self._portal.close(_patience(exc))
+            raise
+        self.agents = SyncAgents(store.agents, self._portal)
+        self.memories: SyncShelf[Memory] = SyncShelf(store.memories, self._portal)
+        self.files: SyncShelf[File] = SyncShelf(store.files, self._portal)
+        self.feedback: SyncShelf[Feedback] = SyncShelf(store.feedback, self._portal)
+
+    def __enter__(self) -> Self:
+        try:
+            self._call(self._store.__aenter__())
+        except BaseException as exc:
+            self._portal.close(_patience(exc))
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(_patience(exc))
+
+    @property
+    def portal(self) -> Portal:
+        """The way to this store's loop, for what else is to be awaited there."""
+        return self._portal
+
+    @property
+    def awaited(self) -> Store:
+        """The store as code on that loop sees it."""
+        return self._store
+
+    @property
+    def clock(self) -> Clock:
+        return self._store.clock
+
+    @property
+    def project(self) -> str:
+        return self._store.project
+
+    def migrate(self) -> int:
+        return self._call(self._store.migrate())
+
+    def close(self) -> None:
+        self._close(CLOSING)
+
+    # Threads
+
+    def create(self, **fields: Any) -> Thread:
+        return self._call(self._store.create(**fields))
+
+    def new_thread(self, **fields: Any) -> Thread:
+        return self._store.new_thread(**fields)
+
+    def thread(self, ref: ThreadRef) -> Thread:
+        return self._call(self._store.thread(ref))
+
+    def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
+        return self._call(self._store.ensure(key, user_id=user_id, **fields))
+
+    def threads(
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        after: Thread | None = None,
+        since: datetime | None = None,
+        all_projects: bool = False,
+        **equal: Any,
+    ) -> list[Thread]:
+        return self._call(
+            self._store.threads(
+                limit=limit, offset=offset, after=after, since=since, all_projects=all_projects, **equal
+            )
+        )
+
+    def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
+        return self._call(self._store.count(since=since, all_projects=all_projects, **equal))
+
+    def children(self, ref: ThreadRef) -> list[Thread]:
+        return self._call(self._store.children(ref))
+
+    def ancestors(self, ref: ThreadRef) -> list[Thread]:
+        return self._call(self._store.ancestors(ref))
+
+    def tree(self, ref: ThreadRef) -> list[Thread]:
+        return self._call(self._store.tree(ref))
+
+    def edit(self, ref: ThreadRef, **fields: Any) -> None:
+        self._call(self._store.edit(ref, **fields))
+
+    def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
+        return self._call(self._store.delete(ref, force=force))
+
+    # Writing
+
+    def append(
+        self,
+        head: Thread,
+        entries: Sequence[Entry] = (),
+        *,
+        fields: Fields | None = None,
+        new_runs: Sequence[Run] = (),
+        runs: Sequence[tuple[Run, Fields]] = (),
+        taken: Sequence[Letter] = (),
+        letters: Sequence[Letter] = (),
+        threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
+        uses: Sequence[str] = (),
+    ) -> Appended:
+        return self._call(
+            self._store.append(
+                head,
+                entries,
+                fields=fields,
+                new_runs=new_runs,
+                runs=runs,
+                taken=taken,
+                letters=letters,
+                threads=threads,
+                notices=notices,
+                uses=uses,
+            )
+        )
+
+    def commit(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        letters: Sequence[Letter] = (),
+        threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
+    ) -> list[Appended]:
+        return self._call(self._store.commit(drafts, letters=letters, threads=threads, notices=notices))
+
+    def new_run(self, head: Thread, **fields: Any) -> Run:
+        return self._store.new_run(head, **fields)
+
+    def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
+        return self._call(self._store.deliver(ref, entry, kind=kind, sender=sender, call_id=call_id))
+
+    def letter(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Letter:
+        return self._store.letter(head, entry, kind, sender, call_id)
+
+    def inbox(self, head: Thread) -> tuple[Thread, list[Letter]]:
+        return self._call(self._store.inbox(head))
+
+    def keep_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
+        return self._call(self._store.keep_text(ref, text, media_type))
+
+    # Leases
+
+    def register(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
+        return self._call(self._store.register(lease_seconds=lease_seconds, doing=doing))
+
+    def claim(self, ref: ThreadRef, *, take_over: bool = False, unlimited: bool = False) -> Thread:
+        return self._call(self._store.claim(ref, take_over=take_over, unlimited=unlimited))
+
+    def claim_next(
+        self, *, agents: Sequence[str] | None = None, limit: int = 1, all_projects: bool = True
+    ) -> list[Thread]:
+        return self._call(self._store.claim_next(agents=agents, limit=limit, all_projects=all_projects))
+
+    def reap(self) -> list[UUID]:
+        return self._call(self._store.reap())
+
+    # The log
+
+    def stitches(self, ref: ThreadRef, first: int = 1, last: int | None = None) -> list[Stitch]:
+        return self._call(self._store.stitches(ref, first, last))
+
+    def last_stitch(self, ref: ThreadRef) -> Stitch | None:
+        return self._call(self._store.last_stitch(ref))
+
+    def stitch(self, stitch_id: UUID | str) -> Stitch:
+        return self._call(self._store.stitch(stitch_id))
+
+    def run(self, run_id: UUID | str) -> Run:
+        return self._call(self._store.run(run_id))
+
+    def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
+        return self._call(self._store.runs(ref, limit=limit))
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work)
+
+    def _close(self, patience: float) -> None:
+        if not self._portal.alive:
+            return
+        try:
+            with suppress(TimeoutError):
+                self._portal.call(self._store.close(), patience)
+        finally:
+            self._portal.close(patience)
+
+
+def _patience(exc: BaseException | None) -> float:
+    return INTERRUPTED if isinstance(exc, KeyboardInterrupt) else CLOSING
+
+
+async def _made(open_it: Callable[[], Store]) -> Store:
+    return open_it()
