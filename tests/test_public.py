@@ -58,6 +58,7 @@ NAMES = [
     "approve",
     "cancel",
     "deny",
+    "import_traces",
     "open_store",
     "settle",
     "submit_results",

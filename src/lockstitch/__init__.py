@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstitch import sync
+    from lockstitch.bridges.registry import import_traces
     from lockstitch.errors import (
         Conflict,
         KeyTaken,
@@ -111,6 +112,7 @@ __all__ = [
     "approve",
     "cancel",
     "deny",
+    "import_traces",
     "open_store",
     "settle",
     "submit_results",
@@ -145,7 +147,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _floor(name: str) -> str:
-    floors = {"store": _STORE, "runtime": _RUNTIME, "records": _RECORDS}
+    floors = {"store": _STORE, "runtime": _RUNTIME, "records": _RECORDS, "bridges.registry": {"import_traces"}}
     return next((floor for floor, names in floors.items() if name in names), "errors")
 
 

@@ -1,7 +1,11 @@
 """The report of an import: the same each time, however much of it is there already."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from lockstitch import import_traces, open_store, sync
 from lockstitch.bridges.importing import Importing, Source
 from lockstitch.bridges.langsmith import LangSmith
 from lockstitch.records import Json
@@ -34,3 +38,14 @@ async def test_several_answers_of_one_call_are_counted_each_time(store: Store) -
     first = await report(store, [run])
     assert first["llm_calls"] == 2
     assert await report(store, [run]) == first
+
+
+async def test_from_a_program(tmp_path: Path) -> None:
+    """With await and without, the same call and the same report."""
+    (tmp_path / "runs.json").write_text(json.dumps(agent_trace().runs))
+    url = f"sqlite:///{tmp_path}/agents.db"
+    async with open_store(url) as store:
+        first = await import_traces(store, "langsmith", str(tmp_path / "runs.json"))
+    assert first.as_json()["llm_calls"]
+    with sync.open_store(url) as blocking:
+        assert sync.import_traces(blocking, "langsmith", str(tmp_path / "runs.json")).as_json() == first.as_json()

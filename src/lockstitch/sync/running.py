@@ -1,7 +1,7 @@
 """Agents without await: every function is the twin of a method of `Agent`, or of the function of the same name."""
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lockstitch import runtime
 from lockstitch.records import Json, Thread
@@ -11,6 +11,9 @@ from lockstitch.runtime.stage import Listener
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import Work
 from lockstitch.sync.store import SyncStore, open_store
+
+if TYPE_CHECKING:
+    from lockstitch.bridges.importing import Report
 
 T = TypeVar("T")
 
@@ -124,3 +127,9 @@ def _outcome(store: SyncStore, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return under_way.result()
     finally:
         under_way.end()
+
+
+def import_traces(store: SyncStore, source: str, path: str, **options: Any) -> "Report":
+    from lockstitch.bridges.registry import import_traces as awaited
+
+    return store.portal.call(awaited(store.awaited, source, path, **options))

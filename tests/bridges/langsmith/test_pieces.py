@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lockstitch.bridges.langsmith import pieces, read, remark
 from lockstitch.bridges.langsmith.pieces import _SAID
-from lockstitch.bridges.langsmith.storable import LONGEST_NAME, storable
 from lockstitch.bridges.langsmith.times import time_text
 from lockstitch.bridges.span import Piece, merge, unsaid_trace
+from lockstitch.bridges.storable import LONGEST_NAME, storable
 from lockstitch.records import codec
 from tests.records.properties import quick
 

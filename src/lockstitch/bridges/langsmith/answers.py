@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from lockstitch.bridges.langsmith.messages import Said, assistant, blocks_of, messages_in, said, text_in
-from lockstitch.bridges.langsmith.storable import as_text, name
 from lockstitch.bridges.langsmith.values import bag, count, first_bag, first_text, items, text
 from lockstitch.bridges.span import Generation
+from lockstitch.bridges.storable import as_text, name
 from lockstitch.records import Json
 
 _REASONS: Final = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")

@@ -1,14 +1,12 @@
 """Arguments of a call, as the tool got them, from however they were written down."""
 
-import ast
 import re
-import warnings
 from typing import Any, Final, cast
 
-from lockstitch.bridges.langsmith.storable import as_text, parse, storable
 from lockstitch.bridges.langsmith.values import bag
+from lockstitch.bridges.literal import LONGEST, literal
+from lockstitch.bridges.storable import parse, storable
 
-_LONGEST: Final = 100_000
 _DEEPEST: Final = 60
 _REPR: Final = re.compile(
     r"""content=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?=\s|$)(?:.*\bname='(?P<name>[^']*)')?""", re.DOTALL
@@ -46,12 +44,12 @@ def tool_input(inputs: Any) -> Any:
 
 def tool_message(words: str) -> dict[str, Any] | None:
     """The fields of a ToolMessage that an old version wrote down as Python prints it; None if it is none."""
-    if len(words) > _LONGEST or not words.startswith("content=") or not (called := _REPR_ID.search(words)):
+    if len(words) > LONGEST or not words.startswith("content=") or not (called := _REPR_ID.search(words)):
         return None
     match = _REPR.match(words)
     if match is None:
         return None
-    content = _evaluated(match["content"])
+    content = literal(match["content"])
     if content is None:
         return None
     status = _REPR_STATUS.search(words)
@@ -61,22 +59,10 @@ def tool_message(words: str) -> dict[str, Any] | None:
 
 def _literal(words: str) -> Any:
     start = words.strip()
-    if start[:1] not in ("{", "[") or len(words) > _LONGEST or _depth(start) > _DEEPEST:
+    if start[:1] not in ("{", "[") or len(words) > LONGEST or _depth(start) > _DEEPEST:
         return _json(words)
-    found = _evaluated(start)
-    # written and read again: what is a tuple or a set in Python is a list in JSON
-    return parse(as_text(found)) if isinstance(found, dict | list) else _json(words)
-
-
-def _evaluated(words: str) -> Any:
-    """The value of a Python literal; None if it is none."""
-    try:
-        with warnings.catch_warnings():
-            # a stray backslash in somebody's text is not our program's mistake
-            warnings.simplefilter("ignore")
-            return ast.literal_eval(words)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
+    found = literal(start)
+    return cast("Any", found) if isinstance(found, dict | list) else _json(words)
 
 
 def _json(words: str) -> Any:

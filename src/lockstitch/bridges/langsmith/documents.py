@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from lockstitch.bridges.langsmith.opening import CHUNK, Source
-from lockstitch.bridges.langsmith.storable import DECODER
+from lockstitch.bridges.storable import DECODER
 from lockstitch.errors import Unreadable
 
 STREAMED: Final = ("traces", "runs", "post", "patch")

@@ -18,10 +18,10 @@ from lockstitch.bridges.langsmith.messages import (
     said,
     text_in,
 )
-from lockstitch.bridges.langsmith.storable import as_text, name
 from lockstitch.bridges.langsmith.usage import tokens_of, total_of
 from lockstitch.bridges.langsmith.values import bag, first_text, items, text
 from lockstitch.bridges.span import Call, Generation, Meaning, Piece, Result, Tokens
+from lockstitch.bridges.storable import as_text, name
 from lockstitch.records import Json, tool_uses
 
 _ASKED: Final = ("input", "question", "query", "q", "prompt", "text", "message", "user_input", "human_input", "content")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from lockstitch.bridges.langsmith.arguments import arguments
-from lockstitch.bridges.langsmith.storable import as_text, name
 from lockstitch.bridges.langsmith.values import bag, first_text, items, text
 from lockstitch.bridges.span import Result
+from lockstitch.bridges.storable import as_text, name
 from lockstitch.records import Json, Message
 
 Speaker = Literal["user", "assistant", "system", "tool"]

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from lockstitch.bridges.langsmith.opening import Source
 from lockstitch.bridges.langsmith.pieces import pieces, remark
-from lockstitch.bridges.langsmith.storable import name as bounded
-from lockstitch.bridges.langsmith.storable import parse
 from lockstitch.bridges.langsmith.values import bag
 from lockstitch.bridges.span import Attachment, Item
+from lockstitch.bridges.storable import name as bounded
+from lockstitch.bridges.storable import parse
 from lockstitch.errors import Unreadable
 from lockstitch.records import Json
 

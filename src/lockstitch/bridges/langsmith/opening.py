@@ -1,19 +1,18 @@
 """Bytes on their way in: looked at before they are read, unpacked on the way, never all in memory."""
 
 import gzip
+import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import BinaryIO, Final, cast
 
 import zstandard
 
+from lockstitch.bridges.zstd import MAGIC, Zstandard
+
 CHUNK: Final = 1 << 20
 
 _GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
-_WINDOW: Final = 1 << 27
-# A few bytes of zstd can stand for 128 KB each, and it gives all it has at once: 1 KB in is 32 MB out at worst.
-_SIP: Final = 1 << 10
 _PACKED: Final = 4
 
 
@@ -49,8 +48,8 @@ class Source:
         for _ in range(_PACKED):
             if source.peek(2) == _GZIP:
                 inner = Source(_gzip(source))
-            elif source.peek(4) == _ZSTD:
-                inner = Source(_from(_zstd(source)))
+            elif source.peek(4) == MAGIC:
+                inner = Source(io.BufferedReader(Zstandard(source), CHUNK).read1)
             else:
                 break
             inner._under = source
@@ -72,34 +71,3 @@ class Source:
 def _gzip(source: Source) -> Callable[[int], bytes]:
     # read1: what came out before the data broke is given, not thrown away with the error
     return gzip.GzipFile(fileobj=cast("BinaryIO", source), mode="rb").read1
-
-
-def _zstd(source: Source) -> Iterator[bytes]:
-    inside = False
-    unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
-    while packed := source.read(_SIP):
-        while packed:
-            if unpacker.eof:
-                unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
-            inside = True
-            yield unpacker.decompress(packed)
-            packed = unpacker.unused_data if unpacker.eof else b""
-    if inside and not unpacker.eof:
-        raise EOFError
-
-
-def _from(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
-    """A way to read what comes in pieces of any size."""
-    left = b""
-
-    def read(size: int) -> bytes:
-        nonlocal left
-        while not left:
-            more = next(pieces, None)
-            if more is None:
-                return b""
-            left = more
-        taken, left = left[:size], left[size:]
-        return taken
-
-    return read

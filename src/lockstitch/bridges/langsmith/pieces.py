@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from lockstitch.bridges.langsmith.storable import as_text, name, parse, storable
 from lockstitch.bridges.langsmith.times import time_text
 from lockstitch.bridges.langsmith.values import bag, first_text, items
 from lockstitch.bridges.span import Piece, Remark
+from lockstitch.bridges.storable import as_text, name, parse, storable
 from lockstitch.records import Json, codec
 
 _SAID: Final = frozenset(

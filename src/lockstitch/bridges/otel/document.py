@@ -22,7 +22,8 @@ from lockstitch.bridges.otel.raw import (
     word,
     wrong_ids,
 )
-from lockstitch.bridges.otel.values import DEEPEST, as_json, as_list, as_text, deeper_than, loads, storable
+from lockstitch.bridges.otel.values import DEEPEST, as_json, as_list, as_text, deeper_than, loads
+from lockstitch.bridges.storable import storable
 from lockstitch.errors import Unreadable
 from lockstitch.records import Json
 

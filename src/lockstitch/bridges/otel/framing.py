@@ -18,16 +18,16 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import zstandard
 
+from lockstitch.bridges.zstd import MAGIC, Zstandard
 from lockstitch.errors import Unreadable
 
 LIMIT = 32 * 1024 * 1024
 """The longest record, in bytes: more than a collector accepts in one request (20 MB) unless told otherwise."""
 
-_LARGEST_WINDOW = 32 * 1024 * 1024
 _HEAD = 512
 _BUFFER = 256 * 1024
 _OUTSIDE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"|([{\[])|([}\]])')
@@ -76,47 +76,9 @@ def _unpacked(stream: io.BufferedReader) -> io.BufferedReader:
     magic = stream.peek(4)[:4]
     if magic.startswith(b"\x1f\x8b"):
         return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER)
-    if magic == b"\x28\xb5\x2f\xfd":
-        return io.BufferedReader(_Zstandard(stream), _BUFFER)
+    if magic == MAGIC:
+        return io.BufferedReader(Zstandard(stream), _BUFFER)
     return stream
-
-
-class _Zstandard(io.RawIOBase):
-    """Frames of zstd, unpacked a little at a time; the library's own reader takes a cut-off frame for a whole one."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        # The window is what a hostile frame would make us hold.
-        self._opener = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
-        self._frame: Any = None
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        while not self._rest:
-            # A kilobyte becomes 32 MB at most.
-            packed = self._stream.read(1024)
-            if not packed:
-                if self._frame is not None:
-                    raise EOFError("it is cut off")
-                return 0
-            self._rest = memoryview(self._unpacked(packed))
-        part = self._rest[: len(buffer)]
-        buffer[: len(part)] = part
-        self._rest = self._rest[len(part) :]
-        return len(part)
-
-    def _unpacked(self, packed: bytes) -> bytes:
-        pieces: list[bytes] = []
-        while packed:
-            self._frame = self._frame or self._opener.decompressobj()
-            pieces.append(self._frame.decompress(packed))
-            packed = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame = None
-        return b"".join(pieces)
 
 
 def _is_text(head: bytes) -> bool:

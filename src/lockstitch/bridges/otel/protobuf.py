@@ -21,7 +21,7 @@ from lockstitch.bridges.otel.raw import (
     word,
     wrong_ids,
 )
-from lockstitch.bridges.otel.values import storable
+from lockstitch.bridges.storable import storable
 from lockstitch.errors import Unreadable
 from lockstitch.records import Json
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstitch.bridges.otel.values import storable
+from lockstitch.bridges.storable import storable
 from lockstitch.records import Json
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")

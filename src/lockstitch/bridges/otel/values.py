@@ -1,21 +1,19 @@
 """Values that others wrote: JSON inside text, and what no store can keep made into something that every store can."""
 
-import ast
 import json
 import math
 import re
-import warnings
 from typing import Any, cast
 
+from lockstitch.bridges.literal import literal
+from lockstitch.bridges.storable import storable
 from lockstitch.records import Json, codec
 
 DEEPEST = 100
 """Levels of nesting that are kept as JSON; the codec refuses 250, and a span is wrapped in a few of its own."""
 
-_LONGEST_LITERAL = 100_000
 # Escapes of what cannot be kept, and numbers that are none: only a text with one of them needs a closer look.
 _SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
-_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def loads(text: str | bytes) -> Any:
@@ -51,13 +49,9 @@ def arguments(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     read = parsed(value)
-    if read is value and value.lstrip()[:1] == "{" and len(value) <= _LONGEST_LITERAL:
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                literal = ast.literal_eval(value.strip())
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return value
-        return storable(literal) if isinstance(literal, dict) and not deeper_than(literal, DEEPEST) else value
+    if read is value and value.lstrip()[:1] == "{":
+        found = literal(value.strip())
+        return cast("Json", found) if isinstance(found, dict) and not deeper_than(found, DEEPEST) else value
     return read
 
 
@@ -75,25 +69,6 @@ def deeper_than(value: Any, levels: int) -> bool:
             return False
         layer = below
     return True
-
-
-def storable(value: Any) -> Any:
-    """`value` as plain JSON that every store can keep: U+FFFD for NUL and half characters, None for NaN.
-
-    It must not be nested deeper than DEEPEST.
-    """
-    if isinstance(value, str):
-        plain = value.isascii() and "\x00" not in value
-        return value if plain else _UNKEEPABLE.sub("\ufffd", value)
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {storable(str(key)): storable(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [storable(item) for item in cast("list[Any]", value)]
-    return storable(str(value))
 
 
 def as_json(value: Any) -> Json:

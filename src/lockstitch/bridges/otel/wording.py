@@ -8,8 +8,9 @@ its own keys which form it has, so no caller must know.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from lockstitch.bridges.otel.values import DEEPEST, arguments, as_json, as_list, as_text, deeper_than, first, storable
+from lockstitch.bridges.otel.values import DEEPEST, arguments, as_json, as_list, as_text, deeper_than, first
 from lockstitch.bridges.span import Result
+from lockstitch.bridges.storable import storable
 from lockstitch.records import Json, codec
 
 _ROLES = {

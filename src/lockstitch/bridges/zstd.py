@@ -1,0 +1,54 @@
+"""Frames of zstd, unpacked a little at a time, since a few bytes can stand for very many."""
+
+import io
+from typing import Any, Final, Protocol
+
+import zstandard
+
+MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+_LARGEST_WINDOW: Final = 128 * 1024 * 1024
+"""What a frame may make us hold; `zstd --long` makes none larger."""
+
+_SIP: Final = 1024
+"""Bytes of zstd can stand for 128 KB each, and it gives all it has at once: 1 KB in is 32 MB out at worst."""
+
+
+class Packed(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Zstandard(io.RawIOBase):
+    """What is in a stream of frames. EOFError where it is cut off: the library's own reader takes that for the end."""
+
+    def __init__(self, stream: Packed) -> None:
+        self._stream = stream
+        self._opener = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+        self._frame: Any = None
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._rest:
+            packed = self._stream.read(_SIP)
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("it is cut off")
+                return 0
+            self._rest = memoryview(self._unpacked(packed))
+        part = self._rest[: len(buffer)]
+        buffer[: len(part)] = part
+        self._rest = self._rest[len(part) :]
+        return len(part)
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        pieces: list[bytes] = []
+        while packed:
+            self._frame = self._frame or self._opener.decompressobj()
+            pieces.append(self._frame.decompress(packed))
+            packed = self._frame.unused_data if self._frame.eof else b""
+            if self._frame.eof:
+                self._frame = None
+        return b"".join(pieces)
