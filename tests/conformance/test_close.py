@@ -117,3 +117,32 @@ async def test_an_append_on_its_way_is_finished_or_fails_but_never_hangs(store: 
     done, waiting = await asyncio.wait(writing, timeout=20)
     assert not waiting
     assert all(task.exception() is None or isinstance(task.exception(), LockstitchError) for task in done)
+
+
+CLOSES_UNDER_READERS = """
+import asyncio, sys
+from lockstitch.records import Entry
+from lockstitch.store import open_store
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        head = await store.claim(await store.create(key="k"))
+        await store.append(head, [Entry(type="span", data={"text": "x" * 2000}) for _ in range(500)])
+    for number in range(30):
+        store = await open_store(sys.argv[1]).__aenter__()
+        reading = [asyncio.create_task(store.stitches("k")) for _ in range(6)]
+        await asyncio.sleep(0.001 * (number % 5))
+        for task in reading:
+            task.cancel()
+        await store.close()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_closing_while_others_read_harms_nobody(store_url: str) -> None:
+    """As when a server is stopped or a command interrupted: reads are given up, and end after the store is closed."""
+    command = [sys.executable, "-c", CLOSES_UNDER_READERS, store_url]
+    process = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stderr

@@ -1,7 +1,6 @@
 """Reading beside the writer: connections that never block it and are never blocked by it."""
 
 import asyncio
-import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Generator
@@ -25,15 +24,20 @@ class Reader:
     def __init__(self, path: str, writer: Writer) -> None:
         self._path = path
         self._writer = writer
-        self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
-        self._all: list[sqlite3.Connection] = []
+        self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
+        self._closed = False
 
     async def run(self, script: Callable[[], Script[T]], *, small: bool = False) -> T:
         return self._run(script) if small else await asyncio.to_thread(self._run, script)
 
     def close(self) -> None:
-        for connection in self._all:
+        """Let go of what nobody reads from. The others are closed by whoever is reading: closing a connection under a
+        thread that is in it ends the process."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
             connection.close()
 
     def _run(self, script: Callable[[], Script[T]]) -> T:
@@ -55,13 +59,18 @@ class Reader:
             with self._writer.lock:
                 yield self._writer.connection
             return
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
+        with self._lock:
+            if self._closed:
+                raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
             connection = connect(self._path, synchronous="FULL", read_only=True)
-            with self._lock:
-                self._all.append(connection)
         try:
             yield connection
         finally:
-            self._idle.put(connection)
+            with self._lock:
+                kept = not self._closed
+                if kept:
+                    self._idle.append(connection)
+            if not kept:
+                connection.close()
