@@ -1,6 +1,7 @@
 """What tests share: a fresh store on every backend, and the real servers behind them."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from lockstitch.backend import FullBackend
 from lockstitch.records import FakeClock
 from lockstitch.store import Store, open_store
-from tests.servers import PostgresServer
+from tests.servers import Databases, PostgresServer
 
 BACKENDS = ("files", "sqlite", "postgres")
 
@@ -40,6 +41,25 @@ def postgres_template(postgres_server: PostgresServer) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer, postgres_template: str) -> Databases:
+    """Migrated databases, each for one test at a time."""
+    return Databases(postgres_server, postgres_template)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file that fresh ones are copied from."""
+    path = tmp_path_factory.mktemp("template") / "store.db"
+
+    async def migrate() -> None:
+        async with open_store(f"sqlite:///{path}"):
+            pass
+
+    asyncio.run(migrate())
+    return path
+
+
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """A fresh, empty database."""
@@ -60,12 +80,13 @@ def store_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
     if backend == "files":
         yield f"file:///{tmp_path / 'store'}"
     elif backend == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "store.db")
         yield f"sqlite:///{tmp_path / 'store.db'}"
     else:
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.create_database(request.getfixturevalue("postgres_template"))
+        databases: Databases = request.getfixturevalue("databases")
+        url = databases.take()
         yield url
-        server.drop_database(url)
+        databases.give_back(url)
 
 
 @pytest.fixture

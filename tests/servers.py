@@ -95,3 +95,79 @@ class PostgresServer:
     def _admin(self) -> Iterator[psycopg.Connection]:
         with psycopg.connect(self.url(), autocommit=True) as connection:
             yield connection
+
+
+class Databases:
+    """Databases of one server, like a template; one that a test leaves as it was, but for its rows, serves the next.
+
+    Making a database and dropping it takes longer than most tests do. Whatever a test changed besides rows (a column, a
+    function, a grant, a setting) is seen by its fingerprint, and such a database is thrown away.
+    """
+
+    def __init__(self, server: PostgresServer, template: str) -> None:
+        self._server = server
+        self._template = template
+        self._free: list[str] = []
+        with psycopg.connect(server.url(template)) as connection:
+            self._like = _fingerprint(connection)
+            self._kept = _tables(connection)
+
+    def take(self) -> str:
+        return self._free.pop() if self._free else self._server.create_database(self._template)
+
+    def give_back(self, url: str) -> None:
+        if self._cleaned(url):
+            self._free.append(url)
+        else:
+            self._server.drop_database(url)
+
+    def _cleaned(self, url: str) -> bool:
+        try:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+                if _fingerprint(connection) != self._like:
+                    return False
+                used = [name for name in _tables(connection) if name not in self._kept]
+                if used:
+                    connection.execute(f"TRUNCATE {', '.join(used)} RESTART IDENTITY CASCADE".encode())
+                return _tables(connection) == self._kept
+        except psycopg.Error:
+            return False
+
+
+def _tables(connection: psycopg.Connection) -> set[str]:
+    """The tables that hold something."""
+    found = connection.execute(
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind = 'r' AND n.nspname !~ '^(pg_|information_schema)' AND pg_relation_size(c.oid) > 0"
+    )
+    return {name for (name,) in found}
+
+
+def _fingerprint(connection: psycopg.Connection) -> tuple[object, ...]:
+    """Everything of a database but the rows of its tables; of those that a fresh one has, the rows too."""
+    parts = (
+        "SELECT n.nspname, n.nspacl::text FROM pg_namespace n WHERE n.nspname !~ '^pg_(toast|temp)'",
+        "SELECT c.oid::regclass::text, c.relkind, c.relpersistence, c.relacl::text, c.reloptions::text,"
+        " pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid > 16383 AND c.relkind <> 't'",
+        "SELECT attrelid::regclass::text, attname, atttypid, attnotnull FROM pg_attribute"
+        " WHERE attrelid > 16383 AND attnum > 0 AND NOT attisdropped",
+        "SELECT oid::regprocedure::text, md5(prosrc), proacl::text FROM pg_proc WHERE oid > 16383",
+        "SELECT conname, conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE oid > 16383",
+        "SELECT tgname, tgrelid::regclass::text, tgenabled FROM pg_trigger WHERE NOT tgisinternal",
+        "SELECT indexrelid::regclass::text, indisvalid, md5(pg_get_indexdef(indexrelid)) FROM pg_index"
+        " WHERE indexrelid > 16383",
+        "SELECT ev_class::regclass::text, md5(ev_action::text) FROM pg_rewrite WHERE oid > 16383",
+        "SELECT setconfig::text FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase"
+        " WHERE d.datname = current_database()",
+        "SELECT extname FROM pg_extension",
+        "SELECT * FROM lockstitch.schema_versions",
+        "SELECT * FROM lockstitch.search_mark",
+    )
+    wanted = ", ".join(f"(SELECT md5(string_agg(x::text, '|' ORDER BY x::text)) FROM ({part}) x)" for part in parts)
+    row = connection.execute(f"SELECT {wanted}".encode()).fetchone()
+    assert row is not None
+    return row

@@ -1,6 +1,7 @@
 """What the conformance suite adds to the shared fixtures: a store that was never migrated."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,10 +9,10 @@ from tests.servers import PostgresServer
 
 
 @pytest.fixture
-def empty_url(backend: str, store_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+def empty_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a place where no store has ever been."""
     if backend != "postgres":
-        yield store_url
+        yield f"file:///{tmp_path / 'empty'}" if backend == "files" else f"sqlite:///{tmp_path / 'empty.db'}"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     url = server.create_database()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.matrix import spread
 from tests.races.processes import ROOT
-from tests.servers import PostgresServer
+from tests.servers import Databases
 
 POINTS = 8
 
@@ -20,22 +20,22 @@ POINTS = 8
 def fresh_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
     """Makes the URLs of fresh stores of the backend at hand."""
     made: list[str] = []
-    server: PostgresServer | None = None
+    databases: Databases | None = None
     if backend == "postgres":
-        server = request.getfixturevalue("postgres_server")
+        databases = request.getfixturevalue("databases")
 
     def fresh() -> str:
-        if server is not None:
-            made.append(server.create_database(request.getfixturevalue("postgres_template")))
+        if databases is not None:
+            made.append(databases.take())
             return made[-1]
         made.append("")
         place = tmp_path / f"store-{len(made)}"
         return f"sqlite:///{place}.db" if backend == "sqlite" else f"file://{place}"
 
     yield fresh
-    for url in made if server is not None else ():
-        assert server is not None
-        server.drop_database(url)
+    for url in made if databases is not None else ():
+        assert databases is not None
+        databases.give_back(url)
 
 
 def crash(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

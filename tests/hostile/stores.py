@@ -10,7 +10,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.records import Thread
 from lockstitch.store import Store, open_store
 from tests.samples import turn
-from tests.servers import PostgresServer
+from tests.servers import Databases
 
 
 @contextmanager
@@ -21,10 +21,10 @@ def fresh_url(kind: str, name: str, folder: Path, request: pytest.FixtureRequest
     elif kind == "sqlite":
         yield f"sqlite:///{folder / name}.db"
     else:
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.create_database(request.getfixturevalue("postgres_template"))
+        databases: Databases = request.getfixturevalue("databases")
+        url = databases.take()
         yield url
-        server.drop_database(url)
+        databases.give_back(url)
 
 
 async def told(store: Store, turns: int = 3, text: str = "Hi") -> Thread:

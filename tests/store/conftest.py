@@ -10,7 +10,7 @@ import pytest
 from lockstitch.records import FakeClock
 from lockstitch.store import Store, open_store
 from tests.fixtures import BACKENDS
-from tests.servers import PostgresServer
+from tests.servers import Databases
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
             return f"file://{tmp_path / f'more-{number}'}"
         if backend == "sqlite":
             return f"sqlite:///{tmp_path / f'more-{number}.db'}"
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        made.append(server.create_database(request.getfixturevalue("postgres_template")))
+        databases: Databases = request.getfixturevalue("databases")
+        made.append(databases.take())
         return made[-1]
 
     yield make
     for url in made:
-        request.getfixturevalue("postgres_server").drop_database(url)
+        request.getfixturevalue("databases").give_back(url)
 
 
 @pytest.fixture(params=BACKENDS)
