@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench crash chaos requirements clean
+.PHONY: help setup demo test check bench crash chaos screenshots requirements clean
 
 help: ## List what can be done here
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,9 +32,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## Show in a minute what this is for
 	$(BIN)/python examples/demo.py
+	@echo
+	@echo "# The pages: an office of agents to look at and to steer. Run this, and open http://127.0.0.1:8765"
+	@echo "$$ $(BIN)/lockstitch serve --demo"
 
 test: $(STAMP) ## Run the tests on all three backends
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # One recipe, so that the cheap checks speak first and the count comes last, with make -j too.
 check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirements
@@ -42,7 +45,7 @@ check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirement
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 	$(BIN)/python tools/requirements.py
 
 bench: $(STAMP) ## Measure against the raw floor, into build/bench.json
@@ -54,12 +57,15 @@ crash: $(STAMP) ## Kill real processes at every point and look what is left
 chaos: $(STAMP) ## Kill, stop and cut off workers on one database for a minute, and look what is left
 	$(BIN)/python -m tests.chaos $(ARGS)
 
+screenshots: $(STAMP) ## Take pictures of every page, into build/screenshots
+	$(BIN)/python tools/screenshots.py $(ARGS)
+
 requirements: $(STAMP) build/requirements.json ## Count the requirement lines that the last full test run proved
 	@$(BIN)/python tools/requirements.py
 
 # Only for the first time: later counts read the last full run instead of repeating it.
 build/requirements.json: | $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 clean: ## Remove everything that was made here, .venv too
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis

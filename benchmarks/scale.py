@@ -47,6 +47,10 @@ class Scale:
     """Spans of the one trace that is imported and shown."""
     looked_at: int
     """Stitches of the store that lenses look at."""
+    received: int
+    """Traces of ten spans that are sent to a server."""
+    opened: int
+    """Stitches of the store whose pages are opened."""
 
 
 FULL = Scale(
@@ -73,6 +77,8 @@ FULL = Scale(
     imported_bytes=1_000_000_000,
     whole_trace=30_000,
     looked_at=1_000_000,
+    received=5_000,
+    opened=1_000_000,
 )
 
 QUICK = Scale(
@@ -96,7 +102,9 @@ QUICK = Scale(
     idle_seconds=3,
     traces=100,
     import_rounds=1,
-    imported_bytes=4_000_000,
+    imported_bytes=1_000_000,
     whole_trace=1_000,
-    looked_at=10_000,
+    looked_at=2_000,
+    received=100,
+    opened=50_000,
 )

@@ -48,7 +48,7 @@ def write_protobuf(path: Path, traces: Iterable[list[Span]]) -> int:
     spans = 0
     with path.open("wb") as file:
         for trace in traces:
-            body = _request(trace).SerializeToString()
+            body = request(trace)
             file.write(len(body).to_bytes(4, "big") + body)
             spans += len(trace)
     return spans
@@ -123,6 +123,11 @@ def _agent(place: int, question: str, answer: str) -> list[Span]:
 def _messages(role: str, parts: list[Json], finish: str | None = None) -> str:
     ended = {"finish_reason": finish} if finish else {}
     return codec.dumps([{"role": role, "parts": parts, **ended}]).decode()
+
+
+def request(trace: list[Span]) -> bytes:
+    """A trace as a request by itself."""
+    return _request(trace).SerializeToString()
 
 
 def _request(trace: list[Span]) -> ExportTraceServiceRequest:

@@ -7,9 +7,12 @@ no server and no command line with it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.version import VERSION
+
 if TYPE_CHECKING:
     from lockstitch import sync
     from lockstitch.bridges.registry import import_traces
+    from lockstitch.client import Client
     from lockstitch.errors import (
         Conflict,
         KeyTaken,
@@ -63,12 +66,13 @@ if TYPE_CHECKING:
     )
     from lockstitch.store import Appended, Copied, Draft, Page, Report, Store, Turn, open_store
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Agent",
     "App",
     "Appended",
+    "Client",
     "Conflict",
     "Copied",
     "Draft",
@@ -147,7 +151,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _floor(name: str) -> str:
-    floors = {"store": _STORE, "runtime": _RUNTIME, "records": _RECORDS, "bridges.registry": {"import_traces"}}
+    floors = {"store": _STORE, "runtime": _RUNTIME, "records": _RECORDS, "client": {"Client"}}
+    floors["bridges.registry"] = {"import_traces"}
     return next((floor for floor, names in floors.items() if name in names), "errors")
 
 

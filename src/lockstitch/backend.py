@@ -268,7 +268,8 @@ class Reports(Protocol):
     async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
         """How long the calls of each tool or model took and how many failed, a row for each, in no order.
 
-        What is archived is not looked into.
+        Asked by day or hour, there is a row for each of those instead, over all tools or models. What is archived is
+        not looked into.
         """
         ...
 

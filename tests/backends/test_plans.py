@@ -176,6 +176,12 @@ THREADS = {
     "branching": Find(Thread, (Where("branching_stitch_id", "=", ONE),)),
     "key": Find(Thread, (Where("project", "=", "default"), Where("key", "=", "k"))),
     "user": Find(Thread, (Where("user_id", "=", "u"),)),
+    "asking": Find(
+        Thread,
+        (Where("project", "=", "default"), Where("status", "=", "waiting"), Where("asks_since", "is not null")),
+        ("asks_since", "id"),
+        limit=50,
+    ),
 }
 RUNS = {
     "page of history": Find(

@@ -182,6 +182,12 @@ async def test_a_recorded_body(store: Store, source: str, name: str) -> None:
         "tool_calls": len(expected.tools),
         "tokens": sum(map(sum, expected.usage)),
     }
+    await shows(store, source, name)
+
+
+async def shows(store: Store, source: str, name: str) -> None:
+    """The lens has the rows of a recorded body, and nothing else."""
+    expected = EXPECTED[source, name]
     shown = await lens(store)
     _runs_are(expected, shown["agent_runs"])
     _model_calls_are(expected, shown)

@@ -57,8 +57,9 @@ def test_without_either_it_is_a_file_right_here(call: Call, tmp_path: Path, monk
 
 def leaves() -> list[list[str]]:
     """Every command, as it is typed."""
+    groups = {"stats": ("tokens",), "token": ("create", "list", "revoke")}
     names = [name for names in SECTIONS.values() for name in names]
-    return [["stats", "tokens"] if name == "stats" else [name] for name in names]
+    return [typed for name in names for typed in ([[name, one] for one in groups.get(name, ())] or [[name]])]
 
 
 def test_every_command_has_its_place_in_the_help(call: Call) -> None:

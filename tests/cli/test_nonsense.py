@@ -40,17 +40,20 @@ ARGUMENTS: dict[str, list[str]] = {
     "deny": [UNKNOWN, "call"],
     "settle": [UNKNOWN, "call", "--redo"],
     "answer": [UNKNOWN, "yes"],
+    "token create": ["ci", "--scope", "ingest"],
+    "token revoke": ["ci"],
+    "serve": ["--port", "0"],
 }
 NAMES_ONE = (
     *("show", "context", "history", "log", "request", "title", "delete"),
     *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
 )
 # A worker waits for a store that is away: see test_worker.
-MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start", "worker", "import")
+MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start", "worker", "import", "serve", "token create")
 
 
 def typed(name: list[str]) -> list[str]:
-    return [*name, *ARGUMENTS.get(name[-1], [])]
+    return [*name, *ARGUMENTS.get(" ".join(name), [])]
 
 
 def on(name: list[str], url: str, target: Path) -> list[str]:
@@ -83,7 +86,7 @@ def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> Non
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
-    if name[0] in ("run", "chat", "start", "worker", "import"):
+    if name[0] in ("run", "chat", "start", "worker", "import", "serve") or name == ["token", "create"]:
         return
     told = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
     if name == ["migrate"]:
@@ -102,7 +105,7 @@ def test_a_folder_that_is_no_store(call: Call, tmp_path: Path, name: list[str]) 
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "letter.txt").write_text("Dear Ada")
-    if name[0] in MAKES_A_STORE:
+    if " ".join(name) in MAKES_A_STORE:
         return
     check(call(*on(name, f"file:///{folder}", tmp_path / "target.db")), 5)
     check(call(*on(name, f"sqlite:///{folder}", tmp_path / "target.db")), 5)
@@ -131,9 +134,9 @@ def test_too_many_arguments(call: Call, name: list[str]) -> None:
 
 
 # Without a query `sql` reads one that is piped in.
-@pytest.mark.parametrize("name", [name for name in [*ARGUMENTS, "copy"] if name != "sql"])
+@pytest.mark.parametrize("name", [name for name in [*ARGUMENTS, "copy"] if name not in ("sql", "serve")])
 def test_too_few_arguments(call: Call, name: str) -> None:
-    check(call(name), 2)
+    check(call(*name.split()), 2)
 
 
 @pytest.mark.parametrize("name", NAMES_ONE)

@@ -12,7 +12,7 @@ from lockstitch import lenses
 from lockstitch.backend import Commit, FullBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
-from lockstitch.records import Limit
+from lockstitch.records import Limit, new_id, parse_time, waiting
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_notice, created, everything, grown
 from tests.races.processes import Gate, run
@@ -45,6 +45,41 @@ async def test_again_changes_nothing(full_backend: FullBackend) -> None:
     assert await everything(full_backend) == before
 
 
+OLD_THREAD = """
+INSERT INTO threads (id, project, kind, goal, agent, status, depth, tasks, waiting_for, state, settings, extras,
+    position, context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered, pending_children,
+    cancel_requested, wake_at, priority, crashes, created_at, updated_at)
+VALUES ('{id}', '{project}', 'goal', 'g', {agent}, '{status}', 0, '[]', '{waits}', '{{}}', '{{}}', '{{}}', 0, 0, 1, 0,
+    0, 0, 0, 0, 0, {false}, {wake}, {priority}, 0, '{at}', '{at}')
+"""
+AT = "2026-01-01T00:00:00.000000Z"
+
+
+def old_threads(url: str) -> list[str]:
+    """Threads as the first version wrote them: three that are ready, and one that waits for a person."""
+    ids = [str(new_id()) for _ in range(4)]
+    common = {"status": "pending", "waits": "[]", "at": AT, "wake": f"'{AT}'", "priority": 0, "false": "false"}
+    waits = json.dumps([waiting("timer", parse_time(AT)), waiting("approval", parse_time(AT), "c")])
+    asking = {"status": "waiting", "waits": waits, "wake": "NULL"}
+    statements = [
+        OLD_THREAD.format(**{**common, "id": ids[0], "project": "p", "agent": "'a'"}),
+        OLD_THREAD.format(**{**common, "id": ids[1], "project": "p", "agent": "NULL", "priority": 1}),
+        OLD_THREAD.format(**{**common, "id": ids[2], "project": "q", "agent": "'b'"}),
+        OLD_THREAD.format(**{**common, **asking, "id": ids[3], "project": "p", "agent": "'a'"}),
+    ]
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as lite:
+            for statement in statements:
+                lite.execute(statement.replace("false", "0"))
+    else:
+        with psycopg.connect(url) as connection:
+            connection.execute("SET search_path TO lockstitch")
+            for statement in statements:
+                connection.execute(statement.encode())
+    return ids
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the first version, with threads that are ready: they are there to be claimed as before."""
     all_of_them = queries.migrations
@@ -52,17 +87,15 @@ async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: 
         patch.setattr(queries, "migrations", lambda package: all_of_them(package)[:1])
         # There were no lenses then.
         patch.setattr(lenses, "NAMES", ())
-        async with open_store(empty_url) as store:
-            threads = [
-                await store.create(kind="goal", goal="g", agent=agent, project=project, priority=priority)
-                for agent, project, priority in (("a", "p", 0), (None, "p", 1), ("b", "q", 0))
-            ]
-            await store.append(threads[0], [said("Hi")])
+        async with open_store(empty_url):
+            pass
+    ids = old_threads(empty_url)
     async with open_store(empty_url) as store:
-        claimed = await store.claim_next(limit=9)
-        assert [head.id for head in claimed] == [threads[1].id, threads[2].id, threads[0].id]
+        claimed = await store.claim_next(limit=3)
+        assert [str(head.id) for head in claimed] == [ids[1], ids[2], ids[0]]
+        assert [str(head.id) for head in await store.in_project("p").asking()] == [ids[3]]
         await store.backend.put([Limit(name="l", at_most=1, agents=["a"])])
-        await store.backend.append(Commit(notices=[a_notice(threads[0])]))
+        await store.backend.append(Commit(notices=[a_notice(claimed[0])]))
 
 
 async def test_many_tasks_of_one_store_at_once(empty_url: str) -> None:

@@ -493,6 +493,35 @@ async def test_doubt_is_told_or_settled(store: Store):
     assert runs[0] == runs[1]
 
 
+async def test_a_doubt_that_nobody_can_settle_is_told_to_the_model(store: Store):
+    """As if nobody had been asked: the call is answered with an error, and is not made again."""
+    runs: list[str] = []
+
+    @tool(on_doubt="ask")
+    async def charge(ctx: ToolContext) -> str:
+        """Charge."""
+        runs.append(ctx.key)
+        first.cancel()
+        await asyncio.sleep(10)
+        return "charged"
+
+    helper = agent(calls("charge"), "I do not know.", tools=[charge])
+    first = asyncio.create_task(helper.run("Go", store=store, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await helper.resume("t", store=store)
+    for wrong in ({}, {"done": "x", "unknown": True}, {"redo": True, "unknown": True}):
+        with pytest.raises(Refused):
+            await settle(store, "t", "call_1_1_0", **wrong)
+    await settle(store, "t", "call_1_1_0", unknown=True)
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert (done.output_text, len(runs)) == ("I do not know.", 1)
+    told = (await store.context("t"))[2]["content"][0]
+    assert told["is_error"] is True
+    assert "unknown" in told["content"]
+
+
 @pytest.mark.req("S0-135")
 @pytest.mark.parametrize(("name", "mark"), [("json", '"type":"text"'), ("xml", "<content-block-text"), ("raw", "")])
 async def test_frames_are_the_stream_in_the_agents_own_format(store: Store, name: str, mark: str):

@@ -39,6 +39,7 @@ def by_hand(made: World, runs: list[Run]) -> Figures:
 
 KEYS: dict[str, Callable[[World, Run], str | None]] = {
     "day": lambda made, run: run.started_at.date().isoformat(),
+    "hour": lambda made, run: run.started_at.isoformat()[:13],
     "agent": lambda made, run: run.agent,
     "project": lambda made, run: made.head(run).project,
     "user": lambda made, run: made.head(run).user_id,
@@ -203,6 +204,14 @@ async def test_latencies_and_error_rates(store: Store, seed: int) -> None:
         }
     (only,) = await store.statistics.models(all_projects=True, model="large-1")
     assert only in await store.statistics.models(all_projects=True)
+    for per, length in (("day", 10), ("hour", 13)):
+        for kind, types in (("tool", ("tool_call",)), ("model", ("llm_call", "api_error"))):
+            spans = await store.statistics.latency(kind, per, all_projects=True)  # type: ignore[arg-type]
+            assert [one.name for one in spans] == sorted({one.name for one in spans})  # type: ignore[type-var]
+            for one in spans:
+                calls = [stitch for stitch in made.stitches if stitch.type in types]
+                calls = [stitch for stitch in calls if runs[stitch.run_id].started_at.isoformat()[:length] == one.name]  # type: ignore[index]
+                assert {**one._asdict(), "errors": 0} == {"name": one.name, "errors": 0, **measured(calls)}
     since = NOW - timedelta(days=1)
     recent = [one for one in made.stitches if one.type == "tool_call" and one.at and one.at >= since]
     assert sum(one.calls for one in await store.statistics.tools(all_projects=True, since=since)) == len(recent)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import NotFound
-from lockstitch.records import FakeClock
+from lockstitch.records import Entry, FakeClock
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
 from lockstitch.store.tracing import Node
@@ -278,3 +278,31 @@ async def test_runs_of_others_are_not_found(store: Store) -> None:
     for name in ("trace-1", made.runs[0].id, "nobody", "", "\N{SNOWMAN}"):
         with pytest.raises(NotFound):
             await store.trace(name)
+
+
+async def test_a_shape_has_times_and_costs_but_no_words(store: Store) -> None:
+    """What is drawn of calls stands among their details, which are whatever somebody wrote there."""
+    begun, run = await begin_turn(store, await store.create(agent="one"), "Go")
+    odd: list[dict[str, Any]] = [
+        {"cost": 0.5, "first_token_ms": 120},
+        {"cost": {"total_cost": 0.25, "input_cost": 0.25}, "first_token_ms": 80.6},
+        {"cost": True, "first_token_ms": "soon", "purpose": {"a": 1}},
+        {"cost": {"total_cost": "much"}, "purpose": "title \U0001f600", "text": "a\x00b"},
+        {"cost": 2**70, "purpose": "title"},
+        {},
+    ]
+    entries = [Entry(type="llm_call", run_id=run.id, name="m", status="end_turn", data=data) for data in odd]
+    entries.append(Entry(type="api_retry", run_id=run.id, status="overloaded", duration_ms=7, data={"delay": 1.5}))
+    entries.append(Entry(type="run_paused", run_id=run.id, status="timer", data={"until": 3}))
+    await store.append(begun.head, entries)
+
+    shape = await store.shape(run.id, limit=100)
+
+    nodes = [node for node, _ in shape.root.walk()][1:]
+    assert [node.cost for node in nodes] == [0.5, 0.25, None, None, float(2**70), None, None, None]
+    assert [node.first_token_ms for node in nodes] == [120, 81, *[None] * 6]
+    assert [node.label for node in nodes] == [None, None, None, "title \U0001f600", "title", None, None, None]
+    assert {node.type: node.pause_ms for node in nodes} == {"llm_call": None, "api_retry": 1500, "run_paused": None}
+    assert {node.text for node in nodes} == {None}
+    whole = [node for node, _ in (await store.trace(run.id)).root.walk()][1:]
+    assert [node.cost for node in whole] == [node.cost for node in nodes]

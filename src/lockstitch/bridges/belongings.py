@@ -50,6 +50,12 @@ def feedback(remark: Remark, names: Names, project: str, source: str, row: Stitc
     )
 
 
+def amended(remark: Remark, known: Feedback, now: datetime) -> Feedback:
+    """Feedback as it is after somebody has thought better of it: what is not said again stays."""
+    changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
+    return known.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
+
+
 def _kept(name: str | None) -> str | None:
     """A name out of a header, with what no column keeps replaced."""
     return None if name is None else name.encode(errors="replace").decode().replace("\0", "\ufffd")

@@ -11,12 +11,12 @@ project's ids reaches nothing of it.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final, cast
 from uuid import UUID
 
-from lockstitch.bridges.belongings import attached, feedback
+from lockstitch.bridges.belongings import amended, attached, feedback
 from lockstitch.bridges.parcels import Outcome, Parcel, leave_out, sort
 from lockstitch.bridges.placing import put_into
 from lockstitch.bridges.pricing import price
@@ -26,7 +26,7 @@ from lockstitch.bridges.span import Attachment, Bridge, Item, Meaning, Piece, Re
 from lockstitch.bridges.trace import Arrived, Known, Trace, needs_all_calls
 from lockstitch.bridges.witnesses import Witnesses
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
-from lockstitch.records import Record, Run, Stitch, Thread, tool_uses
+from lockstitch.records import Feedback, Record, Run, Stitch, Thread, tool_uses
 from lockstitch.store import Store
 from lockstitch.store.mirrors import Mirrored
 
@@ -36,17 +36,18 @@ _ATTEMPTS: Final = 20
 class Ingest:
     """Writes what comes through one bridge into one project of a store."""
 
-    def __init__(self, store: Store, bridge: Bridge, *, keep_secrets: bool = False) -> None:
+    def __init__(self, store: Store, bridge: Bridge, *, keep_secrets: bool = False, hide: Collection[str] = ()) -> None:
         self._store = store
         self._bridge = bridge
         self._names = Names(store.project, bridge.source)
         self._keep_secrets = keep_secrets
+        self._hide = frozenset(name.lower() for name in hide)
         self._removing = Removing(store, bridge, self._names)
 
     async def take(self, items: Iterable[Item]) -> Outcome:
         """Write a batch, and say what it was. Durable when this returns."""
         outcome = Outcome()
-        parcels, others = sort(items, outcome, keep_secrets=self._keep_secrets)
+        parcels, others = sort(items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
         for attempt in range(_ATTEMPTS):
             try:
                 await self._write(parcels, outcome)
@@ -254,10 +255,17 @@ class Ingest:
         wanted = {span_id for other in others if (span_id := other.span_id)}
         rows = await self._store.mirrors.stitches(self._names.span(span_id) for span_id in wanted)
         now = self._store.clock.now()
+        earlier = await self._earlier(others)
         records: list[Record] = []
         for other in others:
             row = rows.get(self._names.span(other.span_id)) if other.span_id else None
-            if isinstance(other, Remark):
+            if isinstance(other, Remark) and other.amends:
+                known = earlier.get(self._names.remark(other.id))
+                if known is None:
+                    outcome.refused.append(("", f"feedback {other.id} is to be changed, and is not known"))
+                else:
+                    records.append(amended(other, known, now))
+            elif isinstance(other, Remark):
                 records.append(feedback(other, self._names, self._store.project, self._bridge.source, row, now))
             elif row is None:
                 why = f"attachment {other.name}: its span {other.span_id} is not known"
@@ -265,3 +273,8 @@ class Ingest:
             else:
                 records += attached(other, row, now)
         await self._store.mirrors.keep(records)
+
+    async def _earlier(self, others: Sequence[Attachment | Remark]) -> dict[UUID, Feedback]:
+        """Feedback that is to be changed, as the record has it."""
+        ids = [self._names.remark(one.id) for one in others if isinstance(one, Remark) and one.amends]
+        return await self._store.mirrors.remarks(ids) if ids else {}

@@ -51,9 +51,9 @@ class Parcel:
 
 
 def sort(
-    items: Iterable[Item], outcome: Outcome, *, keep_secrets: bool
+    items: Iterable[Item], outcome: Outcome, *, keep_secrets: bool, hide: frozenset[str] = frozenset()
 ) -> tuple[list[Parcel], list[Attachment | Remark]]:
-    """Items by traces, without secrets, and what hangs off them."""
+    """Items by traces, without secrets and what else is to be hidden, and what hangs off them."""
     parcels: dict[str, Parcel] = {}
     others: list[Attachment | Remark] = []
     for item in items:
@@ -61,7 +61,7 @@ def sort(
             others.append(item)
             continue
         try:
-            piece = _admitted(item, keep_secrets)
+            piece = _admitted(item, keep_secrets, hide)
         except (Refused, RecursionError, KeyError) as exc:
             outcome.refused.append((item.get("id", ""), f"span {item.get('id', '?')}: {_reason(exc)}"))
             continue
@@ -85,12 +85,12 @@ def leave_out(parcels: list[Parcel], outcome: Outcome) -> bool:
     return len(outcome.refused) > before
 
 
-def _admitted(piece: Piece, keep_secrets: bool) -> Piece:
+def _admitted(piece: Piece, keep_secrets: bool, hide: frozenset[str]) -> Piece:
     if not piece["id"] or not piece["trace_id"]:
         raise Refused("it has no id")
     if keep_secrets:
         return piece
-    hidden = {bag: redact(piece.get(bag)) for bag in ("metadata", "extra") if bag in piece}
+    hidden = {bag: redact(piece.get(bag), hide) for bag in ("metadata", "extra") if bag in piece}
     return cast("Piece", {**piece, **hidden})
 
 

@@ -56,25 +56,30 @@ _LONGEST: Final = 20_000
 """Characters of a value that are looked at: credentials are short, and stand near the beginning."""
 
 
-def redact(value: Any) -> Any:
-    """The same bag without what looks like a secret; the very same object where there is nothing to hide."""
+def redact(value: Any, names: frozenset[str] = frozenset()) -> Any:
+    """The same bag without what looks like a secret; the very same object where there is nothing to hide.
+
+    `names` are further names, in small letters, whose values go whatever they are.
+    """
     if isinstance(value, dict):
         bag = cast("dict[str, Any]", value)
-        changed = {key: new for key, old in bag.items() if (new := _entry(key, old)) is not old}
+        changed = {key: new for key, old in bag.items() if (new := _entry(key, old, names)) is not old}
         return {**bag, **changed} if changed else bag
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        new_items = [redact(item) for item in items]
+        new_items = [redact(item, names) for item in items]
         return new_items if any(new is not old for new, old in zip(new_items, items, strict=True)) else items
     if isinstance(value, str) and len(value) >= 8 and _looks_secret(value):
         return REDACTED
     return value
 
 
-def _entry(key: str, value: Any) -> Any:
+def _entry(key: str, value: Any, names: frozenset[str]) -> Any:
+    if names and key.lower() in names and value is not None:
+        return value if value == REDACTED else REDACTED
     if _secret_name(key) and value not in (None, "", False, True) and not isinstance(value, int | float):
         return value if value == REDACTED else REDACTED
-    return redact(value)
+    return redact(value, names)
 
 
 @lru_cache(maxsize=10_000)

@@ -71,6 +71,8 @@ class Remark(NamedTuple):
     value: Json | None = None
     comment: str | None = None
     at: str | None = None
+    amends: bool = False
+    """It changes an earlier one with the same id, and says no more than what is new."""
 
 
 Item = Piece | Attachment | Remark

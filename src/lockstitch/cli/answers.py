@@ -2,21 +2,17 @@
 
 import csv
 import sys
-from collections.abc import Sequence
-from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from lockstitch.backend import Answer
 from lockstitch.cli.output import Output
 from lockstitch.cli.table import Column
 from lockstitch.cli.text import one_line
 from lockstitch.errors import Refused
-from lockstitch.records import as_id, codec, format_time
+from lockstitch.records import as_id
+from lockstitch.records.cells import distinct, plain, shown
 
 FORMS = ("table", "json", "csv")
-
-_JSON = (str, int, float, bool, list, dict, type(None))
 
 
 def check_form(form: str) -> None:
@@ -34,36 +30,6 @@ def show(out: Output, answer: Answer, form: str) -> None:
         rows = [[one_line(shown(value)) for value in row] for row in answer.rows]
         columns = [_column(answer, place, one_line(name)) for place, name in enumerate(names)]
         out.table(columns, rows)
-
-
-def distinct(columns: Sequence[str]) -> list[str]:
-    """Names that can be the keys of an object: a second `id` becomes `id_2`."""
-    names: list[str] = []
-    for column in columns:
-        name, number = column, 1
-        while name in names:
-            number += 1
-            name = f"{column}_{number}"
-        names.append(name)
-    return names
-
-
-def plain(value: Any) -> Any:
-    """A database's value as JSON has it."""
-    if isinstance(value, datetime):
-        return format_time(value) if value.tzinfo else value.isoformat()
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return value if type(value) in _JSON else str(value)
-
-
-def shown(value: Any) -> str:
-    value = plain(value)
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else codec.dumps(value).decode()
 
 
 def _write_csv(answer: Answer) -> None:

@@ -22,10 +22,12 @@ from lockstitch.cli.commands import (
     reports,
     retention,
     running,
+    serve,
     show,
     stats,
     tail,
     threads,
+    token,
     upkeep,
     watch,
     worker,
@@ -34,13 +36,13 @@ from lockstitch.cli.output import Output
 from lockstitch.cli.session import Session
 
 SECTIONS = {
-    "Run agents": ("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "demo"),
+    "Run agents": ("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "serve", "demo"),
     "Reply to threads that wait": ("approve", "deny", "settle", "answer"),
     "Look at threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
     "Find": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),
     "Bring in, take out": ("import", "export"),
-    "Keep": ("copy", "archive", "purge", "migrate", "doctor"),
+    "Keep": ("copy", "archive", "purge", "migrate", "doctor", "token"),
 }
 
 
@@ -110,10 +112,10 @@ def globals_of(
 
 
 for group in (
-    *(running, chat, worker, demo, replies),
+    *(running, chat, worker, serve, demo, replies),
     *(threads, watch, show, conversation, log, tail),
     *(finding, stats, reports, query),
-    *(editing, importing, exporting, copying, retention, upkeep),
+    *(editing, importing, exporting, copying, retention, upkeep, token),
 ):
     app.add_typer(group.app)
 

@@ -2,6 +2,10 @@
 
 from datetime import UTC, datetime
 
+from lockstitch.records.words import age, cost, duration, plural, size
+
+__all__ = ["age", "clock_time", "cost", "duration", "one_line", "plural", "safe", "size", "time"]
+
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 # A tool's output may hold escape sequences that rewrite the screen or worse, or turn the direction of text around;
 # people see symbols instead.
@@ -31,45 +35,3 @@ def time(moment: datetime | None, *, seconds: bool = True) -> str:
 def clock_time(moment: datetime | None) -> str:
     """The time of day in UTC, to the millisecond."""
     return "" if moment is None else f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
-
-
-def age(moment: datetime, now: datetime) -> str:
-    """How long ago, in the largest unit that fits."""
-    seconds = max(0, int((now - moment).total_seconds()))
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"
-
-
-def size(number: float) -> str:
-    """Bytes in the units of the documents' estimates."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
-        number /= 1000
-    raise AssertionError
-
-
-def cost(amount: float | None) -> str:
-    """Dollars, with as many places as small amounts need."""
-    if amount is None:
-        return ""
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
-
-
-def duration(milliseconds: float | None) -> str:
-    """How long something took, in the unit that fits."""
-    if milliseconds is None:
-        return ""
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes // 60}h {minutes % 60:02}m" if minutes >= 60 else f"{minutes}m {seconds:02}s"
-
-
-def plural(number: int, singular: str, many: str | None = None) -> str:
-    return f"{number:,} {singular if number == 1 else many or singular + 's'}"

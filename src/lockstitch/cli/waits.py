@@ -6,11 +6,9 @@ from typing import Any
 
 from lockstitch.cli.text import one_line
 from lockstitch.records import Json
+from lockstitch.records.thread import open_waits
 
-
-def open_waits(waiting_for: Sequence[Json]) -> list[Json]:
-    """What an open run waits for. That a chat waits for the next message is no such thing."""
-    return [one for one in waiting_for if one.get("kind") != "input" or one.get("id") is not None]
+__all__ = ["explain", "open_waits"]
 
 
 def explain(name: str, waits: Sequence[Json]) -> str:

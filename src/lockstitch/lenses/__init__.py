@@ -20,6 +20,7 @@ NAMES: Final = ("three_table", "reasoning", "langsmith", "agentic_threads", "agn
 
 
 _VIEW: Final = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
+_TABLE: Final = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)
 
 
 @cache
@@ -46,6 +47,11 @@ def written(dialect: str) -> list[str]:
 def views(name: str) -> list[str]:
     """The tables that a lens shows."""
     return _VIEW.findall(script(name, "postgres"))
+
+
+def tables(name: str) -> list[str]:
+    """Those of them that the lens's document has, in its order; the others are there for these."""
+    return _TABLE.findall(script(name, "tables"))
 
 
 def check(name: str) -> str:

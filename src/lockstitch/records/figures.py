@@ -3,16 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 from uuid import UUID
 
 from lockstitch.records.record import Json
 from lockstitch.records.stitch import Stitch
 
-Group = Literal["model", "day", "agent", "project", "user", "tree", "status"]
-"""By what figures are put together. A day is that on which a run began, in UTC; a tree is its root thread."""
+Group = Literal["model", "day", "hour", "agent", "project", "user", "tree", "status"]
+"""By what figures are put together. Day and hour are those in which a run began, in UTC; a tree is its root thread."""
 
-GROUPS: Final[tuple[Group, ...]] = ("model", "day", "agent", "project", "user", "tree", "status")
+Span = Literal["day", "hour"]
+"""A group that time is cut into: `2026-03-05`, or `2026-03-05T14`."""
+
+GROUPS: Final[tuple[Group, ...]] = ("model", "day", "hour", "agent", "project", "user", "tree", "status")
 
 PARTS: Final = 10**10
 """Parts of a dollar that costs are added in: whole numbers, so that sums are equal in any order, everywhere."""
@@ -77,7 +80,7 @@ class Figures(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """How long the calls of one tool or model took, in ms, and how many went wrong.
+    """How long the calls of one tool or model, or those of one day or hour, took in ms, and how many went wrong.
 
     Percentiles are by nearest rank: times that were measured. `timed` calls have one; without any they are None.
     """
@@ -121,11 +124,49 @@ class Outline(NamedTuple):
     cache_write_tokens: int | None
     duration_ms: int | None
     at: datetime
+    cost: float | None = None
+    first_token_ms: int | None = None
+    """When a response began to come, counted from when it was asked for."""
+    purpose: str | None = None
+    """What a model call beside the loop was for."""
+    delay: float | None = None
+    """Seconds that were waited after a call that failed."""
+
+
+TOLD: Final = ("cost", "first_token_ms", "purpose", "delay")
+"""What of the details of calls and retries belongs to their outline; backends read no more of them."""
+
+TELLING: Final = frozenset({"llm_call", "api_retry"})
+"""The types that have such details."""
+
+STITCHED: Final = tuple(name for name in Outline._fields if name not in TOLD)
+"""The fields of an outline that a stitch has too."""
 
 
 def outline(stitch: Stitch) -> Outline:
     """The outline of a stitch that was read whole."""
-    return Outline(*(getattr(stitch, name) for name in Outline._fields))
+    fields = (getattr(stitch, name) for name in STITCHED)
+    return Outline(*fields, *(told([stitch.data.get(name) for name in TOLD]) if stitch.type in TELLING else ()))
+
+
+def told(values: Sequence[Any]) -> tuple[float | None, int | None, str | None, float | None]:
+    """The details of an outline from what stands under their names: content of whoever wrote it, so anything."""
+    cost, first, purpose, delay = values
+    began = _number(first)
+    return amount(cost), None if began is None else round(began), _word(purpose), _number(delay)
+
+
+def amount(cost: Any) -> float | None:
+    """The dollars of a cost, which stands as a number or in parts."""
+    return _number(cast("Json", cost).get("total_cost") if isinstance(cost, dict) else cost)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def in_parts(cost: float | None) -> int | None:

@@ -65,7 +65,7 @@ def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
         changes["tip_id"] = stitch.id
     waits = _left_to_wait_for(head, letter, entry)
     if wakes(head, letter):
-        changes |= {"status": "pending", "waiting_for": [], "wake_at": now}
+        changes |= {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": now}
     elif waits != head.waiting_for:
         changes["waiting_for"] = waits
     return Arrival(letter.changed(entry=None, position=stitch.position), changes, stitch)

@@ -313,6 +313,10 @@ def day_of(moment: datetime | date) -> str:
     return moment.isoformat()[:10]
 
 
+def hour_of(moment: datetime) -> str:
+    return moment.isoformat()[:13]
+
+
 SHELVES: tuple[type[Record], ...] = (
     Agent,
     AgentVersion,

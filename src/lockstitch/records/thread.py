@@ -1,12 +1,13 @@
 """The head of a thread: a conversation or goal with its state."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import Field
 
-from lockstitch.records.clock import format_time
+from lockstitch.records.clock import format_time, parse_time
 from lockstitch.records.ids import new_id
 from lockstitch.records.record import Count, Json, Record, Text, Time
 
@@ -15,6 +16,9 @@ Status = Literal["pending", "running", "waiting", "completed", "failed", "cancel
 WaitKind = Literal["children", "frontend_tools", "approval", "doubt", "input", "timer", "retry"]
 
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+PERSONAL: frozenset[str] = frozenset({"approval", "doubt", "input", "frontend_tools"})
+"""Kinds of waiting that a person ends. All others end by themselves."""
 
 
 class Thread(Record):
@@ -37,6 +41,8 @@ class Thread(Record):
     tasks: list[Json] = []
     status: Status = "pending"
     waiting_for: list[Json] = []
+    asks_since: Time | None = None
+    """Since when it waits for a person; derived from waiting_for, so that those who wait can be found among many."""
     result: Json | None = None
     state: Json = {}
     settings: Json = {}
@@ -91,3 +97,20 @@ def waiting(kind: WaitKind, since: datetime, id: str | None = None, until: datet
         "until": format_time(until) if until else None,
         **more,
     }
+
+
+def open_waits(waiting_for: Sequence[Json]) -> list[Json]:
+    """What an open run waits for. That a chat waits for the next message is no such thing."""
+    return [one for one in waiting_for if one.get("kind") != "input" or one.get("id") is not None]
+
+
+def personal_waits(waiting_for: Sequence[Json]) -> list[Json]:
+    """What a person alone can end, longest first."""
+    waits = [one for one in open_waits(waiting_for) if one.get("kind") in PERSONAL]
+    return sorted(waits, key=lambda one: str(one.get("since")))
+
+
+def asks_since(waiting_for: Sequence[Json]) -> datetime | None:
+    """Since when somebody is waited for."""
+    times = [parse_time(str(one["since"])) for one in personal_waits(waiting_for) if one.get("since")]
+    return min(times, default=None)

@@ -23,6 +23,7 @@ from lockstitch.runtime.event import Event
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
 from lockstitch.runtime.file_stores.registry import file_store as file_store_at
+from lockstitch.runtime.formatter import Formatter
 from lockstitch.runtime.formatters.registry import formatter as formatter_named
 from lockstitch.runtime.listening import events_of
 from lockstitch.runtime.memories.registry import memory_store as memory_named
@@ -131,14 +132,18 @@ class Agent:
         self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
     ) -> AsyncGenerator[str, None]:
         """The same as text for a wire, in the format that the agent is set to."""
-        base = self._blueprint.base
-        formatter = formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
+        formatter = self.formatter()
         async with aclosing(self.stream(prompt, store=store, thread=thread, **call)) as events:
             async for event in events:
                 for frame in formatter.feed(event):
                     yield frame
         for frame in formatter.end():
             yield frame
+
+    def formatter(self) -> Formatter:
+        """What turns events into text for a wire, in the format that the agent is set to; one for each stream."""
+        base = self._blueprint.base
+        return formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
 
     async def start(
         self, *, store: Store, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
@@ -158,10 +163,16 @@ class Agent:
         deps: Any = None,
         listener: Listener | None = None,
         take_over: bool = False,
+        detach: bool = False,
     ) -> Result | None:
-        """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do."""
+        """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do.
+
+        With `detach` it is only made ready, and left to workers.
+        """
         head = await store.thread(thread)
-        result = await self.driver(store, deps, listener, take_over).resume(head)
+        result = await self.driver(store, deps, listener, take_over, detach=detach).resume(head)
+        if detach:
+            return result
         result = await see_through(store, self._drivers(store, deps, listener), result)
         await self.telling.tell_due(store)
         return result
@@ -182,22 +193,37 @@ class Agent:
         return await result_in(store, await store.run(run.id))
 
     async def retry(
-        self, thread: ThreadRef, *, store: Store, deps: Any = None, listener: Listener | None = None
+        self,
+        thread: ThreadRef,
+        *,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        detach: bool = False,
     ) -> Result | None:
-        """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed."""
+        """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed.
+
+        With `detach` the new run is only begun, and left to workers.
+        """
         head = await store.thread(thread)
         last = await store.desk.last_run(head)
-        driver = self.driver(store, deps, listener, take_over=False)
+        driver = self.driver(store, deps, listener, take_over=False, detach=detach)
         if last is None or last.status not in TERMINAL:
-            return await self.resume(head, store=store, deps=deps, listener=listener)
+            return await self.resume(head, store=store, deps=deps, listener=listener, detach=detach)
         if last.status == "completed":
             raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
         if head.ended:
             head = (await store.append(head, fields={"status": "pending", "result": None})).head
         result = await when_free(store, head, lambda free: driver.run(free, Input(user(""), again=last)))
+        if detach:
+            return result
         result = await see_through(store, self._drivers(store, deps, listener), result)
         await self.telling.tell_due(store)
         return result
+
+    async def read_file(self, path: str) -> bytes:
+        """The content of a file that this agent has kept at `path`. NotFound when it has none there."""
+        return await self._blueprint.files.retrieve(path)
 
     async def close(self) -> None:
         """Wait for traces that are on their way, and let go of connections to providers and tool servers."""

@@ -107,6 +107,11 @@ class Blueprint:
         )
         """The definition without the tools that are only found out when they are needed."""
 
+    @property
+    def files(self) -> FileStore:
+        """Where the files that the agent makes are kept."""
+        return self._parts.files
+
     async def ready(self) -> None:
         """Find out the tools and the provider; what is wrong with them is told before anything is written."""
         await self.tools_now()

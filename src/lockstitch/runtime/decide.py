@@ -33,7 +33,7 @@ _OUT_OF_STEPS: Final = (
     "You have used all {steps} steps of this run. Give your final answer now, without calling tools: what you found "
     "or did, and what remains to be done."
 )
-_IN_DOUBT: Final = (
+IN_DOUBT: Final = (
     "This call was interrupted, and whether it took effect is unknown. It was not repeated. Find out before you call "
     "it again, or tell the user."
 )
@@ -180,7 +180,7 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
             if known.on_doubt == "ask":
                 waits.append(waiting("doubt", now, id=call.id, name=call.name))
             else:
-                answers.append(_answer(situation, call, _IN_DOUBT, "in_doubt"))
+                answers.append(_answer(situation, call, IN_DOUBT, "in_doubt"))
         elif call.state == "fresh" and known.approval:
             waits.append(waiting("approval", now, id=call.id, name=call.name))
         elif known.side == "person":

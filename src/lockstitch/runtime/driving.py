@@ -52,6 +52,8 @@ class Driver:
     """Whether a run is only begun here, and left to workers."""
     deadline: float | None = None
     """Seconds that a tool may take which has no limit of its own."""
+    live: Listener | None = None
+    """Who passes on what is said to readers in other processes."""
     patience: float | None = None
     """Seconds after which a thread that cannot be driven is tried again; None: whoever drives it is told at once."""
 
@@ -99,6 +101,7 @@ class Driver:
                 return None, False
             setup, system = await self.make_setup(head, journal.run)
             stage = Stage(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
+            stage.live = self.live
             async with holding(self.store, head.id, stage):
                 began = journal.run is None
                 if journal.run is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadWaiting
 from lockstitch.records import Entry, Json, Letter, Thread, tool_result
+from lockstitch.runtime.decide import IN_DOUBT
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.situation import Call, Situation
 from lockstitch.store import Store
@@ -38,16 +39,28 @@ async def deny(store: Store, ref: ThreadRef, call_id: str, *, reason: str | None
 
 
 async def settle(
-    store: Store, ref: ThreadRef, call_id: str, *, done: str | None = None, redo: bool = False, by: str | None = None
+    store: Store,
+    ref: ThreadRef,
+    call_id: str,
+    *,
+    done: str | None = None,
+    redo: bool = False,
+    unknown: bool = False,
+    by: str | None = None,
 ) -> None:
-    """Say what became of a call that was cut off: what it gave, or that it may be made again."""
-    if (done is None) == (not redo):
-        raise Refused("Say either what the call gave (done) or that it may be made again (redo).")
+    """Say what became of a call that was cut off: what it gave, that it may be made again, or that nobody knows.
+
+    Of a call that nobody knows about the model is told so, as if it had not been asked for (`on_doubt="tell"`).
+    """
+    if (done is not None) + redo + unknown != 1:
+        raise Refused("Say either what the call gave (done), that it may be made again (redo), or that it is unknown.")
 
     def make(waiting: _Waiting) -> _Replies:
         call = waiting.call("doubt", call_id)
         if done is not None:
             return [("doubt", call, _answer(waiting, call, done, "settled", is_error=False, by=by))]
+        if unknown:
+            return [("doubt", call, _answer(waiting, call, IN_DOUBT, "in_doubt", is_error=True, by=by))]
         return [("doubt", call, _permission(waiting, call, "redo", by))] if call.state != "allowed" else []
 
     await _reply(store, ref, make)

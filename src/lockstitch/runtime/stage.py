@@ -43,6 +43,8 @@ class Stage:
     """Who is told when the thread fails or begins to wait for a person."""
     deadline: float | None = None
     """Seconds that a tool may take which has no limit of its own."""
+    live: Listener | None = None
+    """Who passes on what is said to readers in other processes; no consumer of a stream is meant by it."""
     system: str | None = None
     """The instructions as they were resolved when the run began."""
     parameters: Json = field(default_factory=dict[str, Any])
@@ -110,14 +112,19 @@ class Stage:
 
     def tell(self, kind: EventType, data: Json | None = None, *, now: bool = False) -> None:
         """Tell whoever listens: once what it tells of is committed, or at once for what is no part of the record."""
-        if self.listener is None:
+        if self.listener is None and self.live is None:
             return
         run = self.journal.open
         event = Event(kind, self.journal.head.id, run.id, self.setup.definition.name, run.steps, data or {})
         if now:
-            self.listener(event)
+            self._pass_on(event)
         else:
-            self.journal.when_committed(lambda: self.listener and self.listener(event))
+            self.journal.when_committed(lambda: self._pass_on(event))
+
+    def _pass_on(self, event: Event) -> None:
+        for listener in (self.listener, self.live):
+            if listener is not None:
+                listener(event)
 
     def note_error(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
         """An entry of type error; a fatal one ends the run."""

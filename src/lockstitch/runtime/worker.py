@@ -20,6 +20,7 @@ from lockstitch.errors import Conflict, LockstitchError, StoreError
 from lockstitch.records import Thread
 from lockstitch.runtime import points
 from lockstitch.runtime.app import App
+from lockstitch.runtime.live import Live, sweep
 from lockstitch.runtime.result import Result
 from lockstitch.store import Store
 
@@ -176,7 +177,10 @@ class WorkerLoop:
     async def _drive(self, head: Thread) -> None:
         store = self._store.in_project(head.project)
         agent = self._app.agent(head.agent)
-        driver = agent.driver(store, leaving=lambda: self._leaving, deadline=self._deadline, patience=PATIENCE)
+        live = Live(store.backend, head)
+        driver = agent.driver(
+            store, leaving=lambda: self._leaving, deadline=self._deadline, patience=PATIENCE, live=live.hear
+        )
         began = time.monotonic()
         result: Result | None = None
         problem: BaseException | None = None
@@ -197,6 +201,7 @@ class WorkerLoop:
             _log.exception("Thread %s could not be driven, and is tried again later", head.id)
         finally:
             self._told(Drive(head, time.monotonic() - began, result, problem))
+            await live.close()
         self._app.tell_soon(store)
 
     async def _look_at_others(self) -> None:
@@ -252,14 +257,16 @@ class WorkerLoop:
         """Give back what dead workers hold, and tell what is still to be told."""
         with suppress(LockstitchError):
             await self._store.desk.sweep_workers(self._store.clock.now() - KEPT)
+        await sweep(self._store.backend)
         while True:
             began = time.monotonic()
             try:
                 if not self._driving:
                     # Nobody else beats for a worker that drives nothing.
                     await self._store.register()
-                if await self._store.reap():
+                if given_back := await self._store.reap():
                     self._news.set()
+                    await sweep(self._store.backend, given_back)
                 await self._app.tell_due(self._store)
             except LockstitchError as exc:
                 _log.warning("Looking after other workers failed: %s", exc)

@@ -9,8 +9,11 @@ from lockstitch.backend import Change, Fields
 from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Entry, Letter, Run, Stitch, Thread, place
 from lockstitch.records.fold import replaces_context
+from lockstitch.records.thread import asks_since
 
-_DERIVED = frozenset({"id", "position", "tip_id", "fence", "delivered", "pending_children", "crashes", "created_at"})
+_DERIVED = frozenset(
+    {"id", "position", "tip_id", "fence", "delivered", "pending_children", "crashes", "created_at", "asks_since"}
+)
 _FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
 _BETWEEN_RUNS = frozenset({"pending", "waiting"}) | TERMINAL
 
@@ -51,6 +54,9 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     stitches, tip_id = _place(head, draft.all_entries if draft.taken else draft.entries, now)
     fields: Fields = {**_derived(draft, stitches), **given, "updated_at": now}
     status = fields.get("status", head.status)
+    asks = asks_since(fields.get("waiting_for", head.waiting_for)) if status == "waiting" else None
+    if asks != head.asks_since and ("status" in given or "waiting_for" in given):
+        fields["asks_since"] = asks
     if status != "running" and head.worker_id is not None and "status" in fields:
         fields["worker_id"] = None
     if status == "pending" and "status" in fields:

@@ -92,6 +92,9 @@ class Mirrors:
             if wanted := [record for record in records if isinstance(record, kind)]:
                 await self._backend.put(wanted)
 
+    async def remarks(self, ids: Iterable[UUID]) -> dict[UUID, Feedback]:
+        return {one.id: one for one in await self._among(Feedback, "id", ids)}
+
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
         wanted = sorted(set(values))
         return await self._backend.find(Find(kind, (Where(column, "in", wanted),))) if wanted else []

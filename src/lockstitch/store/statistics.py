@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
 from lockstitch.records import Json, Metric, Run, codec
-from lockstitch.records.figures import GROUPS, Asked, Figures, Group, Latency, added
+from lockstitch.records.figures import GROUPS, Asked, Figures, Group, Latency, Span, added
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _DAILY: Final[tuple[Group, ...]] = ("project", "day", "agent", "model")
@@ -34,7 +34,7 @@ class Only(TypedDict, total=False):
 class Table:
     """Figures by group, and their sum. The group of a row has a value for each of `by`; None: it has none.
 
-    In a group by user, tree or status, None is also where runs stand that were removed.
+    In a group by hour, user, tree or status, None is also where runs stand that were removed.
     """
 
     by: Sequence[Group]
@@ -54,10 +54,11 @@ class Statistics:
         self._project = project
 
     async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[Only]) -> Table:
-        """Tokens, cost and runs, put together by any of model, day, agent, project, user, tree and status.
+        """Tokens, cost and runs, put together by any of model, day, hour, agent, project, user, tree, status.
 
         Only of runs that began `since` then and before `until`, of an `agent`, a `model`, a `user` or with a `status`.
-        Days are in order, the rest has what costs most first. However it is put together, it comes to the same total.
+        Days and hours are in order, the rest has what costs most first. However it is put together, the total is the
+        same.
         """
         asked = self._asked(all_projects, only, by)
         found = [*await self._backend.usage(asked), *await self._removed(asked)]
@@ -75,6 +76,13 @@ class Statistics:
     async def models(self, *, all_projects: bool = False, **only: Unpack[Only]) -> list[Latency]:
         """How long each model took and how often it failed, the slowest on average first."""
         return _slowest(await self._backend.latencies(self._asked(all_projects, only), "model"))
+
+    async def latency(
+        self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[Only]
+    ) -> list[Latency]:
+        """How long all calls of tools or of models took in each day or hour, which is the name of a row; in order."""
+        found = await self._backend.latencies(self._asked(all_projects, only, (per,)), kind)
+        return sorted(found, key=lambda one: one.name or "")
 
     async def runs(
         self,
@@ -158,7 +166,7 @@ def _day(moment: datetime) -> str:
 
 def _order(by: Sequence[Group], row: Figures) -> tuple[Any, ...]:
     group = tuple((value is None, value or "") for value in row.group)
-    if by and by[0] == "day":
+    if by and by[0] in ("day", "hour"):
         return group
     return (-(row.cost or 0.0), -(row.input_tokens + row.output_tokens), -row.runs, group)
 

@@ -12,12 +12,14 @@ from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.errors import Refused
 from lockstitch.records import ERRORS, Clock, Json, Message, Stitch, Thread, codec
 from lockstitch.store import adopting, copying, doctor, forking, overview, retention, starting
+from lockstitch.store.audits import Audits
 from lockstitch.store.core import Core
 from lockstitch.store.difference import Difference, difference
 from lockstitch.store.overview import Overview
 from lockstitch.store.reading import Page
 from lockstitch.store.statistics import Statistics
 from lockstitch.store.threads import ThreadRef
+from lockstitch.store.tokens import Tokens
 from lockstitch.store.traces import LINES, Trace, Tracer
 
 
@@ -52,6 +54,16 @@ class Store(Core):
         """Figures over the runs of this project, or of all."""
         return Statistics(self.backend, self.project)
 
+    @property
+    def tokens(self) -> Tokens:
+        """Who may call a server for this project."""
+        return Tokens(self.backend, self.clock, self.project)
+
+    @property
+    def audits(self) -> Audits:
+        """Who did what to this project."""
+        return Audits(self.backend, self.clock, self.project)
+
     # Reading
 
     async def overview(self, threads: Sequence[Thread]) -> list[Overview]:
@@ -82,6 +94,10 @@ class Store(Core):
         Of a large one the first lines, down to a depth; what they say is read for those alone.
         """
         return await Tracer(self, self._archives, depth, limit).trace(await self.run(run_id))
+
+    async def shape(self, run_id: UUID | str, *, limit: int) -> Trace:
+        """The same tree without texts, for pictures of large runs: times, counts, costs and names."""
+        return await Tracer(self, self._archives, None, limit).shape(await self.run(run_id))
 
     async def difference(self, a: UUID | str, b: UUID | str) -> Difference:
         """What differs between two runs, mirrors or not: as wholes, and step by step."""

@@ -110,6 +110,17 @@ class Threads:
         """How many threads `threads` would list."""
         return await self.backend.count(self._threads(since, all_projects, equal))
 
+    async def asking(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
+        """Threads that wait for a person, the longest first. `after` is the last one of the page before."""
+        find = self._asking()
+        order = ("asks_since", "id")
+        seen = (after.asks_since, after.id) if after else None
+        return await self.backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
+
+    async def count_asking(self) -> int:
+        """How many threads wait for a person."""
+        return await self.backend.count(self._asking())
+
     async def children(self, ref: ThreadRef) -> list[Thread]:
         head = await self.thread(ref)
         return await self.backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
@@ -148,6 +159,14 @@ class Threads:
             with suppress(NotFound):
                 await self._appender.deliver([(root.depth - 1, letter)])
         return deleted
+
+    def _asking(self) -> Find[Thread]:
+        where = (
+            Where("project", "=", self.project),
+            Where("status", "=", "waiting"),
+            Where("asks_since", "is not null"),
+        )
+        return Find(Thread, where)
 
     def _threads(self, since: datetime | None, all_projects: bool, equal: Mapping[str, Any]) -> Find[Thread]:
         where = [] if all_projects else [Where("project", "=", self.project)]

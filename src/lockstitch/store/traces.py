@@ -55,10 +55,15 @@ class Tracer:
         self._nodes = 0
 
     async def trace(self, run: Run) -> Trace:
+        shape = await self.shape(run)
+        await self._fill(shape.root)
+        return shape
+
+    async def shape(self, run: Run) -> Trace:
+        """The same without what its nodes say, which is most of what is to be read."""
         head = await self._store.thread(run.thread_id)
         root = await self._grown(head, run, 0)
         shown, left_off = cut(root, self._depth, self._limit)
-        await self._fill(root)
         return Trace(run, root, shown, left_off)
 
     async def _grown(self, head: Thread, run: Run, level: int) -> Node:

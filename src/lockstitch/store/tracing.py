@@ -14,6 +14,8 @@ from uuid import UUID
 from lockstitch.records import ERRORS, Json, Run, format_time
 from lockstitch.records.figures import Outline
 
+_UNCOUNTED: Final = (None, None, None, None)
+
 DEEPEST: Final = 100
 """Levels that are drawn at most: what nests deeper was made to, or is a loop."""
 
@@ -60,6 +62,10 @@ class Node:
     text: str | None = None
     """What a model answered, a tool gave back, a thread is for, or an event tells; on one line, cut."""
     error: str | None = None
+    first_token_ms: int | None = None
+    """When a model's answer began to come, counted from the start."""
+    pause_ms: int | None = None
+    """How long nothing was done after it: before a call was tried again, or until a run went on."""
     left_off: int = 0
     children: "list[Node]" = field(default_factory=list["Node"])
 
@@ -88,6 +94,8 @@ class Node:
             "started_at": format_time(self.start),
             "offset_ms": round((self.start - origin).total_seconds() * 1000),
             "duration_ms": self.duration_ms,
+            "first_token_ms": self.first_token_ms,
+            "pause_ms": self.pause_ms,
             "usage": self.usage,
             "total_cost": self.cost,
             "call_id": self.call_id,
@@ -125,8 +133,13 @@ def native(run: Run, log: Sequence[Outline], open_calls: Mapping[int, Sequence[J
     calls: dict[int, Node] = {}
     waiting: defaultdict[str | None, list[Node]] = defaultdict(list)
     spawned = {one.child_id for one in log if one.type == "thread_spawned"}
+    paused: Node | None = None
     for one in log:
         node = _node(run, one)
+        if paused is not None:
+            paused.pause_ms, paused = max(0, round((one.at - paused.start).total_seconds() * 1000)), None
+        if one.type == "run_paused":
+            paused = node
         if one.type == "llm_call":
             node.children, tried, last = tried, [], node
             calls[one.position] = node
@@ -203,6 +216,8 @@ def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:
         node, parent, level = waiting.pop()
         order.append((node, parent, level))
         waiting += [(child, node, level + 1) for child in reversed(node.children)]
+    if len(order) <= limit and all(level <= deepest for _, _, level in order):
+        return len(order), 0
     sizes: defaultdict[int, int] = defaultdict(int)
     for node, parent, _ in reversed(order):
         sizes[id(node)] += 1
@@ -236,9 +251,13 @@ def _node(run: Run, one: Outline, *, mirrored: bool = False) -> Node:
         duration_ms=one.duration_ms,
         step=one.step_number if kind == "model" else None,
         usage=_usage(one),
+        cost=one.cost,
         call_id=one.call_id,
         reply_to=one.reply_to,
         call_index=one.call_index if kind == "tool" else None,
+        label=one.purpose if kind == "model" else None,
+        first_token_ms=one.first_token_ms,
+        pause_ms=None if one.delay is None else round(one.delay * 1000),
     )
 
 
@@ -258,7 +277,7 @@ def _kind(one: Outline) -> NodeKind:
 
 def _usage(one: Outline) -> dict[str, int] | None:
     counts = (one.input_tokens, one.output_tokens, one.cache_write_tokens, one.cache_read_tokens)
-    if all(count is None for count in counts):
+    if counts == _UNCOUNTED:
         return None
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     return {name: count or 0 for name, count in zip(names, counts, strict=True)}

@@ -1,8 +1,9 @@
 """What a stitch says on one line: for nodes of a tree and steps of a difference."""
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from lockstitch.records import Json, Stitch, answer_of, codec, text_of, tool_uses
+from lockstitch.records import Stitch, answer_of, codec, text_of, tool_uses
+from lockstitch.records.figures import amount
 from lockstitch.records.message import blocks
 from lockstitch.store.tracing import Node
 
@@ -35,10 +36,7 @@ def fill(node: Node, stitch: Stitch, asking: Stitch | None) -> None:
 
 def cost_of(stitch: Stitch) -> float | None:
     """What one model call cost, where that is known."""
-    cost: Any = stitch.data.get("cost")
-    if isinstance(cost, dict):
-        cost = cast("Json", cost).get("total_cost")
-    return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
+    return amount(stitch.data.get("cost"))
 
 
 def arguments(stitch: Stitch, asking: Stitch | None) -> Any:

@@ -106,6 +106,12 @@ class SyncCore:
     def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
         return self._call(self._store.count(since=since, all_projects=all_projects, **equal))
 
+    def asking(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
+        return self._call(self._store.asking(limit=limit, after=after))
+
+    def count_asking(self) -> int:
+        return self._call(self._store.count_asking())
+
     def children(self, ref: ThreadRef) -> list[Thread]:
         return self._call(self._store.children(ref))
 

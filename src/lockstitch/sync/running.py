@@ -63,10 +63,10 @@ def resume(
     deps: Any = None,
     listener: Listener | None = None,
     take_over: bool = False,
+    detach: bool = False,
 ) -> Result | None:
-    return _outcome(
-        store, lambda: agent.resume(thread, store=store.awaited, deps=deps, listener=listener, take_over=take_over)
-    )
+    options: dict[str, Any] = {"deps": deps, "listener": listener, "take_over": take_over, "detach": detach}
+    return _outcome(store, lambda: agent.resume(thread, store=store.awaited, **options))
 
 
 def submit(
@@ -76,9 +76,16 @@ def submit(
 
 
 def retry(
-    agent: Agent, thread: ThreadRef, *, store: SyncStore, deps: Any = None, listener: Listener | None = None
+    agent: Agent,
+    thread: ThreadRef,
+    *,
+    store: SyncStore,
+    deps: Any = None,
+    listener: Listener | None = None,
+    detach: bool = False,
 ) -> Result | None:
-    return _outcome(store, lambda: agent.retry(thread, store=store.awaited, deps=deps, listener=listener))
+    options: dict[str, Any] = {"deps": deps, "listener": listener, "detach": detach}
+    return _outcome(store, lambda: agent.retry(thread, store=store.awaited, **options))
 
 
 def close(agent: Agent | App, *, store: SyncStore) -> None:
@@ -101,9 +108,10 @@ def settle(
     *,
     done: str | None = None,
     redo: bool = False,
+    unknown: bool = False,
     by: str | None = None,
 ) -> None:
-    store.portal.call(runtime.settle(store.awaited, ref, call_id, done=done, redo=redo, by=by))
+    store.portal.call(runtime.settle(store.awaited, ref, call_id, done=done, redo=redo, unknown=unknown, by=by))
 
 
 def submit_results(store: SyncStore, ref: ThreadRef, results: Sequence[Json]) -> None:

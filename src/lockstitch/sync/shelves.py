@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
 from lockstitch.records import Agent, AgentVersion, Json, Metric, Record, Run
-from lockstitch.records.figures import Group, Latency
+from lockstitch.records.figures import Group, Latency, Span
 from lockstitch.store.agents import Agents
 from lockstitch.store.shelf import Shelf
 from lockstitch.store.statistics import Only, Statistics, Table
@@ -65,6 +65,11 @@ class SyncStatistics:
 
     def models(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Latency]:
         return self._portal.call(self._statistics.models(all_projects=all_projects, **only))
+
+    def latency(
+        self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[Only]
+    ) -> Sequence[Latency]:
+        return self._portal.call(self._statistics.latency(kind, per, all_projects=all_projects, **only))
 
     def runs(
         self,

@@ -104,6 +104,9 @@ class SyncStore(SyncCore):
     def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
         return self._call(self._store.trace(run_id, depth=depth, limit=limit))
 
+    def shape(self, run_id: UUID | str, *, limit: int) -> Trace:
+        return self._call(self._store.shape(run_id, limit=limit))
+
     def difference(self, a: UUID | str, b: UUID | str) -> Difference:
         return self._call(self._store.difference(a, b))
 

@@ -9,7 +9,7 @@ from lockstitch.backends.files import layout, log, tables
 from lockstitch.backends.files.folder import Folder
 from lockstitch.records import Run, Stitch, Thread
 from lockstitch.records.figures import TOOL_ERRORS, Asked, Figures, Latency, Outline, added, latency, outline
-from lockstitch.records.shelves import day_of
+from lockstitch.records.shelves import day_of, hour_of
 
 
 class _Share(NamedTuple):
@@ -34,11 +34,11 @@ def usage(folder: Folder, asked: Asked) -> list[Figures]:
 
 
 def latencies(folder: Folder, asked: Asked, kind: str) -> list[Latency]:
-    """A row for each tool or model, in no order."""
+    """A row for each tool or model, or for each day or hour if asked by that, in no order."""
     durations: defaultdict[str | None, list[int | None]] = defaultdict(list)
     errors: defaultdict[str | None, int] = defaultdict(int)
     types = ("tool_call",) if kind == "tool" else ("llm_call", "api_error")
-    for _, run in _chosen(folder, asked):
+    for head, run in _chosen(folder, asked):
         if kind == "tool" and asked.model is not None and run.model != asked.model:
             continue
         for stitch in tables.stitches_of_run(folder, run):
@@ -47,6 +47,8 @@ def latencies(folder: Folder, asked: Asked, kind: str) -> list[Latency]:
             name = (stitch.name if kind == "tool" else stitch.name or run.model) or None
             if kind == "model" and asked.model is not None and name != asked.model:
                 continue
+            if asked.by:
+                name = _keys(head, run, run.model, head.id)[asked.by[0]]
             durations[name].append(stitch.duration_ms)
             failed = stitch.status in TOOL_ERRORS if kind == "tool" else stitch.status == "error"
             errors[name] += failed or stitch.type == "api_error"
@@ -93,6 +95,7 @@ def _keys(head: Thread, run: Run, model: str | None, root: UUID) -> dict[str, st
     return {
         "model": model,
         "day": day_of(run.started_at),
+        "hour": hour_of(run.started_at),
         "agent": run.agent,
         "project": head.project,
         "user": head.user_id,

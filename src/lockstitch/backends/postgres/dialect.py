@@ -99,6 +99,7 @@ _COST = "lockstitch.safe_jsonb(s.data) -> 'cost'"
 _FIGURES = {
     "sum": "sum",
     "day": "to_char(r.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+    "hour": "to_char(r.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24')",
     # The least of nothing and something is something here.
     "run_parts": "CASE WHEN r.total_cost IS NOT NULL THEN round(least(r.total_cost, 1e15)::numeric * 10000000000) END",
     "run_unpriced": "CASE WHEN jsonb_typeof(lockstitch.safe_jsonb(r.cost) -> 'unpriced') = 'number' "
@@ -109,6 +110,8 @@ _FIGURES = {
     f"THEN round(least(({_COST} -> 'total_cost')::numeric, 1e15) * 10000000000) END",
     "elapsed": "(r.completed_at - r.started_at)",
     "shown_id": "coalesce(r.foreign_id, r.id::text)",
+    "told": "(SELECT jsonb_build_array(d.safe -> 'cost', d.safe -> 'first_token_ms', d.safe -> 'purpose', "
+    "d.safe -> 'delay')::text FROM (SELECT lockstitch.safe_jsonb(s.data) AS safe) d)",
 }
 
 

@@ -6,11 +6,24 @@ from uuid import UUID
 
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Row, Script
-from lockstitch.records import ColumnKind, Run, columns
-from lockstitch.records.figures import PARTS, TOOL_ERRORS, Asked, Figures, Latency, Outline
+from lockstitch.records import ColumnKind, Run, codec, columns
+from lockstitch.records.figures import (
+    PARTS,
+    STITCHED,
+    TELLING,
+    TOOL_ERRORS,
+    Asked,
+    Figures,
+    Latency,
+    Outline,
+    told,
+)
+
+_UNTOLD = (None, None, None, None)
 
 _KEYS = {
     "day": "{day}",
+    "hour": "{hour}",
     "agent": "r.agent",
     "project": "t.project",
     "user": "t.user_id",
@@ -58,13 +71,14 @@ def usage(dialect: Dialect, asked: Asked) -> Script[list[Figures]]:
 
 
 def latencies(dialect: Dialect, asked: Asked, kind: str) -> Script[list[Latency]]:
-    """A row for each tool or model, in no order."""
+    """A row for each tool or model, or for each day or hour if asked by that, in no order."""
     filters, parameters = _filters(dialect, asked)
     called, failed, types = _CALLED[kind]
     if asked.model is not None:
         filters += " AND r.model = :model" if kind == "tool" else f" AND {called} = :model"
         parameters["model"] = asked.model
-    parts = {"called": called, "failed": failed, "types": types, "filters": filters}
+    named = _KEYS[asked.by[0]] if asked.by else called
+    parts = {"called": named, "failed": failed, "types": types, "filters": filters}
     rows = yield dialect.statement("latencies", parameters, **parts)
     return [_latency(row) for row in rows]
 
@@ -90,14 +104,18 @@ def mirrored(dialect: Dialect, project: str, foreign_id: str) -> Script[Run | No
 
 
 def outline(dialect: Dialect, run_id: UUID) -> Script[list[Outline]]:
-    rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=", ".join(Outline._fields))
+    named = ", ".join(f"'{name}'" for name in sorted(TELLING))
+    fields = ", ".join(f"s.{name}" for name in STITCHED)
+    rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=fields, types=named)
     to_id, to_time = dialect.decode_id, dialect.decoders.get(ColumnKind.TIME)
     found: list[Outline] = []
-    for position, stitch_id, type, parent_id, child_id, *between, at in rows:
+    for position, stitch_id, type, parent_id, child_id, *between, at, details in rows:
         parent = None if parent_id is None else to_id(parent_id)
         child = None if child_id is None else to_id(child_id)
         when: datetime = to_time(at) if to_time else at
-        found.append(Outline(position, to_id(stitch_id), type, parent, child, *between, at=when))
+        extra = told(codec.loads(details)) if details else _UNTOLD
+        values: tuple[Any, ...] = (position, to_id(stitch_id), type, parent, child, *between, when, *extra)
+        found.append(Outline(*values))
     return found
 
 

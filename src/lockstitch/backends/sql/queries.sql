@@ -286,8 +286,9 @@ WHERE {shown_id} = :foreign_id AND r.foreign_id IS NOT NULL AND t.project = :pro
 ORDER BY r.started_at, r.id LIMIT 1;
 
 -- name: outline
--- Neither message nor data, which is where the bytes are.
-SELECT {columns} FROM stitches WHERE run_id = :run_id ORDER BY position;
+-- Neither message nor data, which is where the bytes are; of calls the few figures that stand there.
+SELECT {columns}, CASE WHEN s.type IN ({types}) THEN {told} END FROM stitches s WHERE s.run_id = :run_id
+ ORDER BY s.position;
 
 -- name: size_of_thread
 SELECT

@@ -51,6 +51,7 @@ _RUN_ROW = _target(Run, "run_rows", ("id",), {"thread_id": {"thread_no": _THREAD
 _FIGURES = {
     "sum": "total",
     "day": "substr(r.started_at, 1, 10)",
+    "hour": "substr(r.started_at, 1, 13)",
     "run_parts": "round(min(r.total_cost, 1e15) * 1e10)",
     "run_unpriced": "CASE WHEN json_type(r.cost, '$.unpriced') = 'integer' THEN json_extract(r.cost, '$.unpriced') "
     "WHEN r.total_cost IS NULL THEN r.steps ELSE 0 END",
@@ -62,6 +63,7 @@ _FIGURES = {
     "elapsed": "(strftime('%s', substr(r.completed_at, 1, 19)) - strftime('%s', substr(r.started_at, 1, 19))) "
     "* 1000000 + substr(r.completed_at, 21, 6) - substr(r.started_at, 21, 6)",
     "shown_id": "coalesce(r.foreign_id, r.id)",
+    "told": "json_extract(s.data, '$.cost', '$.first_token_ms', '$.purpose', '$.delay')",
 }
 
 

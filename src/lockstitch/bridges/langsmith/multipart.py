@@ -4,7 +4,7 @@ Parts are found by the boundary alone. What clients say about lengths differs be
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lockstitch.bridges.langsmith.opening import Source
@@ -38,8 +38,13 @@ def boundary_of(source: Source, headers: Mapping[str, str]) -> bytes | None:
     return line[2:] if line.startswith(b"--") and 2 < len(line) < 200 and b"\r\n" in start else None
 
 
-def multipart(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[Item]:
-    """What a multipart body holds, in its order; the parts of one run as one piece."""
+def multipart(
+    source: Source, boundary: bytes, name: str, limit: int, on_bad: Callable[[Unreadable], None] | None = None
+) -> Iterator[Item]:
+    """What a multipart body holds, in its order; the parts of one run as one piece.
+
+    `on_bad` is told of a part that is no JSON, and the others are read; without it that is raised.
+    """
     run = _Run()
     for part in _parts(source, boundary, name, limit):
         kind, _, rest = part.name.partition(".")
@@ -48,14 +53,14 @@ def multipart(source: Source, boundary: bytes, name: str, limit: int) -> Iterato
             if not run.takes(kind, run_id):
                 yield from run.done()
                 run.begin(kind, run_id)
-            run.add(field, _json(part, name))
+            run.add(field, _json(part, name, on_bad))
             continue
         yield from run.done()
         if kind == "attachment":
             run_id, _, title = rest.partition(".")
             yield Attachment(bounded(run_id) or "", bounded(title) or "attachment", part.media_type, part.content)
         elif kind == "feedback":
-            said = remark({"id": rest, **bag(_json(part, name))})
+            said = remark({"id": rest, **bag(_json(part, name, on_bad))})
             if said is not None:
                 yield said
     yield from run.done()
@@ -89,11 +94,15 @@ class _Run:
             yield from found
 
 
-def _json(part: Part, name: str) -> Any:
+def _json(part: Part, name: str, on_bad: Callable[[Unreadable], None] | None) -> Any:
     try:
         return parse(part.content)
     except (ValueError, RecursionError) as exc:
-        raise Unreadable(name, f"this is no JSON: {exc}", where=f"part {part.name}") from exc
+        wrong = Unreadable(name, f"this is no JSON: {exc}", where=f"part {part.name}")
+        if on_bad is None:
+            raise wrong from exc
+        on_bad(wrong)
+        return None
 
 
 def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[Part]:

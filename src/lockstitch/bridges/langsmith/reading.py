@@ -12,7 +12,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -35,6 +35,10 @@ _INNER: Final = ("run", "trace", "data", "body", "payload")
 _SAVED: Final = 2
 
 
+OnBad = Callable[[Unreadable], None]
+"""Is told of what cannot be read; without one the first such thing is raised."""
+
+
 def files(path: Path) -> Iterator[Path]:
     """The files of a folder that may hold runs, in order of their names; a file is itself."""
     if path.is_file():
@@ -54,36 +58,46 @@ def read(
     headers: Mapping[str, str] | None = None,
     *,
     run_id: str | None = None,
+    on_bad: OnBad | None = None,
 ) -> Iterator[Item]:
     """The items of a file, a body or a stream.
 
     `headers` are those of the request that it was, where there was one; beside a recorded body they are found by
     themselves. `run_id` is what the URL of the request names, for a body that does not. Unreadable says what is wrong
-    and where; what came before it stands.
+    and where; what came before it stands. With `on_bad` a record or part that makes no sense is told there, and what
+    follows it is read.
     """
     if isinstance(source, Path):
         name = name or str(source)
         found, run_path = _recorded(source)
         try:
             with source.open("rb") as opened:
-                reading = _Reading(name, headers or found, run_id or run_path, source)
+                reading = _Reading(name, headers or found, run_id or run_path, source, on_bad)
                 yield from reading.items(Source(opened.read))
         except OSError as exc:
             raise Unreadable(name, exc.strerror or str(exc)) from exc
         return
     stream = BytesIO(source) if isinstance(source, bytes) else source
-    reading = _Reading(name or "the input", headers or {}, run_id, None)
+    reading = _Reading(name or "the input", headers or {}, run_id, None, on_bad)
     yield from reading.items(Source(stream.read))
 
 
 class _Reading:
     """One file or body on its way in."""
 
-    def __init__(self, name: str, headers: Mapping[str, str], run_id: str | None, path: Path | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        headers: Mapping[str, str],
+        run_id: str | None,
+        path: Path | None,
+        on_bad: OnBad | None = None,
+    ) -> None:
         self._name = name
         self._headers = headers
         self._run_id = run_id
         self._path = path
+        self._on_bad = on_bad
 
     def items(self, packed: Source, saved: int = 0) -> Iterator[Item]:
         source = packed.unpacked()
@@ -95,7 +109,7 @@ class _Reading:
             for row in parquet.rows(where, self._name):
                 yield from pieces(row)
         elif boundary := boundary_of(source, self._headers):
-            yield from multipart(source, boundary, self._name, RECORD_LIMIT)
+            yield from multipart(source, boundary, self._name, RECORD_LIMIT, self._on_bad)
         else:
             documents = Documents(source, self._name, RECORD_LIMIT)
             for key, record in documents.records():
@@ -107,7 +121,14 @@ class _Reading:
             for each in items(record):
                 yield from self._record(each, key, number, saved)
             return
-        found = bag(record)
+        try:
+            yield from self._object(bag(record), number, saved)
+        except Unreadable as exc:
+            if self._on_bad is None:
+                raise
+            self._on_bad(exc)
+
+    def _object(self, found: dict[str, Any], number: int, saved: int) -> Iterator[Item]:
         if text(found.get("body_base64")):
             yield from self._saved(found, number, saved)
         elif "run_type" not in found and any(isinstance(found.get(each), list) for each in STREAMED):
@@ -137,7 +158,7 @@ class _Reading:
             raise Unreadable(self._name, f"the body of a saved request is no base64: {exc}", where=where) from exc
         headers = {str(key): str(value) for key, value in bag(envelope.get("headers")).items()}
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
-        inner = _Reading(self._name, headers, _run_named(match), None)
+        inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad)
         yield from inner.items(Source(BytesIO(body).read), saved + 1)
 
 

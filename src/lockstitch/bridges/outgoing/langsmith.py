@@ -48,7 +48,7 @@ async def export_run(store: Store, ref: str) -> list[Json]:
     run = await find_run(store, ref)
     if run.source != "native":
         log = await store.log(run.id)
-        return sorted((_given_back(one.data) for one in log if one.data.get("id")), key=_place)
+        return sorted((given_back(one.data) for one in log if one.data.get("id")), key=_place)
     head = await store.thread(run.thread_id)
     runs = [one for one in await store.runs(head) if one.turn == run.turn]
     below = [run, *_below(run, runs)]
@@ -74,7 +74,8 @@ async def find_run(store: Store, ref: str) -> Run:
     raise NotFound(f"There is no run {ref} in this store.")
 
 
-def _given_back(piece: Json) -> Json:
+def given_back(piece: Json) -> Json:
+    """A span of a mirror under LangSmith's names, as it was told."""
     run: Json = {name: piece[key] for key, name in _NAMES.items() if key in piece}
     extra = dict(piece.get("extra") or {})
     if "metadata" in piece:

@@ -60,6 +60,7 @@ def settle(
     call: CallName,
     done: Annotated[str | None, typer.Option(metavar="TEXT", help="It took effect, and this is its result.")] = None,
     redo: Annotated[bool, typer.Option("--redo", help="It did not; it may be made again.")] = False,
+    unknown: Annotated[bool, typer.Option("--unknown", help="Nobody knows; the model is told so.")] = False,
     no_resume: NoResume = False,
 ) -> None:
     """Say what became of a call that was cut off half-way.
@@ -68,9 +69,13 @@ def settle(
     """
     from lockstitch import sync
 
-    if (done is None) == (not redo):
-        raise Refused("Say either --done with what the call gave, or --redo.")
-    _reply(session_of(context), thread, no_resume, lambda store: sync.settle(store, thread, call, done=done, redo=redo))
+    if (done is not None) + redo + unknown != 1:
+        raise Refused("Say either --done with what the call gave, or --redo, or --unknown.")
+
+    def reply(store: SyncStore) -> None:
+        sync.settle(store, thread, call, done=done, redo=redo, unknown=unknown)
+
+    _reply(session_of(context), thread, no_resume, reply)
 
 
 @app.command(epilog=examples('lockstitch answer customer-42 "The blue one"'))

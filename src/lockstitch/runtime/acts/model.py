@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, cast
 
@@ -40,6 +41,8 @@ class _Hearing:
 
     text: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
+    began: datetime | None = None
+    """When its first piece came."""
 
     def message(self) -> Message | None:
         """The partial answer; thinking without its end cannot be sent back, so only its text is kept."""
@@ -54,6 +57,7 @@ class _Asked:
     response: Response | None
     entries: Sequence[Entry]
     duration_ms: int
+    first_token_ms: int | None = None
 
 
 async def call_model(stage: Stage, action: CallModel) -> None:
@@ -80,7 +84,7 @@ async def call_model(stage: Stage, action: CallModel) -> None:
         journal.change_run(steps=step)
     if response.container_id and response.container_id != journal.open.state.get("container_id"):
         journal.change_run(state={**journal.open.state, "container_id": response.container_id})
-    journal.note(_llm_call(stage, request, response, asked.duration_ms, final=action.final, step=step))
+    journal.note(_llm_call(stage, request, response, asked, final=action.final, step=step))
 
 
 async def ask_beside(stage: Stage, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
@@ -117,6 +121,7 @@ async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) ->
     retries: list[Entry] = []
     for attempt in range(definition.max_retries + 1):
         points.reach("provider.before")
+        tried = journal.clock.now()
         try:
             response = await _stream(stage, replace(request, attempt=attempt), hearing)
         except ProviderError as exc:
@@ -129,16 +134,21 @@ async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) ->
                 "message": message_of(exc),
                 "delay": round(delay, 3),
             }
-            retries.append(journal.entry("api_retry", status=exc.kind, step_number=request.step, data=data))
+            took = max(0, _milliseconds(tried, journal.clock.now()))
+            retries.append(
+                journal.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
+            )
             stage.tell("retry", data, now=True)
             if hearing is not None:
                 hearing.text.clear()
                 hearing.thinking.clear()
+                hearing.began = None
             await asyncio.sleep(delay)
             continue
         points.reach("provider.after")
-        duration = round((journal.clock.now() - began).total_seconds() * 1000)
-        return _Asked(response, retries, max(0, duration))
+        duration = max(0, _milliseconds(began, journal.clock.now()))
+        heard = None if hearing is None or hearing.began is None else _milliseconds(began, hearing.began)
+        return _Asked(response, retries, duration, heard)
     raise AssertionError("a loop that always returns")
 
 
@@ -168,6 +178,7 @@ def _kept(response: Response) -> Response:
 
 
 def _hear(stage: Stage, piece: Piece, hearing: _Hearing) -> None:
+    hearing.began = hearing.began or stage.journal.clock.now()
     if piece.kind == "text":
         hearing.text.append(piece.text)
     elif piece.kind == "thinking":
@@ -179,7 +190,7 @@ def _hear(stage: Stage, piece: Piece, hearing: _Hearing) -> None:
 
 
 def _llm_call(
-    stage: Stage, request: ModelRequest, response: Response, duration_ms: int, *, final: bool, step: int
+    stage: Stage, request: ModelRequest, response: Response, asked: _Asked, *, final: bool, step: int
 ) -> Entry:
     journal = stage.journal
     cost = _charge(stage, response.usage)
@@ -189,6 +200,7 @@ def _llm_call(
         "response_id": response.response_id,
         "model": response.model if response.model != request.model else None,
         "purpose": FINAL_SUMMARY if final else None,
+        "first_token_ms": asked.first_token_ms or None,
     }
     data |= {name: value for name, value in optional.items() if value is not None}
     reference: Json = {"sha256": stage.digest(request)}
@@ -201,7 +213,7 @@ def _llm_call(
         step_number=step,
         message=response.message if response.message.get("content") else None,
         data={**data, "request": reference, **_cost_data(cost)},
-        duration_ms=duration_ms,
+        duration_ms=asked.duration_ms,
         messages_count=len(request.messages),
         estimated_tokens=journal.tokens,
         **response.usage._asdict(),
@@ -310,6 +322,10 @@ def _chunks(stage: Stage, hearing: _Hearing, step: int) -> list[Entry]:
         stage.journal.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
         for start in range(0, len(text), _CHUNK)
     ]
+
+
+def _milliseconds(began: datetime, ended: datetime) -> int:
+    return round((ended - began).total_seconds() * 1000)
 
 
 def _backoff(base: float, attempt: int) -> float:

@@ -1,0 +1,23 @@
+"""Serves a store's pages and says where: `serve URL`. Leaves when it is told to."""
+
+import asyncio
+import socket
+import sys
+
+import uvicorn
+
+from lockstitch.server import create
+from lockstitch.store import open_store
+
+
+async def main(url: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    async with open_store(url) as store:
+        config = uvicorn.Config(create(store), log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        print(listener.getsockname()[1], flush=True)
+        await server.serve([listener])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,195 @@
+"""Traces over HTTP: OTLP spans a second that a server makes durable and has in its record; its memory, its start."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import psycopg
+
+from benchmarks.foreign import otel
+from benchmarks.places import SQL, Places, sqlite_path
+from benchmarks.report import Aim, Measured, Row, within
+from benchmarks.scale import Scale
+
+BACKENDS = SQL
+
+BODY = 50
+"""Traces of ten spans in one request: about what an SDK's batch holds."""
+CONCURRENCY = 4
+
+SPANS_A_SECOND = 8_700
+"""Ten times what the better peer makes durable."""
+MEGABYTES = 200
+SECONDS = 2.0
+PATIENCE = 600.0
+
+
+class Bodies(NamedTuple):
+    """What is sent: one request that is not counted, and all the others."""
+
+    first: Path
+    folder: Path
+    spans: int
+    """Of the others."""
+    concurrency: int
+    """How many of them are on their way at once."""
+
+
+class Received(NamedTuple):
+    """What one server did."""
+
+    start: float
+    acknowledged: float
+    """Spans a second until the last answer."""
+    recorded: float
+    """Spans a second until the last of them can be read."""
+    p95_ms: float
+    megabytes: float
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    with TemporaryDirectory(prefix="lockstitch-receiving-") as folder:
+        bodies = write_bodies(Path(folder), scale.received, CONCURRENCY)
+        with places.fresh(backend) as url:
+            figures = await asyncio.to_thread(receive, url, bodies)
+    spans = bodies.spans
+    name = f"{spans:,} OTLP spans over HTTP, {BODY * otel.SPANS} a request"
+    durable = Aim("value", ">=", SPANS_A_SECOND) if backend == "sqlite" else None
+    rows = [
+        Row(f"{name}, durable", backend, figures.acknowledged, "spans/s", aim=durable, concurrency=CONCURRENCY),
+        Row(f"{name}, in the record", backend, figures.recorded, "spans/s", concurrency=CONCURRENCY),
+        Row("the server's memory meanwhile, at most", backend, figures.megabytes, "MB", aim=within(MEGABYTES)),
+        Row("start of `lockstitch serve` until it answers", backend, figures.start, "s", aim=within(SECONDS)),
+    ]
+    return Measured(rows, [f"95 of 100 requests were answered within {figures.p95_ms:.0f} ms"])
+
+
+def write_bodies(folder: Path, traces: int, concurrency: int) -> Bodies:
+    """Requests as files."""
+    bodies = Bodies(folder / "first", folder / "bodies", traces * otel.SPANS, concurrency)
+    bodies.first.mkdir()
+    bodies.folder.mkdir()
+    # Protobuf messages one behind the other are one message with the fields of all.
+    first, *requests = [otel.request(trace) for trace in otel.agents(traces + 1)]
+    (bodies.first / "first.body").write_bytes(first)
+    for number, place in enumerate(range(0, len(requests), BODY)):
+        (bodies.folder / f"{number:06}.body").write_bytes(b"".join(requests[place : place + BODY]))
+    return bodies
+
+
+def receive(url: str, bodies: Bodies) -> Received:
+    port = free_port()
+    arguments = ("-m", "lockstitch", "--store", url, "serve", "--port", str(port))
+    with running([sys.executable, *arguments], port, "/info") as (process, start):
+        endpoint = f"http://127.0.0.1:{port}/v1/traces"
+        return received(process.pid, start, endpoint, bodies, lambda: stitches(url))
+
+
+def received(
+    pid: int, start: float, endpoint: str, bodies: Bodies, count: Callable[[], int], *headers: str
+) -> Received:
+    """Send everything, and see when it is there. The first request, with which much is loaded, does not count."""
+    send(endpoint, bodies.first, 1, *headers)
+    _wait_for(count, otel.SPANS)
+    began = time.perf_counter()
+    sent = send(endpoint, bodies.folder, bodies.concurrency, *headers)
+    _wait_for(count, otel.SPANS + bodies.spans)
+    recorded = time.perf_counter() - began
+    return Received(start, bodies.spans / sent["seconds"], bodies.spans / recorded, sent["p95_ms"], peak_of(pid))
+
+
+def _wait_for(count: Callable[[], int], wanted: int) -> None:
+    until = time.perf_counter() + PATIENCE
+    while (there := count()) < wanted:
+        if time.perf_counter() > until:
+            raise RuntimeError(f"{there} of {wanted} spans are there")
+        time.sleep(0.05)
+
+
+def send(url: str, folder: Path, concurrency: int, *headers: str) -> dict[str, float]:
+    """Send all of it from another process; what that says."""
+    command = [sys.executable, "-m", "benchmarks.processes.send", url, str(folder), str(concurrency), *headers]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"not everything was taken: {done.stderr.strip().splitlines()[-1]}")
+    return json.loads(done.stdout)
+
+
+def stitches(url: str) -> int:
+    """Rows of the record, counted beside the server."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(url))) as connection:
+            return connection.execute("SELECT count(*) FROM stitch_rows").fetchone()[0]
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute("SELECT count(*) FROM lockstitch.stitches").fetchone()
+        assert found is not None
+        return found[0]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def running(
+    command: list[str], port: int, path: str, environment: dict[str, str] | None = None, patience: float = 120.0
+) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
+    """A server, and the seconds that it took until it answered."""
+    began = time.perf_counter()
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, stdout=quiet, stderr=quiet, env={**os.environ, **(environment or {})}, start_new_session=True
+    )
+    try:
+        while not _answers(port, path):
+            if process.poll() is not None or time.perf_counter() - began > patience:
+                raise RuntimeError(f"{command[0]} does not answer")
+            time.sleep(0.01)
+        yield process, time.perf_counter() - began
+    finally:
+        # A session of its own: some servers are several processes.
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def peak_of(pid: int) -> float:
+    """The most memory that a process has had, in MB, with that of the processes it made."""
+    total = _peak(pid)
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        total += sum(peak_of(int(child)) for child in children.read_text().split())
+    return total
+
+
+def _peak(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,66 @@
+"""Time as the demonstration's office has it: the past is played at once, the present as fast as it is."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from typing import Any
+
+from lockstitch.records import FakeClock
+from lockstitch.runtime.provider import ModelRequest, Piece, Response, Usage
+from lockstitch.runtime.providers.scripted import Scripted
+
+
+class Pace:
+    """How long things take. While the past is played, a clock moves instead of anybody waiting."""
+
+    def __init__(self) -> None:
+        self.clock: FakeClock | None = None
+        self.chance = random.Random(4711)
+
+    async def take(self, shortest: float, longest: float) -> None:
+        seconds = self.chance.uniform(shortest, longest)
+        if self.clock is not None:
+            self.clock.advance(seconds)
+            # Others who act at the same time get their turn, as they would in the present.
+            await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(seconds)
+
+
+class Played(Scripted):
+    """A scripted model that takes its time, and whose tokens are like those of a real one."""
+
+    def __init__(self, model: str, answering: Callable[[ModelRequest], Any], pace: Pace) -> None:
+        super().__init__(answering)
+        self.model = model
+        self._pace = pace
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+        await self._pace.take(0.6, 1.8)
+        async for piece in super().stream(request):
+            if isinstance(piece, Response):
+                yield replace(piece, usage=self._usage(request, piece.usage))
+            elif piece.kind in ("text", "thinking") and self._pace.clock is None:
+                for word in piece.text.splitlines(keepends=True):
+                    for part in _words(word):
+                        yield piece._replace(text=part)
+                        await self._pace.take(0.02, 0.06)
+            else:
+                yield piece
+                await self._pace.take(0.8, 3.5)
+
+    def _usage(self, request: ModelRequest, counted: Usage) -> Usage:
+        """More than the few words here: a system prompt and a history of a usual size, mostly from the cache."""
+        earlier = 5_200 + 900 * (request.step - 1) + 2_400 * (request.turn - 1)
+        cached = earlier if request.step > 1 or request.turn > 1 else 0
+        return Usage(
+            input_tokens=earlier + counted.input_tokens,
+            output_tokens=counted.output_tokens + self._pace.chance.randint(40, 260),
+            cache_read_tokens=cached,
+            cache_write_tokens=0 if cached else earlier,
+        )
+
+
+def _words(text: str) -> list[str]:
+    return [f"{word} " for word in text.split(" ")[:-1]] + [text.split(" ")[-1]]

@@ -1,0 +1,139 @@
+"""The connection to a server: one request at a time, and streams that come back by themselves."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import httpx2
+
+from lockstitch.client.failures import failure, unreachable
+from lockstitch.client.rows import Followed
+from lockstitch.errors import StoreUnreachable
+from lockstitch.records import Json, Stitch, codec, format_time
+
+SILENCE: Final = 45.0
+"""Seconds without a word after which a stream is taken for broken: a server that is there says something sooner."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""Seconds between two attempts to come back."""
+
+
+class Connection:
+    """Asks a server, and turns what it says went wrong into our errors."""
+
+    def __init__(self, url: str, token: str | None, project: str | None, timeout: float) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if project is not None:
+            headers["Lockstitch-Project"] = project
+        self.url = url.rstrip("/")
+        self._met = False
+        """Whether the server has ever answered: then it is worth waiting for."""
+        self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str, **parameters: Any) -> Any:
+        return await self.ask("GET", path, parameters=parameters)
+
+    async def post(self, path: str, body: Json | None = None, *, patient: bool = False) -> Any:
+        return await self.ask("POST", path, body=body, patient=patient)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        body: Json | None = None,
+        patient: bool = False,
+    ) -> Any:
+        """The answer's JSON. `patient`: it may take as long as a run takes."""
+        more: dict[str, Any] = {"params": _sent(parameters or {}) or None}
+        if body is not None:
+            more |= {"content": codec.dumps(body), "headers": {"Content-Type": "application/json"}}
+        if patient:
+            more["timeout"] = httpx2.Timeout(10.0, read=None)
+        try:
+            answer = await self._http.request(method, path, **more)
+        except httpx2.HTTPError as exc:
+            raise unreachable(self.url, exc) from exc
+        self._met = True
+        if not answer.is_success:
+            raise failure(answer.status_code, answer.content)
+        return codec.loads(answer.content)
+
+    async def follow(self, path: str, after: int, **parameters: Any) -> AsyncGenerator[Followed]:
+        """The events of a thread after a position, until it ends: over as many connections as that takes.
+
+        Only a server that never answered is told as StoreUnreachable; one that was there is waited for.
+        """
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with aclosing(self._stream(path, after, parameters)) as events:
+                    async for event in events:
+                        pause, after = FIRST_PAUSE, event.position
+                        yield event
+                        if event.type == "end":
+                            return
+            except StoreUnreachable:
+                if not self._met:
+                    raise
+            # It was cut off, or the server left in order: both come back.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _stream(self, path: str, after: int, parameters: Mapping[str, Any]) -> AsyncGenerator[Followed]:
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
+        timeout = httpx2.Timeout(10.0, read=SILENCE)
+        try:
+            async with self._http.stream(
+                "GET", path, params=_sent(parameters) or None, headers=headers, timeout=timeout
+            ) as answer:
+                if not answer.is_success:
+                    raise failure(answer.status_code, await answer.aread())
+                self._met = True
+                async for event in _events(answer, after):
+                    yield event
+        except httpx2.HTTPError as exc:
+            raise unreachable(self.url, exc) from exc
+
+
+async def _events(answer: httpx2.Response, position: int) -> AsyncGenerator[Followed]:
+    fields: dict[str, str] = {}
+    async for line in answer.aiter_lines():
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif "data" in fields and "event" in fields:
+            data: Json = codec.loads(fields["data"])
+            stitch = Stitch.from_json(data) if fields["event"] == "stitch" else None
+            position = stitch.position if stitch is not None else position
+            yield Followed(cast("Any", fields["event"]), data, position, stitch)
+            fields = {}
+        else:
+            fields = {}
+
+
+def part(value: object) -> str:
+    """A value as one part of a path."""
+    return quote(str(value), safe="")
+
+
+def _sent(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as an address has them; what is None is not said."""
+    return {name: _plain(value) for name, value in parameters.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    return format_time(value) if hasattr(value, "tzinfo") else value

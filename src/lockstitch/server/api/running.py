@@ -1,0 +1,107 @@
+"""Runs begun over HTTP. A worker drives them, here or elsewhere: whoever asked may go, and nothing is lost."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from lockstitch.errors import NotFound
+from lockstitch.records import Json, Thread
+from lockstitch.records.thread import TERMINAL
+from lockstitch.runtime import Result
+from lockstitch.runtime.result import result_in
+from lockstitch.server.access import Caller, Writer
+from lockstitch.server.api.answers import Exact
+from lockstitch.server.api.events import EVENT_STREAM, STREAM, streamed
+from lockstitch.server.api.parameters import Body, Name, Plain
+from lockstitch.server.following import LIVELY, QUIET, Follower, is_idle
+from lockstitch.server.guard import mention
+from lockstitch.server.problems import Problem
+
+router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=Exact)
+
+
+class Prompt(Body):
+    """What an agent is to do, and in which thread: a known one goes on where it was, an unknown one is made."""
+
+    input: str | list[Json]
+    thread: Annotated[Plain, Field(min_length=1, max_length=255)] | None = None
+    user_id: Annotated[Plain, Field(max_length=255)] | None = None
+    metadata: Json = {}
+    tags: list[Plain] = []
+    extras: Json = {}
+    stream: bool = False
+    wait: bool = False
+
+
+@router.post("/{name}/runs", status_code=202, responses=STREAM)
+async def run(
+    request: Request,
+    caller: Writer,
+    name: Annotated[Name, Path(description="An agent of this server's app.")],
+    prompt: Prompt,
+    accept: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Begin a run, or leave the message in line behind one that is open.
+
+    Answers 202 with the thread and the run at once; with `wait` the result when it has ended or waits for somebody;
+    with `stream`, or where only text/event-stream is accepted, the events of the thread until then.
+    """
+    stream = prompt.stream or (accept or "").startswith(EVENT_STREAM)
+    if stream and prompt.wait:
+        raise Problem(422, "Refused", "Say either wait or stream.")
+    before = await _before(caller, prompt.thread)
+    begun = await begin(caller, name, prompt)
+    if stream:
+        position = before.position if before is not None else 0
+        return streamed(caller, Follower(caller.store, caller.house.news, begun.thread_id, position), "idle")
+    if prompt.wait:
+        in_line = before is not None and (await caller.store.run(begun.run_id)).sequence <= before.last_sequence
+        return await _waited(request, caller, begun, in_line)
+    return Exact(begun.as_json(), 202)
+
+
+async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
+    """Begin a run of this agent, and leave it to whoever drives its threads."""
+    agent = caller.app.agent(name)
+    begun = await agent.run(
+        prompt.input,
+        store=caller.store,
+        thread=prompt.thread,
+        user_id=prompt.user_id,
+        metadata=prompt.metadata,
+        tags=prompt.tags,
+        extras=prompt.extras,
+        detach=True,
+    )
+    mention(thread=begun.thread_id, run=begun.run_id)
+    return begun
+
+
+async def _waited(request: Request, caller: Caller, begun: Result, in_line: bool) -> Exact:
+    """The result of a run that has ended or waits for somebody; of the last one, if ours came in line behind others.
+
+    How it stands, if the caller or the server leaves before.
+    """
+    store, news = caller.store, caller.house.news
+    with news.read(begun.thread_id) as reader:
+        while True:
+            head = await store.thread(begun.thread_id)
+            idle = is_idle(head)
+            run = (await store.desk.last_run(head) if idle and in_line else None) or await store.run(begun.run_id)
+            if idle or (run.status in TERMINAL and not in_line):
+                return Exact((await result_in(store, run)).as_json())
+            if news.leaving or await request.is_disconnected():
+                return Exact((await result_in(store, run)).as_json(), 202)
+            await reader.wait(LIVELY if head.status == "running" else QUIET)
+
+
+async def _before(caller: Caller, ref: str | None) -> Thread | None:
+    """A known thread as it is before the run, so that what is new is known from what was there."""
+    if ref is None:
+        return None
+    try:
+        return await caller.store.thread(ref)
+    except NotFound:
+        return None

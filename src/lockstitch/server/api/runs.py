@@ -1,0 +1,76 @@
+"""Runs: one, its log, what was said in it, its trace, its difference to another, its export."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+
+from lockstitch.bridges.outgoing.langsmith import export_run
+from lockstitch.records import Run
+from lockstitch.runtime.result import result_in
+from lockstitch.server.access import Caller, Reader
+from lockstitch.server.api.answers import Exact, rows
+from lockstitch.server.api.parameters import RunRef
+from lockstitch.server.guard import mention
+from lockstitch.store.traces import LINES
+
+router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exact)
+
+
+@router.get("/{id}")
+async def run(caller: Reader, id: RunRef) -> Exact:
+    """One run, with its usage under the names that providers use."""
+    found = await _known(caller, id)
+    return Exact({**found.as_json(), "usage": found.usage})
+
+
+@router.get("/{id}/result")
+async def result(caller: Reader, id: RunRef) -> Exact:
+    """What came of a run, or where it stands."""
+    return Exact((await result_in(caller.store, await _known(caller, id))).as_json())
+
+
+@router.get("/{id}/log")
+async def log(caller: Reader, id: RunRef) -> Exact:
+    """Everything that a run did, in order."""
+    return Exact(rows(await caller.store.log((await _known(caller, id)).id)))
+
+
+@router.get("/{id}/messages")
+async def messages(caller: Reader, id: RunRef) -> Exact:
+    """What was said in a run, whatever was compacted since."""
+    return Exact(await caller.store.messages((await _known(caller, id)).id))
+
+
+@router.get("/{id}/trace")
+async def trace(
+    caller: Reader,
+    id: RunRef,
+    depth: Annotated[int | None, Query(ge=0, le=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = LINES,
+) -> Exact:
+    """A run as a tree of model calls, tools, nested runs and child threads, or of the spans of a mirror."""
+    return Exact((await caller.store.trace((await _known(caller, id)).id, depth=depth, limit=limit)).as_json())
+
+
+@router.get("/{id}/export")
+async def export(
+    caller: Reader, id: RunRef, form: Annotated[Literal["langsmith"], Query(alias="as")] = "langsmith"
+) -> Exact:
+    """A run as another system has it."""
+    found = await _known(caller, id)
+    answer = Exact(await export_run(caller.store, str(found.id)))
+    answer.headers["Content-Disposition"] = f'attachment; filename="{found.id}.{form}.json"'
+    return answer
+
+
+@router.get("/{a}/difference/{b}")
+async def difference(caller: Reader, a: RunRef, b: RunRef) -> Exact:
+    """What differs between two runs: as wholes, and step by step."""
+    one, other = await _known(caller, a), await _known(caller, b)
+    return Exact((await caller.store.difference(one.id, other.id)).as_json())
+
+
+async def _known(caller: Caller, id: str) -> Run:
+    found = await caller.store.run(id)
+    mention(thread=found.thread_id, run=found.id)
+    return found

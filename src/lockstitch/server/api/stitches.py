@@ -1,0 +1,24 @@
+"""Stitches: one, and the exact request behind a model call."""
+
+from fastapi import APIRouter
+
+from lockstitch.server.access import Reader
+from lockstitch.server.api.answers import Exact
+from lockstitch.server.api.parameters import Id
+from lockstitch.server.guard import mention
+
+router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=Exact)
+
+
+@router.get("/{id}")
+async def stitch(caller: Reader, id: Id) -> Exact:
+    """One stitch."""
+    found = await caller.store.stitch(id)
+    mention(thread=found.thread_id, run=found.run_id)
+    return Exact(found.as_json())
+
+
+@router.get("/{id}/request")
+async def request(caller: Reader, id: Id) -> Exact:
+    """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
+    return Exact(await caller.store.request(id))

@@ -1,0 +1,95 @@
+"""One server put together: its guard, its routes, and what goes on beside requests."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from lockstitch.runtime import App
+from lockstitch.server import api, health, ingest, pages, problems
+from lockstitch.server.guard import Guard
+from lockstitch.server.house import House
+from lockstitch.server.ingest.arrivals import Intake
+from lockstitch.server.ingest.digesting import digesting
+from lockstitch.server.news import News
+from lockstitch.server.pages.bar import BarShown
+from lockstitch.server.settings import Settings
+from lockstitch.server.working import working
+from lockstitch.store import Store
+from lockstitch.version import VERSION
+
+
+def create(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
+    """A server over an open store, as an ASGI app. `app` is the code of the agents that it may run."""
+    settings = settings or Settings()
+    house = House(store, app, settings, News(store.backend), Intake(store, settings))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(working(house))
+            await stack.enter_async_context(house.news.open())
+            await stack.enter_async_context(digesting(store, house.intake, settings))
+            yield
+
+    server = FastAPI(
+        title="Lockstitch",
+        version=VERSION,
+        description="One durable record of everything AI agents do.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    server.state.house = house
+    server.add_middleware(Guard, settings=settings, figures=house.figures)
+    problems.handle(server)
+    for router in (health.router, *api.routers(), *ingest.routers()):
+        server.include_router(router)
+    for router in pages.routers():
+        server.include_router(router, dependencies=[BarShown])
+    server.mount("/static", _Files(packages=[("lockstitch.server", "static")]), name="static")
+    return server
+
+
+def router(store: Store, app: App | None = None, settings: Settings | None = None) -> APIRouter:
+    """The same for a FastAPI of one's own: `server.include_router(router(store, app), prefix="/agents")`."""
+    inner = create(store, app, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncGenerator[None]:
+        async with inner.router.lifespan_context(inner):
+            yield
+
+    outer = APIRouter(lifespan=lifespan)
+    methods = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"]
+    outer.add_route("/{path:path}", _Below(inner), methods=methods, include_in_schema=False)  # pyright: ignore[reportArgumentType]
+    return outer
+
+
+class _Files(StaticFiles):
+    """Files that a browser keeps for as long as it likes: pages name them with a digest, which changes with them."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        scope: Scope = args[2] if len(args) > 2 else options["scope"]
+        response.headers["Cache-Control"] = (
+            "public, max-age=31536000, immutable" if scope.get("query_string") else "no-cache"
+        )
+        return response
+
+
+class _Below:
+    """An ASGI app behind a prefix that only the request tells."""
+
+    def __init__(self, inner: FastAPI) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        below = str(scope["path_params"]["path"])
+        prefix = scope["path"].removesuffix(below).rstrip("/")
+        await self._inner({**scope, "root_path": prefix, "path_params": {}}, receive, send)

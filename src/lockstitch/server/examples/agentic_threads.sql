@@ -1,0 +1,18 @@
+-- Queries for the page, as docs/reference/lenses/agentic_threads.md has them. What begins with a colon stands for an id.
+
+-- example: Find last stitch in a thread
+SELECT * FROM stitches s
+WHERE thread_id = :thread_id
+AND NOT EXISTS (
+    SELECT 1 FROM stitches
+    WHERE thread_id = :thread_id AND previous_stitch_id = s.id
+);
+
+-- example: Get thread execution history
+WITH RECURSIVE thread_history AS (
+    SELECT stitches.*, 1 AS depth FROM stitches WHERE thread_id = :thread_id AND previous_stitch_id IS NULL
+    UNION ALL
+    SELECT s.*, th.depth + 1 FROM stitches s
+    JOIN thread_history th ON s.previous_stitch_id = th.id
+)
+SELECT * FROM thread_history ORDER BY depth;

@@ -1,0 +1,37 @@
+-- Queries for the page, as docs/reference/lenses/three_table.md has them. What begins with a colon stands for an id.
+
+-- example: Pattern 1: resume an agent
+SELECT * FROM agent_config WHERE agent_uuid = :agent_uuid;
+
+-- example: Pattern 2: a page of the conversation
+SELECT conversation_id, user_message, final_response, started_at,
+       generated_files, total_steps
+FROM conversation_history
+WHERE agent_uuid = :agent_uuid
+ORDER BY sequence_number DESC
+LIMIT 20 OFFSET 0;
+
+-- example: Pattern 3: debug a run
+SELECT timestamp, step_number, action_type, action_data, duration_ms
+FROM agent_runs
+WHERE run_id = :run_id
+ORDER BY log_id ASC;
+
+-- example: Pattern 4: average tokens per run (sqlite)
+SELECT agent_uuid, AVG((usage ->> '$.input_tokens') + (usage ->> '$.output_tokens')) AS avg_tokens
+FROM conversation_history
+WHERE started_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-7 days')
+GROUP BY agent_uuid;
+
+-- example: Pattern 4: average tokens per run (postgres)
+SELECT agent_uuid, AVG((usage->>'input_tokens')::int + (usage->>'output_tokens')::int) AS avg_tokens
+FROM conversation_history
+WHERE started_at > NOW() - INTERVAL '7 days'
+GROUP BY agent_uuid;
+
+-- example: Pattern 5: find errors
+SELECT agent_uuid, run_id, timestamp, action_data
+FROM agent_runs
+WHERE action_type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
+ORDER BY timestamp DESC
+LIMIT 50;

@@ -1,0 +1,161 @@
+"""The guard at the door, before any route: by which name one came, from where, with how much; and what leaves with it.
+
+A plain ASGI middleware, so that streams pass through it as they come.
+"""
+
+import asyncio
+import logging
+import time
+from contextvars import ContextVar
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lockstitch.records import new_id
+from lockstitch.server.figures import Figures
+from lockstitch.server.logs import fields
+from lockstitch.server.problems import Problem, answer
+from lockstitch.server.settings import LOOPBACK, Settings
+
+CSP: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Nothing but our own files ever runs or draws, whatever is stored."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_log = logging.getLogger("lockstitch.access")
+
+about: ContextVar[dict[str, Any] | None] = ContextVar("about", default=None)
+"""What the line in the log says of the request at hand beyond the usual: routes put ids of threads and runs into it."""
+
+
+def mention(**ids: Any) -> None:
+    """Have the log's line of this request name a thread, a run or whatever it was about."""
+    known = about.get()
+    if known is not None:
+        known.update({name: str(value) for name, value in ids.items() if value is not None})
+
+
+class Guard:
+    """Turns away what should not reach a route, and writes a line of log for everything."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, figures: Figures) -> None:
+        self._app = app
+        self._settings = settings
+        self._figures = figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = str(new_id())
+        told: dict[str, Any] = {}
+        token = about.set(told)
+        began = time.monotonic()
+        status = 0
+
+        async def leave(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+                headers["X-Request-Id"] = request_id
+            await send(message)
+
+        try:
+            problem = self._wrong(scope)
+            if problem is not None:
+                await answer(Request(scope), problem)(scope, receive, leave)
+            else:
+                await self._app(scope, self._measured(scope, receive), leave)
+        finally:
+            about.reset(token)
+            seconds = time.monotonic() - began
+            self._figures.count(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
+            line = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
+            _log.info("request", extra=fields(**line, request=request_id, **told))
+
+    def _wrong(self, scope: Scope) -> Problem | None:
+        headers = Headers(scope=scope)
+        host = _name(headers.get("host", ""))
+        if not self._known(host):
+            return Problem(421, "Not this server", f"This server is not called {host or 'nothing'}; see --host-name.")
+        if scope["method"] not in _SAFE and not _same_origin(headers):
+            return Problem(403, "Not from here", "Requests from pages of other sites are not taken.")
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._settings.body_limit:
+            return _too_large(self._settings.body_limit)
+        return None
+
+    def _known(self, host: str) -> bool:
+        if host in LOOPBACK or host in self._settings.hosts:
+            return True
+        # With tokens a foreign name gains nothing: it has no cookie of ours. So only a list restricts.
+        return self._settings.tokens_needed and not self._settings.hosts
+
+    def _measured(self, scope: Scope, receive: Receive) -> Receive:
+        """The body, counted and not waited for without end."""
+        taken = 0
+        whole = False
+
+        async def measured() -> Message:
+            nonlocal taken, whole
+            if whole:
+                # The body is here; what comes now is that the caller has gone, and a stream waits for that for long.
+                return await receive()
+            try:
+                async with asyncio.timeout(self._settings.body_seconds):
+                    message = await receive()
+            except TimeoutError:
+                raise Problem(408, "Too slow", "The rest of the body did not come.") from None
+            taken += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if taken > self._settings.body_limit:
+                raise _too_large(self._settings.body_limit)
+            return message
+
+        return measured
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "Too large", f"A body has at most {limit:,} bytes here.")
+
+
+def _same_origin(headers: Headers) -> bool:
+    """Whether no browser says that another site's page sends this. Programs that are no browsers say nothing."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()

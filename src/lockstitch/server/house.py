@@ -1,0 +1,36 @@
+"""What every route of a server needs: the store, the code of the agents, and how the server is set."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from lockstitch.runtime import App
+from lockstitch.server.figures import Figures
+from lockstitch.server.ingest.arrivals import Intake
+from lockstitch.server.news import News
+from lockstitch.server.settings import Settings
+from lockstitch.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """One server's belongings."""
+
+    store: Store
+    app: App | None
+    settings: Settings
+    news: News
+    intake: Intake
+    """Where traces of others come in."""
+    figures: Figures = field(default_factory=Figures)
+
+
+def house_of(connection: HTTPConnection) -> House:
+    return house_of_app(connection.app)
+
+
+def house_of_app(app: Any) -> House:
+    house: Any = app.state.house
+    assert isinstance(house, House)
+    return house

@@ -1,0 +1,82 @@
+"""What a kept body says, read through the bridge of its source, a bounded part at a time."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lockstitch.bridges import langsmith
+from lockstitch.bridges.langsmith.feedback import read_feedback
+from lockstitch.bridges.span import Attachment, Bridge, Item, Remark
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.records import codec
+from lockstitch.records.shelves import RawBody
+
+LANGSMITH: Final = "langsmith"
+OTEL: Final = "otel"
+SOURCES: Final = (LANGSMITH, OTEL)
+
+_RUN: Final = re.compile(r"/runs/([^/?]+)$")
+_FEEDBACK: Final = re.compile(r"/feedback(?:/([^/?]+))?$")
+_NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
+
+
+def bridge_of(source: str) -> Bridge:
+    """The bridge that bodies of a source go through."""
+    if source == LANGSMITH:
+        return langsmith.LangSmith()
+    if source == OTEL:
+        from lockstitch.bridges import otel
+
+        return otel.OpenTelemetry()
+    raise Refused(f"Nothing here reads what {source} sends.")
+
+
+class Reader:
+    """One body on its way into the record, and what is wrong with it."""
+
+    def __init__(self, row: RawBody) -> None:
+        self.row = row
+        self.problems: list[str] = []
+        self._items = self._opened()
+
+    def next(self) -> Item | None:
+        """What it says next; None at its end. Never raises: whatever is wrong is a problem of this body alone."""
+        try:
+            return next(self._items, None)
+        except LockstitchError as exc:
+            self.problems.append(str(exc))
+        except RecursionError:
+            self.problems.append("It is nested too deeply.")
+        except Exception as exc:
+            self.problems.append(f"It cannot be read: {type(exc).__name__}: {exc}")
+        return None
+
+    def _tell(self, exc: LockstitchError) -> None:
+        self.problems.append(str(exc))
+
+    def _opened(self) -> Iterator[Item]:
+        row = self.row
+        path = str(row.headers.get("path") or "")
+        if row.source == OTEL:
+            from lockstitch.bridges import otel
+
+            yield from otel.read_body(row.body, on_bad=self._tell)
+        elif match := _FEEDBACK.search(path):
+            yield from read_feedback(row.body, "the body", match[1])
+        else:
+            match = _RUN.search(path)
+            run_id = match[1] if match and match[1] not in _NO_RUNS else None
+            headers = {name: str(value) for name, value in row.headers.items()}
+            yield from langsmith.read(row.body, "the body", headers, run_id=run_id, on_bad=self._tell)
+
+
+def weight(item: Item) -> int:
+    """About how many bytes an item has."""
+    if isinstance(item, Attachment):
+        return len(item.content)
+    if isinstance(item, Remark):
+        return 200
+    try:
+        return len(codec.dumps(item))
+    except (LockstitchError, RecursionError):
+        return 0

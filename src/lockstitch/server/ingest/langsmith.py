@@ -1,0 +1,76 @@
+"""LangSmith's protocol, as its clients write in it: at the root, and at /api/v1 for those that are told so.
+
+Whatever comes is taken; what it says is worked out later. A client that is refused throws away what it has, so there is
+no 4xx here but for tokens and for bodies beyond all bounds.
+"""
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse
+
+from lockstitch.server.access import Ingester
+from lockstitch.server.ingest.bodies import LANGSMITH, OTEL
+from lockstitch.server.ingest.otlp import answer
+from lockstitch.server.ingest.sending import accept
+
+PREFIXES: Final = ("", "/api/v1")
+
+INFO: Final[dict[str, Any]] = {
+    # What newer clients ask of a server's version before they use what came with it.
+    "version": "0.18.0",
+    "license_expiration_time": None,
+    "batch_ingest_config": {
+        "use_multipart_endpoint": True,
+        "scale_up_qsize_trigger": 1000,
+        "scale_up_nthreads_limit": 16,
+        "scale_down_nempty_trigger": 4,
+        "size_limit": 100,
+        "size_limit_bytes": 20_971_520,
+    },
+    "instance_flags": {"zstd_compression_enabled": True, "gzip_body_enabled": True},
+}
+
+_TAKEN: Final = {"message": "Kept; it is in the record soon."}
+
+
+async def info() -> JSONResponse:
+    """What this server can do, as LangSmith's clients ask before they send anything."""
+    return JSONResponse(INFO)
+
+
+async def take(request: Request, caller: Ingester) -> JSONResponse:
+    """Take in whatever LangSmith's clients send: runs, changes of runs, batches, multipart bodies, feedback."""
+    await accept(request, caller, LANGSMITH)
+    return JSONResponse(_TAKEN, 202)
+
+
+async def take_run(request: Request, caller: Ingester, run_id: str) -> JSONResponse:
+    """Take in what is new about one run."""
+    return await take(request, caller)
+
+
+async def take_feedback(request: Request, caller: Ingester, feedback_id: str) -> JSONResponse:
+    """Take in what is new about one remark."""
+    return await take(request, caller)
+
+
+async def take_spans(request: Request, caller: Ingester) -> Any:
+    """Take in OpenTelemetry, which LangSmith's client sends when it is told to trace that way."""
+    await accept(request, caller, OTEL)
+    return answer(request)
+
+
+def routers() -> tuple[APIRouter, ...]:
+    return tuple(map(_router, PREFIXES))
+
+
+def _router(prefix: str) -> APIRouter:
+    router = APIRouter(prefix=prefix, tags=["langsmith"])
+    router.add_api_route("/info", info, methods=["GET"])
+    for path in ("/runs", "/runs/batch", "/runs/multipart", "/feedback"):
+        router.add_api_route(path, take, methods=["POST"], status_code=202)
+    router.add_api_route("/runs/{run_id}", take_run, methods=["PATCH"], status_code=202)
+    router.add_api_route("/feedback/{feedback_id}", take_feedback, methods=["PATCH"], status_code=202)
+    router.add_api_route("/otel/v1/traces", take_spans, methods=["POST"])
+    return router

@@ -1,0 +1,135 @@
+"""The frame of every page: templates, and what each page may rely on.
+
+Stored text enters by autoescape alone; there is no `safe` in any template, and a test looks that it stays so.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib.resources import files
+from typing import Any, Final, cast
+from urllib.parse import quote, unquote
+
+from fastapi import Request
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from lockstitch.records import format_time, words
+from lockstitch.server.access import CSRF_COOKIE, Caller, csrf_of
+from lockstitch.server.house import house_of
+from lockstitch.server.pages import code, figures
+from lockstitch.server.problems import Problem
+
+THEME_COOKIE: Final = "lockstitch_theme"
+SAID_COOKIE: Final = "lockstitch_said"
+"""What the page after a form says: it is shown once."""
+
+_THEMES: Final = ("light", "dark")
+
+
+def page(request: Request, caller: Caller, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """A whole page, or a part of one: whatever the template is."""
+    return render(request, template, {"caller": caller, **context}, status)
+
+
+def problem_page(request: Request, problem: Problem) -> HTMLResponse:
+    """What went wrong, for a person."""
+    response = render(request, "problem.html", {"caller": None, "problem": problem}, problem.status)
+    response.headers.update(problem.headers)
+    return response
+
+
+def back(request: Request, path: str, said: str = "") -> Response:
+    """The answer to a form that was sent without script: look there; and what was done is said there, once."""
+    response = RedirectResponse(base_of(request) + path, 303)
+    if said:
+        response.set_cookie(SAID_COOKIE, quote(said[:500]), max_age=60, samesite="strict", httponly=True)
+    return response
+
+
+def is_part(request: Request) -> bool:
+    """Whether htmx asks, and so for a part of a page."""
+    return request.headers.get("hx-request") == "true"
+
+
+def render(request: Request, template: str, context: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    theme = request.cookies.get(THEME_COOKIE, "")
+    csrf = csrf_of(request)
+    said = "" if is_part(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
+    body = (
+        _templates()
+        .get_template(template)
+        .render(
+            {
+                "base": base_of(request),
+                "now": house_of(request).store.clock.now(),
+                "theme": theme if theme in _THEMES else "",
+                "csrf": csrf,
+                "path": request.url.path.removeprefix(base_of(request)),
+                "static": partial(_static, base_of(request)),
+                "bar": getattr(request.state, "bar", None),
+                "said": said,
+                **context,
+            }
+        )
+    )
+    response = HTMLResponse(body, status)
+    secure = request.url.scheme == "https"
+    if request.cookies.get(CSRF_COOKIE) != csrf:
+        response.set_cookie(CSRF_COOKIE, csrf, samesite="strict", httponly=True, secure=secure)
+    if said:
+        response.delete_cookie(SAID_COOKIE)
+    return response
+
+
+def base_of(request: Request) -> str:
+    """What stands before every path of ours: empty, or where somebody's app has put us."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _static(base: str, name: str) -> str:
+    return f"{base}/static/{name}?{digest(name)}"
+
+
+@cache
+def digest(name: str) -> str:
+    """Changes with the file, so that browsers may keep it for as long as they like."""
+    return hashlib.sha256(files("lockstitch.server").joinpath("static", name).read_bytes()).hexdigest()[:12]
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("lockstitch.server", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "cost": words.cost,
+        "duration": words.duration,
+        "size": words.size,
+        "age": words.age,
+        "ago": figures.ago,
+        "span": figures.span,
+        "money": figures.money,
+        "dollars": figures.dollars,
+        "moment": figures.moment,
+        "stamp": format_time,
+        "clock": figures.clock,
+        "day": figures.day,
+        "day_and_time": figures.day_and_time,
+        "count": figures.count,
+        "thousands": figures.thousands,
+        "short": figures.short,
+        "json_pieces": code.json_pieces,
+        "arguments": code.arguments,
+        "one_line": code.one_line,
+        "cut": code.cut,
+        "tojson_text": code.json_text,
+        "message_line": code.message_line,
+    }
+    cast("dict[str, Any]", environment.filters).update(filters)  # pyright: ignore[reportUnknownMemberType]
+    cast("dict[str, Any]", environment.globals)["plural"] = words.plural  # pyright: ignore[reportUnknownMemberType]
+    return environment

@@ -1,0 +1,140 @@
+"""The tree of threads as a graph: each thread a seam with its stitches, tied to the stitch that made it.
+
+Laid out here, in figures alone; the template draws it. Large trees and long seams are cut, and say so.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.records import ERRORS, Stitch, Thread
+from lockstitch.server.pages import waiting
+from lockstitch.server.pages.code import one_line
+from lockstitch.server.pages.rows import title_of
+from lockstitch.store import Store
+from lockstitch.store.forest import Node, roots_of, trees
+
+THREADS: Final = 100
+STITCHES: Final = 80
+"""Of each thread its last ones."""
+
+_STEP: Final = 13
+_LANE: Final = 58
+_LEFT: Final = 16
+_TOP: Final = 30
+_LETTER: Final = 7.2
+"""How wide a letter of a label is, about; nobody measures text here."""
+
+_KINDS: Final = {"llm_call": "k-model", "tool_call": "k-tool", "thread_spawned": "k-child", "thread_result": "k-child"}
+
+
+@dataclass(slots=True)
+class Mark:
+    """A stitch on a seam."""
+
+    x: int
+    kind: str
+    position: int
+    says: str
+
+
+@dataclass(slots=True)
+class Lane:
+    """A thread in the graph."""
+
+    thread: Thread
+    title: str
+    person: bool
+    done: int
+    tasks: int
+    cost: float | None
+    depth: int
+    last: tuple[bool, ...]
+    x: int = 0
+    y: int = 0
+    end: int = 0
+    tie: str = ""
+    """The way from the stitch that made it."""
+    before: int = 0
+    """Stitches that are not drawn."""
+    marks: list[Mark] = field(default_factory=list[Mark])
+
+    @property
+    def look(self) -> str:
+        status = self.thread.status
+        return "parked" if status == "waiting" and not self.person else status
+
+    @property
+    def label(self) -> int:
+        """How wide the words above the seam are: title, status, cost, tasks."""
+        letters = len(self.title) + len(self.thread.status) + 10 + (len("00 of 00 tasks") if self.tasks else 0)
+        return round(40 + _LETTER * letters)
+
+    @property
+    def progress(self) -> float:
+        return round(60 * self.done / self.tasks, 1) if self.tasks else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    lanes: list[Lane]
+    width: int
+    height: int
+    left_off: int
+
+
+async def graph_of(store: Store, head: Thread) -> Graph:
+    """The whole tree that a thread stands in, parents before children."""
+    roots = await roots_of(store.backend, [head])
+    nodes = [pair for root in await trees(store.backend, roots) for pair in root.walk()]
+    lanes: list[Lane] = []
+    places: dict[UUID, tuple[int, int]] = {}
+    """Where the stitch that made a thread stands."""
+    for number, (node, last) in enumerate(nodes[:THREADS]):
+        lane = _lane(node, last)
+        lane.y = _TOP + number * _LANE
+        x, y = places.get(lane.thread.id, (_LEFT, 0))
+        lane.x = x + 2 * _STEP if y else _LEFT
+        if y:
+            lane.tie = f"M{x} {y + 7}V{lane.y - 6}q0 6 6 6H{lane.x}"
+        await _place(store, lane, places)
+        lanes.append(lane)
+    width = max((max(lane.end, lane.x + lane.label) for lane in lanes), default=0) + _LEFT
+    return Graph(lanes, width, _TOP + len(lanes) * _LANE - 20, max(0, len(nodes) - THREADS))
+
+
+def _lane(node: Node, last: tuple[bool, ...]) -> Lane:
+    thread = node.thread
+    tasks: list[Any] = [task for task in thread.tasks if task]
+    done = sum(str(task.get("status")) in ("completed", "done") for task in tasks)
+    person = bool(waiting.personal(thread))
+    title = one_line(title_of(thread), 44)
+    return Lane(thread, title, person, done, len(tasks), node.overview.total_cost, len(last), last)
+
+
+async def _place(store: Store, lane: Lane, places: dict[UUID, tuple[int, int]]) -> None:
+    head = lane.thread
+    first = max(head.first_position, head.position - STITCHES + 1)
+    lane.before = first - head.first_position
+    found = await store.stitches(head, first) if head.position else []
+    for number, stitch in enumerate(found):
+        x = lane.x + 10 + number * _STEP
+        lane.marks.append(Mark(x, _kind(stitch), stitch.position, _says(stitch)))
+        if stitch.type == "thread_spawned" and stitch.child_id is not None:
+            places[stitch.child_id] = (x, lane.y)
+    lane.end = lane.x + 20 + len(found) * _STEP
+    if lane.before:
+        # Children of stitches that are not drawn hang at the beginning.
+        for child in await store.children(head):
+            places.setdefault(child.id, (lane.x + 4, lane.y))
+
+
+def _kind(stitch: Stitch) -> str:
+    failed = stitch.type in ERRORS or (stitch.type == "tool_call" and stitch.status in ("error", "denied", "failed"))
+    if failed:
+        return "k-fail"
+    return "ink" if stitch.type == "input" else _KINDS.get(stitch.type, "plain")
+
+
+def _says(stitch: Stitch) -> str:
+    return " ".join(str(part) for part in (stitch.position, stitch.type, stitch.name, stitch.status) if part)

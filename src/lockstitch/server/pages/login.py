@@ -1,0 +1,66 @@
+"""Logging in: a token, pasted once, is kept in a cookie that no script reads and no other site sends."""
+
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Depends, Form, Query, Request
+from starlette.responses import Response
+
+from lockstitch.server.access import TOKEN_COOKIE, check_form
+from lockstitch.server.house import house_of
+from lockstitch.server.pages.frame import back, base_of, render
+
+router = APIRouter(include_in_schema=False)
+
+_DAYS: Final = 30
+Next = Annotated[str, Query(max_length=2000)]
+
+
+@router.get("/login", name="login")
+async def login(request: Request, next: Next = "/") -> Response:
+    house = house_of(request)
+    if not house.settings.tokens_needed:
+        return back(request, inside(next))
+    return render(request, "login.html", {"caller": None, "next": inside(next), "wrong": False})
+
+
+@router.post("/login", dependencies=[Depends(check_form)])
+async def enter(
+    request: Request,
+    token: Annotated[str, Form(max_length=500)] = "",
+    next: Annotated[str, Form(max_length=2000)] = "/",
+) -> Response:
+    """The same answer to every token that opens nothing, whatever is wrong with it."""
+    store = house_of(request).store
+    found = await store.tokens.find(token.strip()) if token.strip() else None
+    if found is None:
+        return render(request, "login.html", {"caller": None, "next": inside(next), "wrong": True}, 401)
+    response = back(request, inside(next))
+    left = None if found.expires_at is None else (found.expires_at - store.clock.now()).total_seconds()
+    response.set_cookie(
+        TOKEN_COOKIE,
+        token.strip(),
+        path=f"{base_of(request)}/",
+        max_age=int(min(_DAYS * 86_400, left or _DAYS * 86_400)),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    await store.in_project(found.project).audits.note(found.name, "login", found.name)
+    return response
+
+
+@router.post("/logout", dependencies=[Depends(check_form)])
+async def leave(request: Request) -> Response:
+    response = back(request, "/login")
+    response.delete_cookie(TOKEN_COOKIE, path=f"{base_of(request)}/", httponly=True, samesite="strict")
+    return response
+
+
+def inside(path: str) -> str:
+    """A path of this server, whatever was asked for: never an address that leads elsewhere."""
+    parts = urlsplit(path)
+    odd = "\\" in path or any(ord(sign) < 33 or ord(sign) == 127 for sign in path)
+    if parts.scheme or parts.netloc or odd or not path.startswith("/") or path.startswith("//"):
+        return "/"
+    return "/" if parts.path in ("/login", "/logout") else path

@@ -1,0 +1,161 @@
+"""What is open in a thread: calls that a person can end, calls that run, and messages that wait in line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound
+from lockstitch.records import Json, Letter, Run, Stitch, Thread, text_of
+from lockstitch.records.thread import personal_waits
+from lockstitch.runtime.definition import Definition, ToolDefinition
+from lockstitch.runtime.situation import Call, Situation, begins_recent
+from lockstitch.server.pages import waiting
+from lockstitch.server.pages.schema import Field, fields_of
+from lockstitch.store import Store
+
+_BACK: Final = 200
+"""Stitches that are read back to find the last response."""
+
+_EFFECTS: Final = {
+    "once": "runs at most once",
+    "keyed": "runs again under the same key if it is cut off",
+    "safe": "reads only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that a person or a browser answers."""
+
+    id: str
+    name: str
+    input: Any
+    description: str = ""
+    effect: str = ""
+    fields: list[Field] = field(default_factory=list[Field])
+    question: str = ""
+    options: list[str] = field(default_factory=list[str])
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a person is asked: leave, what became of a call, an answer, or what their browser gives for some calls."""
+
+    kind: str
+    since: datetime | None
+    calls: list[Asked]
+
+    @property
+    def id(self) -> str:
+        return f"ask-{self.kind}-{self.calls[0].id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Everything that is open."""
+
+    asks: list[Ask]
+    running: list[tuple[Call, datetime | None]]
+    queued: list[str]
+    """What was said meanwhile, and is read by the next run."""
+
+    @property
+    def mark(self) -> str:
+        """Changes when there is something else to answer."""
+        return "|".join(ask.id for ask in self.asks)
+
+
+async def opening(store: Store, head: Thread) -> Open:
+    """What is open now."""
+    if head.kind == "trace" or (head.ended and not head.delivered):
+        return Open([], [], [])
+    run = await store.desk.open_run(head)
+    queued = await _queued(store, head, run)
+    if run is None:
+        return Open([], [], queued)
+    recent = await _recent(store, head, run)
+    situation = Situation(head, run, recent)
+    definition = await _definition(store, head, run)
+    calls = {call.id: call for call in situation.calls if call.state != "answered"}
+    asks = _asks(head, _waits(head, situation), calls, definition)
+    asked = {call.id for ask in asks for call in ask.calls}
+    begun = {stitch.call_id: stitch.at for stitch in situation.since if stitch.type == "tool_started"}
+    running = [
+        (call, begun.get(call.id))
+        for call in calls.values()
+        if call.id not in asked and call.state in ("running", "cut")
+    ]
+    return Open(asks, running if head.status == "running" else [], queued)
+
+
+async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
+    """The stitches of the open run from its last response on."""
+    first = max(run.first_position, head.position - _BACK)
+    found = [one for one in await store.stitches(head, first) if one.run_id == run.id or one.type == "thread_result"]
+    last = max((place for place, one in enumerate(found) if begins_recent(one)), default=0)
+    return found[last:]
+
+
+async def _queued(store: Store, head: Thread, run: Run | None) -> list[str]:
+    """Messages in line: in the inbox, or in the log behind an open run."""
+    where = (Where("thread_id", "=", head.id), Where("position", "is null"))
+    letters = await store.backend.find(Find(Letter, where, order=("id",), limit=20)) if head.delivered else []
+    entries = [letter.opened() for letter in letters]
+    return [text_of(entry.message) for entry in entries if entry.type == "input"]
+
+
+async def _definition(store: Store, head: Thread, run: Run) -> Definition | None:
+    if run.agent is None or run.version is None:
+        return None
+    try:
+        stored = await store.agents.version(head.project, run.agent, run.version)
+        return Definition.model_validate(stored.definition)
+    except (NotFound, ValidationError):
+        return None
+
+
+def _waits(head: Thread, situation: Situation) -> list[Json]:
+    """What a person can end. A holder that goes on has not said anew what it waits for: the last pause has."""
+    pause = situation.last("run_paused")
+    told: list[Json] = head.waiting_for if head.status == "waiting" or pause is None else pause.data["waiting_for"]
+    return personal_waits(told)
+
+
+def _asks(head: Thread, told: Sequence[Json], calls: dict[str, Call], definition: Definition | None) -> list[Ask]:
+    waits = [one for one in told if str(one.get("id")) in calls and calls[str(one.get("id"))].state != "allowed"]
+    asks: list[Ask] = []
+    for wait in (one for one in waits if one.get("kind") != "frontend_tools"):
+        call = calls[str(wait["id"])]
+        asks.append(Ask(str(wait["kind"]), waiting.since_of(wait), [_asked(head, call, definition)]))
+    browser = [one for one in waits if one.get("kind") == "frontend_tools"]
+    if browser:
+        # Their results are handed in together, since the model is told of them together.
+        asked = [_asked(head, calls[str(one["id"])], definition) for one in browser]
+        asks.append(Ask("frontend_tools", waiting.since_of(browser[0]), asked))
+    return asks
+
+
+def _asked(head: Thread, call: Call, definition: Definition | None) -> Asked:
+    tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
+    given: Any = call.input
+    options: Any = given.get("options") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return Asked(
+        id=call.id,
+        name=call.name,
+        input=given,
+        description=tool.description if tool else "",
+        effect=_EFFECTS[tool.effect] if tool and tool.side == "backend" else "",
+        fields=fields_of(tool.input_schema, given) if tool and tool.side == "frontend" else [],
+        question=call.question or "",
+        options=[str(one) for one in _list(options)][:20],
+        key=f"{head.id}:{call.id}",
+    )
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]

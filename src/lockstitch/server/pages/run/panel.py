@@ -1,0 +1,281 @@
+"""The panel beside the waterfall: one row with everything that is known of it, in tabs."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import LockstitchError, NotFound
+from lockstitch.records import Json, Run, Stitch, Thread, tool_uses
+from lockstitch.records.figures import TOOL_ERRORS
+from lockstitch.records.message import blocks
+from lockstitch.server.pages.run import asked, spent
+from lockstitch.server.pages.run.parts import Part, data, facts, message_parts, note, text
+from lockstitch.server.pages.run.texts import place
+from lockstitch.store import Store
+from lockstitch.store.wording import complaint
+
+_GOOD: Final = ("ok", "end_turn", "tool_use", "stop", "success", "completed", "settled")
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    id: str
+    name: str
+    parts: list[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What is shown of a row."""
+
+    look: str
+    name: str
+    about: str
+    status: str
+    good: bool | None
+    tabs: list[Tab] = field(default_factory=list[Tab])
+
+
+def broken(why: str) -> Panel:
+    """In place of a panel that cannot be read."""
+    return Panel("fail", "Not to be read", "", "", None, [Tab("what", "What", [note("This cannot be shown.", why)])])
+
+
+async def panel_of(store: Store, run: Run, at: str) -> Panel:
+    found = await place(store, run, at)
+    if found.stitch is None:
+        return await _of_run(store, found.run or run)
+    stitch = found.stitch
+    head = await store.thread(stitch.thread_id)
+    owner = await store.run(stitch.run_id) if stitch.run_id else run
+    if found.call is not None and stitch.type == "llm_call":
+        return await _of_open_call(store, head, owner, stitch, found.call)
+    if stitch.type == "llm_call":
+        return await _of_model(store, owner, stitch)
+    if stitch.type == "tool_call":
+        return await _of_tool(store, head, owner, stitch)
+    if stitch.type == "thread_spawned" and stitch.child_id is not None:
+        return await _of_child(store, stitch)
+    return _of_other(stitch)
+
+
+async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
+    mirrored = run.source != "native"
+    request = _given(stitch, "inputs") if mirrored else await asked.request(store, stitch)
+    if mirrored and not request:
+        request = [note("What was sent is not told.", "The system that this comes from gave no inputs.", failed=False)]
+    response = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
+    if stitch.message is None and stitch.data.get("text"):
+        response.append(text("", stitch.data["text"], "/data/text", says=True))
+    if mirrored and not response:
+        response = _given(stitch, "outputs")
+    first: Any = stitch.data.get("first_token_ms")
+    took = stitch.duration_ms
+    speed = stitch.output_tokens / (took / 1000) if stitch.output_tokens and took else None
+    response.append({"kind": "ending", "reason": stitch.status, "first": first, "speed": speed})
+    return Panel(
+        "model",
+        stitch.name or run.model or "model",
+        _about(stitch),
+        stitch.status or "",
+        stitch.status not in TOOL_ERRORS,
+        [
+            Tab("request", "Request", request),
+            Tab("response", "Response", response),
+            Tab("tokens", "Tokens & cost", spent.by_call(run, stitch)),
+            _raw(stitch),
+        ],
+    )
+
+
+async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Panel:
+    asking = await store.stitches(head.id, stitch.reply_to, stitch.reply_to) if stitch.reply_to else []
+    use, pointer = _use(asking[0] if asking else None, stitch.call_id)
+    given = use.get("input") if use else stitch.data.get("inputs")
+    where = f"{stitch.reply_to}" if use else None
+    result = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
+    if not stitch.message and "outputs" in stitch.data:
+        result += _given(stitch, "outputs")
+    return Panel(
+        "fail" if stitch.status in TOOL_ERRORS else "tool",
+        stitch.name or "tool",
+        _about(stitch),
+        stitch.status or "",
+        stitch.status in _GOOD if stitch.status else None,
+        [
+            Tab("input", "Input", [data("", given, pointer if use else "/data/inputs", at=where)]),
+            Tab("result", "Result", result or [note("It gave nothing back.", failed=False)]),
+            Tab("call", "Call", [facts(await _call_facts(store, head, run, stitch.name, stitch.call_id, stitch))]),
+            _raw(stitch),
+        ],
+    )
+
+
+async def _of_open_call(store: Store, head: Thread, run: Run, asking: Stitch, index: int) -> Panel:
+    uses = tool_uses(asking.message)
+    if index >= len(uses):
+        raise NotFound("There is no such call in this response.")
+    use = uses[index]
+    call_id, name = str(use.get("id")), str(use.get("name"))
+    wait = next((one for one in head.waiting_for if str(one.get("id")) == call_id), None)
+    says = str(wait.get("kind")).replace("_", " ") if wait else "open"
+    _, pointer = _use(asking, call_id)
+    what = "It waits for a person." if wait else "It has no result yet."
+    link: Part = {"kind": "link", "text": "Open the thread to answer", "path": f"/threads/{head.id}"}
+    result = [note(what, f"What for: {says}." if wait else "", failed=False), *([link] if wait else [])]
+    return Panel(
+        "wait" if wait else "tool",
+        name,
+        _about(asking),
+        says,
+        None,
+        [
+            Tab("input", "Input", [data("", use.get("input"), pointer)]),
+            Tab("result", "Result", result),
+            Tab("call", "Call", [facts(await _call_facts(store, head, run, name, call_id, None))]),
+            Tab("raw", "Raw", [data("", use, pointer.rpartition("/")[0])]),
+        ],
+    )
+
+
+async def _of_child(store: Store, stitch: Stitch) -> Panel:
+    try:
+        child = await store.thread(stitch.child_id or "")
+    except NotFound:
+        return Panel("child", "A thread", _about(stitch), "removed", None, [_raw(stitch)])
+    overview = (await store.overview([child]))[0]
+    known = [
+        ("Thread", child.title or child.goal or child.key or str(child.id)),
+        ("Agent", f"{child.agent} v{child.version}" if child.version else child.agent),
+        ("Status", child.status),
+        ("Runs", overview.runs),
+        ("Input", f"{overview.usage['input_tokens']:,} tokens"),
+        ("Output", f"{overview.usage['output_tokens']:,} tokens"),
+    ]
+    link: Part = {"kind": "link", "text": "Open the thread", "path": f"/threads/{child.id}"}
+    goal = [text("Goal", child.goal, "")] if child.goal else []
+    result = [data("Result", child.result, "")] if child.result else []
+    return Panel(
+        "child",
+        child.title or child.agent or "thread",
+        _about(stitch),
+        child.status,
+        {"completed": True, "failed": False}.get(child.status),
+        [Tab("child", "Child", [facts(known), *goal, *result, link]), _raw(stitch)],
+    )
+
+
+async def _of_run(store: Store, run: Run) -> Panel:
+    head = await store.thread(run.thread_id)
+    wanted = [position for position in (run.input_position, run.output_position) if position]
+    said = {one.position: one for position in wanted for one in await store.stitches(head.id, position, position)}
+    question, answer = said.get(run.input_position or 0), said.get(run.output_position or 0)
+    given = message_parts(question.message, "/message", at=str(question.position)) if question else []
+    if not given and run.state.get("said"):
+        given = [text("", str(run.state["said"]), "/state/said", says=True)]
+    got = message_parts(answer.message, "/message", at=str(answer.position)) if answer else []
+    if run.output:
+        got.append(data("Output", run.output, "/output"))
+    if run.error:
+        got.insert(0, note(run.error.splitlines()[0][:300], "", failed=True))
+    nothing = note("Nothing is told of it.", failed=False)
+    return Panel(
+        "run",
+        f"Run {run.sequence}",
+        " ".join(part for part in (run.agent, run.stop_reason) if part),
+        run.status,
+        {"completed": True, "failed": False}.get(run.status),
+        [
+            Tab("input", "Input", given or [nothing]),
+            Tab("output", "Output", got or [nothing]),
+            Tab("tokens", "Tokens & cost", spent.by_run(run)),
+            Tab("raw", "Raw", [data("", run.as_json(), "")]),
+        ],
+    )
+
+
+def _of_other(stitch: Stitch) -> Panel:
+    span = stitch.type == "span" or stitch.parent_id is not None
+    if span:
+        rest = {key: value for key, value in stitch.data.items() if key not in ("inputs", "outputs")}
+        tabs = [
+            Tab("inputs", "Inputs", _given(stitch, "inputs") or [note("None were told.", failed=False)]),
+            Tab("outputs", "Outputs", [*_wrong(stitch), *_given(stitch, "outputs")] or [note("None.", failed=False)]),
+            Tab("metadata", "Metadata", [data("", rest, "/data")]),
+            _raw(stitch),
+        ]
+    else:
+        says = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
+        known = [(name.replace("_", " "), value) for name, value in stitch.data.items() if _plain(value)]
+        more = [data(name, value, f"/data/{name}") for name, value in stitch.data.items() if not _plain(value)]
+        what = [*says, *([facts(known)] if known else []), *more]
+        tabs = [Tab("what", "What", what or [note("It says no more than that.", failed=False)]), _raw(stitch)]
+    wrong = stitch.status in TOOL_ERRORS or stitch.type.endswith(("error", "failed", "retry"))
+    name = stitch.name or stitch.type.replace("_", " ")
+    return Panel(
+        "fail" if wrong else "plain", name, _about(stitch), stitch.status or "", False if wrong else None, tabs
+    )
+
+
+async def _call_facts(
+    store: Store, head: Thread, run: Run, name: str | None, call_id: str | None, stitch: Stitch | None
+) -> list[tuple[str, Any]]:
+    """How a call was made: what may be done with it again, under which key, how often it was begun."""
+    known: list[tuple[str, Any]] = [("Call", call_id)]
+    if run.source == "native":
+        where = (Where("run_id", "=", run.id), Where("type", "=", "tool_started"), Where("call_id", "=", call_id))
+        begun = await store.backend.count(Find(Stitch, where)) if call_id else 0
+        known += [
+            ("Effect", await _effect(store, head, run, name)),
+            ("Idempotency key", f"{head.id}:{call_id}"),
+            ("Attempts", max(begun, 1 if stitch is not None else 0)),
+        ]
+    if stitch is not None:
+        known += [("Status", stitch.status), ("Took", f"{stitch.duration_ms:,} ms" if stitch.duration_ms else None)]
+    return [(key, value) for key, value in known if value is not None]
+
+
+async def _effect(store: Store, head: Thread, run: Run, name: str | None) -> str | None:
+    if not run.agent or not run.version:
+        return None
+    try:
+        version = await store.agents.version(head.project, run.agent, run.version)
+    except LockstitchError:
+        return None
+    tools: Any = version.definition.get("tools")
+    for tool in cast("list[Any]", tools if isinstance(tools, list) else []):
+        if isinstance(tool, dict) and cast("Json", tool).get("name") == name:
+            return str(cast("Json", tool).get("effect"))
+    return None
+
+
+def _use(asking: Stitch | None, call_id: str | None) -> tuple[Json | None, str]:
+    """The call in the response that asks for it, and where its input stands."""
+    if asking is not None and asking.message is not None:
+        for number, block in enumerate(blocks(asking.message)):
+            if block.get("type") == "tool_use" and block.get("id") == call_id:
+                return block, f"/message/content/{number}/input"
+    return None, ""
+
+
+def _given(stitch: Stitch, name: str) -> list[Part]:
+    value: Any = stitch.data.get(name)
+    return [data("", value, f"/data/{name}")] if value else []
+
+
+def _wrong(stitch: Stitch) -> list[Part]:
+    said = complaint(stitch)
+    return [note(said, "", failed=True)] if said else []
+
+
+def _raw(stitch: Stitch) -> Tab:
+    return Tab("raw", "Raw", [data("", stitch.as_json(), "")])
+
+
+def _about(stitch: Stitch) -> str:
+    step = f"step {stitch.step_number} · " if stitch.step_number else ""
+    return f"{step}position {stitch.position:,}"
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool) and len(str(value)) <= 200

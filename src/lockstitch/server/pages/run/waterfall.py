@@ -1,0 +1,339 @@
+"""The rows of the waterfall, as columns: every row is a number, so that thirty thousand are a few small arrays.
+
+The tree of a run becomes a list, depth first. A model call of the loop gets a row for its step above it, with the
+attempts that failed before it and the tools that it asked for beside it.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, cast
+from uuid import UUID
+
+from lockstitch.records import Json, Run, Thread, codec
+from lockstitch.records.figures import TOOL_ERRORS
+from lockstitch.records.thread import PERSONAL
+from lockstitch.records.words import duration
+from lockstitch.store.traces import Trace
+from lockstitch.store.tracing import Node
+
+LOOKS: Final = ("run", "step", "model", "tool", "child", "plain", "fail", "wait", "pause")
+"""How a row is drawn: a column has the index."""
+
+_RUN, _STEP, _MODEL, _TOOL, _CHILD, _PLAIN, _FAIL, _WAIT, _PAUSE = range(9)
+_ENDED: Final = ("completed", "failed", "cancelled")
+_WAITING: Final = {"frontend_tools": "browser", "doubt": "in doubt"}
+
+OPEN: Final = -1
+"""The length of what has not ended."""
+
+_COLUMNS: Final = (
+    *(("start", "d"), ("cost", "d")),
+    *(
+        ("parent", "i"),
+        ("length", "i"),
+        ("pause", "i"),
+        ("early", "i"),
+        ("position", "i"),
+        ("name", "i"),
+        ("note", "i"),
+    ),
+    *(("thread", "H"), ("call", "h")),
+    *(("look", "B"), ("status", "B")),
+)
+"""Names and types, the widest first, so that each stands where its type may stand."""
+
+
+@dataclass(slots=True)
+class Waterfall:
+    """The rows of one run. `call` of a row that is a run is an index into `runs`."""
+
+    run: Run
+    origin: datetime
+    end: float = 0.0
+    left_off: int = 0
+    names: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+    statuses: list[str] = field(default_factory=list[str])
+    threads: list[str] = field(default_factory=list[str])
+    runs: list[str] = field(default_factory=list[str])
+    columns: "dict[str, array[Any]]" = field(default_factory=dict[str, "array[Any]"])
+    levels: list[int] = field(default_factory=list[int])
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def packed(self) -> bytes:
+        """A header of JSON with its length before it, and then the columns as they are: little ends first."""
+        header: Json = {
+            "rows": len(self),
+            "end": self.end,
+            "left_off": self.left_off,
+            "looks": LOOKS,
+            "names": self.names,
+            "notes": self.notes,
+            "statuses": self.statuses,
+            "threads": self.threads,
+            "runs": self.runs,
+            "columns": [[name, kind] for name, kind in _COLUMNS],
+        }
+        text = codec.dumps(header)
+        text += b" " * (-(len(text) + 4) % 8)
+        parts = [len(text).to_bytes(4, "little"), text]
+        for name, _ in _COLUMNS:
+            column = self.columns[name]
+            if sys.byteorder == "big":
+                column = array(column.typecode, column)
+                column.byteswap()
+            parts.append(column.tobytes())
+        return b"".join(parts)
+
+    def rows(self, limit: int) -> Iterator[Json]:
+        """The first rows as a template draws them."""
+        column = self.columns
+        whole = self.end or 1.0
+        last = _last_of_siblings(self, limit)
+        for row in range(min(limit, len(self))):
+            length, start = column["length"][row], column["start"][row]
+            shown = max(0.0, self.end - start) if length == OPEN else length
+            early = min(max(0, column["early"][row]), shown)
+            yield {
+                "number": row,
+                "level": self.levels[row],
+                "guides": [last[one] for one in _ancestry(column["parent"], row)],
+                "folds": row + 1 < len(self) and self.levels[row + 1] > self.levels[row],
+                "look": LOOKS[column["look"][row]],
+                "name": self.names[column["name"][row]],
+                "note": self.notes[column["note"][row]],
+                "status": self.statuses[column["status"][row]],
+                "at": self.at(row),
+                "start": start,
+                "length": None if length == OPEN else length,
+                "x": 100 * start / whole,
+                "early": 100 * early / whole,
+                "width": max(0.15, 100 * shown / whole),
+                "pause": 100 * max(0, column["pause"][row]) / whole,
+                "cost": None if column["cost"][row] < 0 else column["cost"][row],
+            }
+
+    def at(self, row: int) -> str:
+        """The row's name in an address."""
+        column = self.columns
+        position, call, thread = column["position"][row], column["call"][row], column["thread"][row]
+        if column["look"][row] == _RUN or position < 0:
+            return f"run-{self.runs[call]}" if row else "run"
+        own = f"{self.threads[thread]}." if thread else ""
+        return f"{own}{position}-{call}" if call >= 0 else f"{own}{position}"
+
+
+def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
+    """The rows of a trace. `head` is the thread of its run, as it waits now."""
+    made = Waterfall(trace.run, trace.root.start, left_off=trace.left_off)
+    drawing = _Drawing(made, _waits(head), now)
+    drawing.draw(trace.root)
+    return made
+
+
+def _waits(head: Thread) -> dict[str, str]:
+    """What is asked of a person, by call."""
+    kinds = ((str(one.get("id")), str(one.get("kind"))) for one in head.waiting_for)
+    return {call: _WAITING.get(kind, kind) for call, kind in kinds if kind in PERSONAL}
+
+
+class _Drawing:
+    def __init__(self, made: Waterfall, waits: Mapping[str, str], now: datetime) -> None:
+        self._made = made
+        self._waits = waits
+        self._now = now
+        self._names: dict[str, int] = {}
+        self._notes: dict[str, int] = {}
+        self._statuses: dict[str, int] = {}
+        self._threads: dict[UUID, int] = {}
+        self._ended = made.run.status in _ENDED
+        self._values: list[tuple[Any, ...]] = []
+
+    def draw(self, root: Node) -> None:
+        # What waits: a node, its parent's row, its level, and where it stands if that is not where it says.
+        waiting: list[tuple[Node, int, int, bool, tuple[float, int, int] | None]] = [(root, -1, 1, True, None)]
+        made = self._made
+        # The spans of a mirror stand as its own system nests them.
+        native = made.run.source == "native"
+        while waiting:
+            node, parent, level, whole, moved = waiting.pop()
+            row = len(made.levels)
+            if whole and native and node.step and node.kind == "model" and node.label is None:
+                self._step(node, parent, level)
+                retries = [child for child in node.children if child.type == "api_retry"]
+                below: list[tuple[Node, int, int, bool, tuple[float, int, int] | None]] = []
+                begins = self._offset(node)
+                tried = 0
+                for retry in retries:
+                    took = retry.duration_ms or 0
+                    below.append((retry, row, level + 1, True, (begins + tried, took, OPEN)))
+                    tried += took + (retry.pause_ms or 0)
+                took = max(0, (node.duration_ms or 0) - tried)
+                early = OPEN if node.first_token_ms is None else max(0, node.first_token_ms - tried)
+                below.append((node, row, level + 1, False, (begins + tried, took, early)))
+                below += [(child, row, level + 1, True, None) for child in node.children if child.type != "api_retry"]
+                waiting += reversed(below)
+                continue
+            self._row(node, parent, level, moved)
+            if whole:
+                waiting += [(child, row, level + 1, True, None) for child in reversed(node.children)]
+        made.names, made.notes = list(self._names), list(self._notes)
+        made.statuses, made.threads = list(self._statuses), [str(one) for one in self._threads]
+        for (column, kind), values in zip(_COLUMNS, zip(*self._values, strict=True), strict=True):
+            made.columns[column] = _column(kind, values)
+        if not self._ended:
+            made.end = max(made.end, (self._now - made.origin).total_seconds() * 1000)
+
+    def _step(self, node: Node, parent: int, level: int) -> None:
+        start = self._offset(node)
+        end = start + (node.duration_ms or 0)
+        costs = [node.cost]
+        for child in node.children:
+            end = max(end, self._offset(child) + (child.duration_ms or 0))
+            costs += [child.cost, *(one.cost for one in child.children if one.kind in ("thread", "run"))]
+        known = [cost for cost in costs if cost is not None]
+        cost = sum(known) if known else -1.0
+        length = round(end - start)
+        self._add(start, cost, parent, length, 0, OPEN, node, f"Step {node.step}", "", OPEN, _STEP, "", level)
+
+    def _row(self, node: Node, parent: int, level: int, moved: tuple[float, int, int] | None) -> None:
+        start, length, early = moved or (self._offset(node), self._length(node), _early(node))
+        look, call = self._look(node), OPEN
+        name, note, status = node.name or node.type, "", node.status or ""
+        pause = node.pause_ms or 0
+        match node.kind:
+            case "run":
+                call = len(self._made.runs)
+                self._made.runs.append(str(node.id))
+                if call == 0:
+                    name, note = f"Run {self._made.run.sequence}", node.name or ""
+                else:
+                    note = "run"
+            case "model":
+                note = node.label or ""
+            case "tool":
+                if node.type == "tool_use":
+                    call = node.call_index or 0
+                    note = self._waits.get(node.call_id or "", "open")
+                    status = "waiting" if look == _WAIT else "open"
+                elif look == _FAIL or node.status not in ("ok", None):
+                    note = node.status or ""
+            case "thread":
+                name = node.text or node.name or "thread"
+                note = f"thread, {node.name}" if node.name else "thread"
+            case "event":
+                name = node.type.replace("_", " ")
+                if node.type == "api_retry":
+                    name = node.status or "failed"
+                    note = f"then {duration(pause)} pause" if pause else "tried again"
+                elif node.type == "run_paused":
+                    name, note = "pause", _WAITING.get(status, status)
+                    length, pause = (node.pause_ms if node.pause_ms is not None else OPEN), 0
+                    if length == OPEN and self._ended:
+                        length = 0
+                elif node.name:
+                    note = node.name
+            case _:
+                note = status if look == _FAIL else ""
+        cost = -1.0 if node.cost is None else node.cost
+        self._add(start, cost, parent, length, pause, early, node, name, note, call, look, status, level)
+
+    def _add(
+        self,
+        start: float,
+        cost: float,
+        parent: int,
+        length: int,
+        pause: int,
+        early: int,
+        node: Node,
+        name: str,
+        note: str,
+        call: int,
+        look: int,
+        status: str,
+        level: int,
+    ) -> None:
+        place = node.position if node.type != "tool_use" else node.reply_to
+        self._values.append(
+            (
+                start,
+                cost,
+                parent,
+                length,
+                pause,
+                early,
+                OPEN if place is None or node.kind == "run" else place,
+                self._names.setdefault(name, len(self._names)),
+                self._notes.setdefault(note, len(self._notes)),
+                self._threads.setdefault(node.thread_id, len(self._threads)),
+                call,
+                look,
+                self._statuses.setdefault(status, len(self._statuses)),
+            )
+        )
+        made = self._made
+        made.levels.append(level)
+        end = start + pause + (max(0, length))
+        if end > made.end:
+            made.end = end
+
+    def _offset(self, node: Node) -> float:
+        # What a mirror's clock has put before its root begins with it.
+        return max(0.0, (node.start - self._made.origin).total_seconds() * 1000)
+
+    def _length(self, node: Node) -> int:
+        if node.duration_ms is not None:
+            return node.duration_ms
+        still = node.status in ("running", "waiting", "pending") or node.type == "tool_use"
+        return OPEN if still and not self._ended else 0
+
+    def _look(self, node: Node) -> int:
+        if node.kind == "run":
+            return _RUN if not self._made.runs else _CHILD
+        if node.kind == "thread":
+            return _CHILD
+        if node.type == "tool_use":
+            return _WAIT if node.call_id in self._waits else _TOOL
+        if node.type == "run_paused":
+            return _WAIT if node.status in PERSONAL and node.pause_ms is None and not self._ended else _PAUSE
+        if node.status in TOOL_ERRORS or (node.kind == "event" and node.type.endswith(("error", "failed", "retry"))):
+            return _FAIL
+        return {"model": _MODEL, "tool": _TOOL}.get(node.kind, _PLAIN)
+
+
+def _column(kind: str, values: Sequence[Any]) -> "array[Any]":
+    """Numbers in as few bytes as they take; what is too large for them becomes the largest."""
+    make = cast("Any", array)
+    try:
+        return make(kind, values)
+    except OverflowError:
+        most = 2 ** (8 * make(kind).itemsize - kind.islower()) - 1
+        return make(kind, [min(value, most) for value in values])
+
+
+def _early(node: Node) -> int:
+    return OPEN if node.first_token_ms is None else node.first_token_ms
+
+
+def _ancestry(parents: "array[Any]", row: int) -> list[int]:
+    """The rows from below the root down to this one, of which at most the last levels are drawn."""
+    above: list[int] = []
+    while row > 0:
+        above.append(row)
+        row = parents[row]
+    return above[::-1][-12:]
+
+
+def _last_of_siblings(made: Waterfall, limit: int) -> list[bool]:
+    """For the first rows, whether each is the last one below its parent."""
+    parents = made.columns["parent"]
+    following: dict[int, int] = {}
+    for row in range(len(made)):
+        following[parents[row]] = row
+    return [following.get(parents[row]) == row for row in range(min(limit, len(made)))]

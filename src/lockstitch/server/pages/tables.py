@@ -1,0 +1,79 @@
+"""The tables that can be asked, and their columns, as the database itself tells them."""
+
+import sqlite3
+from contextlib import closing
+from importlib.resources import files
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from lockstitch import lenses
+from lockstitch.backend import FullBackend
+from lockstitch.records import Letter, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.records.shelves import SHELVES
+from lockstitch.server.pages.examples import RECORD
+from lockstitch.store import Store
+
+_RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, Limit, *SHELVES)
+
+_known: WeakKeyDictionary[FullBackend, dict[str, "Schema"]] = WeakKeyDictionary()
+"""What was told once: it does not change while a server runs."""
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+
+
+class Schema(NamedTuple):
+    """The tables of a lens, and the words in which the database speaks."""
+
+    dialect: str
+    tables: dict[str, list[Column]]
+
+
+async def schema_of(store: Store, lens: str) -> Schema:
+    """What can be asked through a lens, or of the record itself."""
+    found = _known.setdefault(store.backend, {})
+    if lens not in found:
+        found[lens] = await _told(store, lens)
+    return found[lens]
+
+
+async def _told(store: Store, lens: str) -> Schema:
+    wanted = _core() if lens == RECORD else lenses.tables(lens)
+    async with store.lens(lenses.NAMES[0] if lens == RECORD else lens) as connection:
+        if isinstance(connection, sqlite3.Connection):
+            place = "main" if lens == RECORD else "temp"
+            types = {} if lens == RECORD else _types(lens)
+            told = [
+                (table, row[1], row[2] or types.get((table, row[1]), ""))
+                for table in wanted
+                for row in _columns(connection, place, table)
+            ]
+            return Schema("sqlite", _tables(wanted, told))
+    asked = files("lockstitch.server").joinpath("columns.sql").read_text(encoding="utf-8").format(schema=lens)
+    answer = await store.sql(asked, limit=100_000)
+    return Schema("postgres", _tables(wanted, [(str(row[0]), str(row[1]), str(row[2])) for row in answer.rows]))
+
+
+def _columns(connection: sqlite3.Connection, place: str, table: str) -> list[tuple[str, ...]]:
+    return connection.execute(f"PRAGMA {place}.table_xinfo({table})").fetchall()
+
+
+def _types(lens: str) -> dict[tuple[str, str], str]:
+    """What the columns of a lens are where it stands in a file of its own: views of SQLite do not always tell."""
+    with closing(sqlite3.connect(":memory:")) as scratch:
+        scratch.executescript(lenses.script(lens, "tables"))
+        return {(table, row[1]): row[2] for table in lenses.tables(lens) for row in _columns(scratch, "main", table)}
+
+
+def _tables(wanted: list[str], told: list[tuple[str, str, str]]) -> dict[str, list[Column]]:
+    tables: dict[str, list[Column]] = {name: [] for name in wanted}
+    for table, name, kind in told:
+        if table in tables:
+            tables[table].append(Column(name, kind.lower()))
+    return {name: columns for name, columns in tables.items() if columns}
+
+
+def _core() -> list[str]:
+    return list(dict.fromkeys(record.table for record in _RECORDS))

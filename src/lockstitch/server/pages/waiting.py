@@ -1,0 +1,41 @@
+"""Who waits for a person: found first, longest first, with what it waits for and the act that ends it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from lockstitch.records import Json, Thread, parse_time
+from lockstitch.records.thread import personal_waits
+from lockstitch.store import Store
+
+MOST: Final = 200
+"""Threads that are shown as waiting for a person, the longest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    count: int
+    more: bool
+
+
+def personal(thread: Thread) -> list[Json]:
+    """What a person can end of what a thread waits for, the oldest first."""
+    return personal_waits(thread.waiting_for) if thread.status == "waiting" else []
+
+
+def since_of(wait: Json) -> datetime | None:
+    """Since when somebody waits; None where it is not told."""
+    try:
+        return parse_time(str(wait.get("since")))
+    except ValueError:
+        return None
+
+
+async def needing(store: Store) -> tuple[list[Thread], bool]:
+    """The threads that wait for a person, longest first; whether there are more."""
+    found = await store.asking(limit=MOST + 1)
+    return found[:MOST], len(found) > MOST
+
+
+async def counted(store: Store) -> Counted:
+    return Counted(await store.count_asking(), more=False)

@@ -1,0 +1,126 @@
+"""Problems: what went wrong, as application/problem+json for programs and as a page for people."""
+
+import logging
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.responses import Response
+
+from lockstitch.errors import (
+    Conflict,
+    LockstitchError,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    Unreadable,
+)
+from lockstitch.records import Json, codec
+
+_STATUS: Final[tuple[tuple[type[LockstitchError], int], ...]] = (
+    (Refused, 422),
+    (NotFound, 404),
+    (Unreadable, 422),
+    (Conflict, 409),
+    (OutcomeUnknown, 503),
+    (StoreUnreachable, 503),
+    (StoreFull, 507),
+    (StoreError, 503),
+)
+
+_AGAIN: Final = "2"
+"""Seconds after which a store that is away is worth asking again."""
+
+_log = logging.getLogger("lockstitch.server")
+
+
+class Problem(StarletteHTTPException):
+    """Something that a caller is told: a status, a title and what to do about it.
+
+    One of Starlette's, because FastAPI hands those on as they are, also out of the middle of a body.
+    """
+
+    def __init__(self, status: int, title: str, detail: str = "", *, headers: dict[str, str] | None = None) -> None:
+        self.headers: dict[str, str] = headers or {}
+        super().__init__(status, detail, self.headers)
+        self.status = status
+        self.title = title
+
+
+def handle(app: FastAPI) -> None:
+    """Have an app answer every error in this way."""
+    for kind in (Problem, LockstitchError, StarletteHTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _answer)
+
+
+def problem_of(exc: Exception) -> Problem:
+    if isinstance(exc, Problem):
+        return exc
+    if isinstance(exc, LockstitchError):
+        status = next((status for kind, status in _STATUS if isinstance(exc, kind)), 500)
+        headers = {"Retry-After": _AGAIN} if status == 503 else {}
+        return Problem(status, type(exc).__name__, str(exc), headers=headers)
+    if isinstance(exc, RequestValidationError):
+        return Problem(422, "Refused", "; ".join(_wrong(error) for error in exc.errors()))
+    if isinstance(exc, HTTPException | StarletteHTTPException):
+        return Problem(exc.status_code, str(exc.detail), headers=dict(exc.headers or {}))
+    return Problem(500, "Unexpected", "Something went wrong here; the server's log has it.")
+
+
+def as_json(problem: Problem) -> Json:
+    # What a caller sent may be quoted in it, lone surrogates and all; those cannot be written.
+    title, detail = (text.encode(errors="replace").decode() for text in (problem.title, problem.detail))
+    return {"type": "about:blank", "title": title, "status": problem.status, "detail": detail}
+
+
+async def _answer(request: Request, exc: Exception) -> Response:
+    problem = problem_of(exc)
+    if problem.status == 500:
+        _log.error("%s %s failed", request.method, request.url.path, exc_info=exc)
+    return answer(request, problem)
+
+
+def answer(request: Request, problem: Problem) -> Response:
+    """A page for whoever reads pages, JSON for everybody else. Who reads pages without a token is sent to the door."""
+    if problem.status == 401:
+        _ask_for_token(request, problem)
+    if _reads_pages(request):
+        from lockstitch.server.pages.frame import problem_page
+
+        return problem_page(request, problem)
+    body = codec.dumps(as_json(problem))
+    return Response(body, problem.status, problem.headers, media_type="application/problem+json")
+
+
+def _reads_pages(request: Request) -> bool:
+    """Whether a person looks: who opens a page, or sends a form of one without script."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return False
+    sent = request.headers.get("content-type", "")
+    return request.method == "GET" or sent.startswith(("application/x-www-form-urlencoded", "multipart/form-data"))
+
+
+def _ask_for_token(request: Request, problem: Problem) -> None:
+    """Send a browser to the door. Programs, which know no doors, are told that they lack a token."""
+    base = str(request.scope.get("root_path", "")).rstrip("/")
+    if request.headers.get("hx-request") == "true":
+        here = urlsplit(request.headers.get("hx-current-url", ""))
+        asked = "HX-Redirect"
+    else:
+        here, asked = urlsplit(str(request.url)), "Location"
+        path = here.path.removeprefix(base)
+        if request.method != "GET" or "text/html" not in request.headers.get("accept", "") or path.startswith("/api/"):
+            return
+        problem.status = 303
+    wanted = here.path.removeprefix(base) + (f"?{here.query}" if here.query else "")
+    problem.headers = {**problem.headers, asked: f"{base}/login?{urlencode({'next': wanted})}"}
+
+
+def _wrong(error: Any) -> str:
+    place = ".".join(str(part) for part in error.get("loc", ()) if part not in ("body", "query", "path"))
+    return f"{place}: {error.get('msg')}" if place else str(error.get("msg"))

@@ -1,0 +1,56 @@
+// What every page does: light or dark, keys, toasts, copying, and going from part to part.
+import { cookie } from "./cookie.js";
+import "./focus.js";
+import { keys } from "./keys.js";
+import { openSheet } from "./sheet.js";
+import { announce, toast } from "./toast.js";
+
+const root = document.documentElement;
+
+export function toggleTheme() {
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  cookie("lockstitch_theme", root.dataset.theme);
+  dispatchEvent(new CustomEvent("theme"));
+}
+
+document.getElementById("theme-toggle")?.addEventListener("click", toggleTheme);
+
+addEventListener("click", async (event) => {
+  const copies = event.target.closest?.("[data-copy]");
+  if (copies) {
+    const text = copies.dataset.copy || copies.closest(".code")?.querySelector("code")?.textContent || "";
+    try { await navigator.clipboard.writeText(text); announce("Copied"); copies.dataset.copied = ""; setTimeout(() => delete copies.dataset.copied, 1200); }
+    catch { toast("The browser did not let it be copied."); }
+  }
+  const opens = event.target.closest?.("[data-opens]");
+  if (opens) { event.preventDefault(); document.getElementById(opens.dataset.opens)?.showModal(); }
+  if (event.target.closest?.("[data-close]")) event.target.closest("dialog")?.close();
+});
+
+addEventListener("change", (event) => { if (event.target.matches?.("[data-submits]")) event.target.form.requestSubmit(); });
+
+// A form that something did not work out for says so where one looks.
+addEventListener("htmx:responseError", (event) => {
+  let said = "";
+  try { said = JSON.parse(event.detail.xhr.responseText).detail; } catch { /* no problem+json: an older server, a proxy */ }
+  toast(said || `The server answered ${event.detail.xhr.status}.`);
+});
+addEventListener("htmx:sendError", () => toast("The server cannot be reached. Nothing was changed."));
+
+const go = (path) => { location.href = `${document.body.dataset.base}${path}`; };
+for (const link of document.querySelectorAll(".nav a[data-key]")) {
+  keys.on(`g ${link.dataset.key}`, () => link.click(), link.firstChild.textContent.trim().toLowerCase(), { shown: `g ${link.dataset.key}` });
+}
+keys.on("/", () => { const field = document.querySelector("[data-search]"); if (!field) return false; field.focus(); field.select(); }, "search");
+keys.on("n", () => go("/next"), "next that needs you");
+keys.on("t", toggleTheme, "light or dark");
+keys.on("?", openSheet, "all keys", { always: true });
+keys.on("mod+Enter", (event) => { const form = event.target.form ?? document.querySelector("dialog[open] form"); if (!form) return false; form.requestSubmit(); }, "send the form one is in", { shown: "⌘ ↵" });
+keys.on("Escape", (event) => {
+  if (document.querySelector("dialog[open]")) return false;
+  if (event.target !== document.body && event.target.blur) { event.target.blur(); return; }
+  const up = document.querySelector(".crumbs a:last-of-type");
+  if (!up) return false;
+  up.click();
+}, "back", { shown: "Esc" });

@@ -1,0 +1,63 @@
+// The keys of a page: modules register theirs, one place listens, the sheet lists them.
+//   import { keys } from "./keys.js";
+//   keys.on("j", () => …, "next row", { group: "Lists" });
+//   keys.on("g t", () => …, "threads");        two keys, one after the other
+// A function that returns false did nothing, and the key does what it always does.
+// Always import this file by this relative name: under another address it would be another registry.
+
+const registered = [];
+const OFF = "lockstitch_keys_off";
+let pending = "", timer = 0;
+
+function on(key, act, says, { group = "Anywhere", shown = key, always = false } = {}) {
+  const entry = { key, act, says, group, shown, always };
+  registered.unshift(entry);                              // whoever comes last is asked first
+  return () => registered.splice(registered.indexOf(entry), 1);
+}
+
+function list() {
+  const groups = new Map();
+  for (const { key, says, group, shown } of [...registered].reverse()) {
+    if (!says) continue;
+    const entries = groups.get(group) ?? groups.set(group, new Map()).get(group);
+    entries.set(says, { shown, key, says });
+  }
+  return [...groups].map(([group, entries]) => ({ group, entries: [...entries.values()] }));
+}
+
+const off = () => localStorage.getItem(OFF) === "1";
+function turn(wanted) { wanted ? localStorage.removeItem(OFF) : localStorage.setItem(OFF, "1"); }
+
+const writing = (target) => target.closest?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
+
+function name(event) {
+  const held = (event.metaKey || event.ctrlKey ? "mod+" : "") + (event.altKey ? "alt+" : "");
+  const key = { ArrowDown: "down", ArrowUp: "up", ArrowLeft: "left", ArrowRight: "right" }[event.key] ?? event.key;
+  return held + (key.length === 1 && held ? key.toLowerCase() : key);
+}
+
+function press(event) {
+  if (event.defaultPrevented || event.isComposing) return;
+  const key = name(event), single = key.length === 1;
+  if (key !== "Escape" && !key.startsWith("mod+") && writing(event.target)) return;
+  if (document.querySelector("dialog[open]") && key !== "Escape" && !key.startsWith("mod+")) return;
+  const whole = pending && single ? `${pending} ${key}` : key;
+  clearTimeout(timer);
+  pending = "";
+  const allowed = (entry) => entry.always || !off() || entry.key.length > 1 && !entry.key.includes(" ");
+  for (const wanted of new Set([whole, key])) {
+    for (const entry of registered) {
+      if (entry.key !== wanted || !allowed(entry)) continue;
+      if (entry.act(event) === false) continue;
+      event.preventDefault();
+      return;
+    }
+  }
+  if (single && registered.some((entry) => entry.key.startsWith(`${key} `) && allowed(entry))) {
+    pending = key;
+    timer = setTimeout(() => { pending = ""; }, 1200);
+  }
+}
+
+addEventListener("keydown", press);
+export const keys = { on, list, off, turn };

@@ -1,0 +1,27 @@
+// Nodes made one by one. Text is always text; there is no innerHTML anywhere.
+export function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === true) node.setAttribute(key, ""); else if (value !== false && value != null) node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+export function icon(name) {
+  const drawn = document.createElementNS(SVG, "svg"), use = document.createElementNS(SVG, "use");
+  drawn.setAttribute("class", "i");
+  drawn.setAttribute("aria-hidden", "true");
+  use.setAttribute("href", `#${name}`);
+  drawn.append(use);
+  return drawn;
+}
+
+// A part of a page from the server, as nodes; forms in it carry what they need. null: there was none, or one has left.
+export async function part(path) {
+  const answer = await fetch(path, { headers: { "HX-Request": "true" } }).catch(() => null);
+  if (!answer?.ok || answer.status === 204) return null;
+  const parsed = new DOMParser().parseFromString(`<template>${await answer.text()}</template>`, "text/html");
+  return document.importNode(parsed.querySelector("template").content, true);
+}

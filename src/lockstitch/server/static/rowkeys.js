@@ -1,0 +1,23 @@
+// Rows of a plain table by keys: j and k go from row to row, ↵ opens what a row names.
+import { keys } from "./keys.js";
+
+export function rowKeys(inside) {
+  const rows = () => [...inside.querySelectorAll("[data-row]")];
+  const here = () => document.activeElement.closest?.("[data-row]");
+  const move = (step) => {
+    const all = rows(), at = all.indexOf(here());
+    if (!all.length || (at < 0 && step < 0)) return false;
+    all[Math.max(0, Math.min(all.length - 1, at + step))].focus();
+  };
+  const beside = (step) => here() && inside.contains(here()) ? move(step) : false;
+  keys.on("j", () => move(1), "next row", { group: "Lists", shown: "j ↓" });
+  keys.on("k", () => move(-1), "row before", { group: "Lists", shown: "k ↑" });
+  // Arrows scroll the page, unless a row has the focus.
+  keys.on("down", () => beside(1), "", { group: "Lists" });
+  keys.on("up", () => beside(-1), "", { group: "Lists" });
+  keys.on("Enter", (event) => {
+    const link = event.target === here() && inside.contains(here()) && here().querySelector("a");
+    if (!link) return false;
+    link.click();
+  }, "go in", { group: "Lists", shown: "↵" });
+}

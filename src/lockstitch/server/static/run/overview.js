@@ -1,0 +1,103 @@
+// The whole run on one canvas: of each column of pixels the worst that happened in it; and the part that is looked at.
+const ORDER = { plain: 1, model: 2, tool: 3, child: 4, wait: 5, fail: 6 };
+const LANE = { model: 0, tool: 1, fail: 1, wait: 1, child: 2, plain: 3 }, LANES = 5;
+
+export class Overview {
+  constructor(canvas, view) {
+    Object.assign(this, { canvas, view });
+    new ResizeObserver(() => this.measure()).observe(canvas);
+    addEventListener("theme", () => this.colour());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.colour());
+    this.drag();
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.view.zoomBy(event.deltaY > 0 ? 1.25 : 0.8, this.moment(event));
+      this.draw();
+    }, { passive: false });
+    this.colour();
+  }
+
+  // Colours are those of the page, asked of an element that has them.
+  colour() {
+    const probe = document.createElement("span");
+    document.body.append(probe);
+    const read = (name) => { probe.className = name; return getComputedStyle(probe).color; };
+    this.colours = Object.fromEntries(Object.keys(ORDER).map((look) => [look, read(`k-${look}`)]));
+    this.ink = read("soft");
+    probe.remove();
+    this.draw();
+  }
+
+  measure() {
+    const ratio = devicePixelRatio || 1, { clientWidth, clientHeight } = this.canvas;
+    this.canvas.width = Math.max(1, Math.round(clientWidth * ratio));
+    this.canvas.height = Math.max(1, Math.round(clientHeight * ratio));
+    this.gather();
+    this.draw();
+  }
+
+  gather() {
+    const { rows } = this.view, width = this.canvas.width, end = rows.end || 1;
+    this.lanes = Array.from({ length: LANES }, () => new Uint8Array(width));
+    const order = rows.looks.map((look) => ORDER[look] ?? 0), lanes = rows.looks.map((look) => LANE[look] ?? 0);
+    for (let row = 0; row < rows.count; row++) {
+      const worth = order[rows.look[row]];
+      if (!worth) continue;
+      // What children do stands below what they are.
+      const lane = this.lanes[Math.min(LANES - 1, lanes[rows.look[row]] + (rows.thread[row] ? 3 : 0))];
+      const first = Math.min(width - 1, Math.floor(rows.start[row] / end * width));
+      const last = Math.min(width - 1, Math.floor((rows.start[row] + rows.lengthOf(row)) / end * width));
+      for (let column = first; column <= last; column++) if (lane[column] < worth) lane[column] = worth;
+    }
+  }
+
+  draw() {
+    if (!this.lanes || !this.colours) return;
+    const { canvas } = this, { width, height } = canvas, pen = canvas.getContext("2d"), names = Object.keys(ORDER);
+    pen.clearRect(0, 0, width, height);
+    const step = (height - 4) / LANES;
+    this.lanes.forEach((lane, number) => {
+      for (let start = 0; start < width;) {
+        const worth = lane[start];
+        let end = start + 1;
+        while (end < width && lane[end] === worth) end++;
+        if (worth) { pen.fillStyle = this.colours[names[worth - 1]]; pen.fillRect(start, 2 + number * step, end - start, Math.max(2, step - 3)); }
+        start = end;
+      }
+    });
+    const whole = this.view.rows.end || 1, from = this.view.from / whole * width, to = this.view.to / whole * width;
+    pen.globalAlpha = 0.08;
+    pen.fillStyle = this.ink;
+    pen.fillRect(from, 0, to - from, height);
+    pen.globalAlpha = 0.6;
+    pen.strokeStyle = this.ink;
+    pen.strokeRect(from + 0.5, 0.5, Math.max(2, to - from - 1), height - 1);
+    pen.globalAlpha = 1;
+  }
+
+  moment(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (this.view.rows.end || 1);
+  }
+
+  // Dragging takes a part; a mere press moves the part that is looked at there.
+  drag() {
+    let began = null;
+    this.canvas.addEventListener("pointerdown", (event) => { began = { x: event.clientX, at: this.moment(event) }; this.canvas.setPointerCapture(event.pointerId); });
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (!began || Math.abs(event.clientX - began.x) < 4) return;
+      const now = this.moment(event);
+      this.view.zoom(Math.min(began.at, now), Math.max(began.at, now));
+      this.draw();
+    });
+    this.canvas.addEventListener("pointerup", (event) => {
+      if (began && Math.abs(event.clientX - began.x) < 4) {
+        const half = (this.view.to - this.view.from) / 2;
+        this.view.zoom(began.at - half, began.at + half);
+        this.draw();
+      }
+      began = null;
+    });
+    this.canvas.addEventListener("dblclick", () => { this.view.zoom(0, this.view.rows.end); this.draw(); });
+  }
+}

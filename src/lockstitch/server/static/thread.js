@@ -1,0 +1,176 @@
+// The page of a thread: stitches that come, text that is being said, what is open, and the keys.
+import { keys } from "./keys.js";
+import { follow } from "./live.js";
+import { markdown } from "./markdown.js";
+import { element, part } from "./nodes.js";
+import { announce } from "./toast.js";
+
+const page = document.getElementById("thread"), id = page.dataset.thread, talks = page.dataset.view === "talk";
+const path = `${document.body.dataset.base}/threads/${id}`;
+const seam = document.getElementById("seam");
+let position = Number(page.dataset.position);
+
+// The end: sticks to it only while the reader is there.
+const talk = document.querySelector(".talk");
+const atEnd = () => talk.getBoundingClientRect().bottom <= innerHeight + 160;
+const toEnd = () => talk.scrollIntoView({ block: "end" });
+let unseen = 0;
+function grown(was, counts = true) {
+  if (was) { toEnd(); return; }
+  if (!counts) return;
+  unseen += 1;
+  const below = document.getElementById("below");
+  below.hidden = false;
+  below.querySelector("button").textContent = `${unseen} new below`;
+}
+addEventListener("scroll", () => { if (unseen && atEnd()) { unseen = 0; document.getElementById("below").hidden = true; } }, { passive: true });
+document.getElementById("below")?.addEventListener("click", () => toEnd());
+
+// Stitches: asked for one by one and in order, the same one never twice.
+let line = Promise.resolve();
+function stitch(data) {
+  if (data.position <= position) return;
+  position = data.position;
+  if (data.type === "llm_call") ends(data);
+  if (!talks) { soon(); return; }
+  line = line.then(async () => {
+    const nodes = await part(`${path}/stitch/${data.position}`);
+    soon();
+    if (/^run_(completed|failed|paused)$/.test(data.type)) await again([...seam.querySelectorAll("li[data-type=run_started]")].slice(-1));
+    if (data.type === "thread_result") await again(seam.querySelectorAll("li[data-type=thread_spawned]"));
+    const fresh = nodes?.querySelector("li");
+    if (!fresh || document.getElementById(fresh.id)) return;
+    const was = atEnd();
+    saying.get(key(data))?.node.remove();
+    saying.delete(key(data));
+    seam.append(fresh);
+    window.htmx?.process(fresh);
+    document.querySelector(".talk > .empty")?.remove();
+    grown(was);
+    if (data.type === "llm_call") announce(fresh.querySelector(".say")?.textContent.slice(0, 300) ?? "");
+  });
+}
+
+// A run says how many steps it took and what they cost, and a child how it ended, once that is so.
+async function again(stitches) {
+  for (const old of stitches) {
+    const fresh = (await part(`${path}/stitch/${old.dataset.position}`))?.querySelector("li");
+    if (fresh) old.replaceWith(fresh);
+  }
+}
+
+// Text that is being said: dots on the seam, until its stitch is there.
+const saying = new Map();
+const key = (data) => `${data.run_id}/${data.step_number}`;
+function ends(data) { const one = saying.get(key(data)); if (one) one.done = true; }
+function delta(data) {
+  if (!talks) return;
+  const was = atEnd();
+  let one = saying.get(key(data));
+  if (one?.done || one && data.number <= one.number) return;
+  if (!one) {
+    const say = element("div", { class: "say" }), think = element("div", { class: "pre" });
+    const thinks = element("details", { class: "think", hidden: true }, element("summary", {}, "Thinks"), think);
+    const node = element("li", { class: "open live-text" }, element("span", { class: "pos" }), element("span", { class: "knot k-model", "aria-hidden": "true" }), element("div", { class: "cell" }, thinks, say));
+    one = { node, say, think, thinks, text: "", thought: "", number: 0, attempt: data.attempt, due: 0 };
+    saying.set(key(data), one);
+    seam.append(node);
+  }
+  if (data.attempt !== one.attempt) Object.assign(one, { text: "", thought: "", attempt: data.attempt });
+  one.number = data.number;
+  if (data.kind === "thinking") one.thought += data.text; else one.text += data.text;
+  one.due ||= requestAnimationFrame(() => {
+    one.due = 0;
+    one.thinks.hidden = !one.thought;
+    one.think.textContent = one.thought;
+    one.say.replaceChildren(...markdown(one.text.slice(-20000)));
+    (one.say.lastElementChild ?? one.say).append(element("span", { class: "caret", "aria-hidden": "true" }));
+    grown(was, false);
+  });
+}
+
+// What else changes: what is open, how it stands, what is beside.
+let timer = 0;
+function soon() { clearTimeout(timer); timer = setTimeout(refresh, 150); }
+async function refresh() {
+  const nodes = await part(`${path}/now?view=${page.dataset.view}`);
+  if (!nodes) return;
+  for (const name of ["state", "acts", "views", "side", "needing", "wants"]) {
+    const old = document.getElementById(name), fresh = nodes.querySelector(`#${name}`);
+    if (!old || !fresh || ["acts", "views"].includes(name) && (old.contains(document.activeElement) || old.querySelector("details[open]"))) continue;
+    if (name === "state") { const dot = old.querySelector("[data-live]"), place = fresh.querySelector("[data-live]"); if (dot && place) place.replaceWith(dot); }
+    fresh.removeAttribute("hx-swap-oob");
+    if (name === "side") fresh.scrollTop = old.scrollTop;
+    old.replaceWith(fresh);
+    window.htmx?.process(fresh);
+  }
+  if (talks) opened(nodes.querySelector("#open"));
+}
+function opened(fresh) {
+  const old = document.getElementById("open");
+  if (!old || !fresh) return;
+  const asked = fresh.dataset.mark && fresh.dataset.mark !== old.dataset.mark, had = document.activeElement, held = old.contains(had), was = atEnd();
+  // Whoever fills in a form keeps it, as long as the same thing is asked.
+  for (const ask of fresh.querySelectorAll(".asks")) {
+    const same = [...old.querySelectorAll(".asks")].find((one) => one.dataset.id === ask.dataset.id);
+    if (same) { same.id = ask.id; ask.replaceWith(same); }
+  }
+  old.replaceWith(fresh);
+  window.htmx?.process(fresh);
+  if (held) (had.isConnected ? had : fresh.querySelector(".asks") ?? seam.lastElementChild)?.focus({ preventScroll: true });
+  if (asked) { announce(`Needs you: ${fresh.querySelector(".ask h2")?.textContent ?? ""}`); offer(); }
+  if (was) grown(true);
+}
+
+// Tools that run in the page: a module of one's own may take them, else the form stays.
+//   addEventListener("lockstitch:tool", (event) => { if (event.detail.name === "…") event.detail.answer(result); });
+function offer() {
+  for (const place of document.querySelectorAll("[data-tool]")) {
+    const number = [...place.parentElement.querySelectorAll("[data-tool]")].indexOf(place), form = place.closest("form");
+    const answer = (result) => { form.elements[`raw.${number}`].value = typeof result === "string" ? result : JSON.stringify(result); place.dataset.answered = ""; if (!form.querySelector("[data-tool]:not([data-answered])")) form.requestSubmit(); };
+    dispatchEvent(new CustomEvent("lockstitch:tool", { detail: { name: place.dataset.tool, call: place.dataset.call, answer } }));
+  }
+}
+
+addEventListener("htmx:afterRequest", (event) => {
+  if (!event.detail.successful || event.detail.requestConfig.verb === "get") return;
+  if (event.target.id === "composer") { event.target.reset(); toEnd(); }
+  soon();
+});
+addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "seam") seam.querySelector("li")?.focus({ preventScroll: true }); });
+
+// Keys
+const group = "Thread";
+const list = () => [...document.querySelectorAll(".seam > li:not(.live-text)")];
+const here = () => document.activeElement?.closest?.(".seam > li");
+function move(step) {
+  const all = list(), at = all.indexOf(here()), next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, at + step))];
+  if (!next) return false;
+  next.tabIndex = -1;
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+const press = (selector) => { const button = here()?.querySelector(selector) ?? document.querySelector(selector); if (!button) return false; button.click(); };
+keys.on("j", () => move(1), "next stitch", { group });
+keys.on("k", () => move(-1), "stitch before", { group });
+keys.on("a", () => press("[data-approve]"), "approve", { group });
+keys.on("d", () => press("[data-deny]"), "deny", { group });
+keys.on("f", () => { const button = here()?.querySelector(".fork"); if (!button) return false; button.click(); }, "fork at the stitch in focus", { group });
+keys.on("o", () => { const one = here()?.querySelectorAll("details"), all = one?.length ? one : document.querySelectorAll(".call"); if (!all.length) return false; const open = ![...all][0].open; all.forEach((each) => { each.open = open; }); }, "open or close calls", { group });
+keys.on("n", () => {
+  const asks = [...document.querySelectorAll(".asks")], next = asks[asks.indexOf(here()) + 1];
+  if (next) { next.focus(); next.scrollIntoView({ block: "nearest" }); } else location.href = `${document.body.dataset.base}/next?after=${id}`;
+}, "next that needs you");
+keys.on("/", () => { const field = document.querySelector("#composer textarea"); if (!field) return false; field.focus(); }, "write", { group });
+
+offer();
+if (talks && !location.hash && !new URLSearchParams(location.search).has("before")) toEnd();
+if (location.hash === "#needs") document.getElementById("needs")?.focus({ preventScroll: true });
+
+if (document.querySelector("#state [data-live]")) {
+  const stream = follow(`${document.body.dataset.base}/api/threads/${id}/events`, {
+    stitch, delta,
+    status: () => soon(),
+    end() { stream.close(); document.querySelectorAll("[data-live]").forEach((place) => { place.hidden = true; }); soon(); },
+  }, position);
+}

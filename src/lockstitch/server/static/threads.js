@@ -1,0 +1,146 @@
+// The list of threads: a treegrid with one tab stop, rows that change in place, children that come when opened.
+import { keys } from "./keys.js";
+import { follow } from "./live.js";
+import { element, part } from "./nodes.js";
+
+const base = document.body.dataset.base;
+const rows = () => [...document.querySelectorAll("tr[data-row]")].filter((row) => row.offsetParent !== null || row.getClientRects().length);
+const here = () => document.activeElement?.closest?.("tr[data-row]") ?? null;
+const level = (row) => Number(row.getAttribute("aria-level"));
+
+// One tab stop
+function stop(row) {
+  for (const other of document.querySelectorAll('tr[data-row][tabindex="0"]')) if (other !== row) other.tabIndex = -1;
+  if (row) row.tabIndex = 0;
+}
+function tidy() { if (!document.querySelector('tr[data-row][tabindex="0"]')) stop(rows()[0]); }
+function go(row) { if (!row) return false; stop(row); row.focus(); row.scrollIntoView({ block: "nearest" }); }
+function move(step) {
+  const all = rows(), at = all.indexOf(here());
+  return go(at < 0 ? all[0] : all[Math.max(0, Math.min(all.length - 1, at + step))]);
+}
+
+// Children
+const below = (row) => {
+  const found = [];
+  for (let next = row.nextElementSibling; next?.matches("tr[data-row]") && level(next) > level(row); next = next.nextElementSibling) found.push(next);
+  return found;
+};
+async function open(row) {
+  if (row.getAttribute("aria-expanded") !== "false") return false;
+  mark(row, true);
+  const nodes = await part(`${base}/threads/${row.dataset.row}/children?lines=${row.dataset.below ?? ""}`);
+  if (!nodes || row.getAttribute("aria-expanded") !== "true" || below(row).length) return;
+  row.after(nodes);
+  prepare();
+}
+function close(row) {
+  if (row.getAttribute("aria-expanded") !== "true") return false;
+  below(row).forEach((child) => child.remove());
+  mark(row, false);
+}
+function mark(row, opened) {
+  row.setAttribute("aria-expanded", opened);
+  row.querySelector("button.twig")?.setAttribute("aria-expanded", opened);
+  if (level(row) === 1) row.classList.toggle("open", opened);
+}
+function parent(row) {
+  for (let before = row.previousElementSibling; before; before = before.previousElementSibling) {
+    if (before.matches("tr[data-row]") && level(before) < level(row)) return before;
+  }
+  return null;
+}
+
+addEventListener("click", (event) => {
+  const twig = event.target.closest?.("button.twig");
+  if (!twig) { const row = event.target.closest?.("tr[data-row]"); if (row) stop(row); return; }
+  const row = twig.closest("tr");
+  stop(row);
+  if (open(row) === false || row.getAttribute("aria-expanded") === "true" && below(row).length) close(row);
+});
+addEventListener("dblclick", (event) => { const row = event.target.closest?.("tr[data-row]"); if (row && !event.target.closest("a, button")) location.href = row.dataset.href; });
+
+const group = "Lists";
+for (const key of ["j", "down"]) keys.on(key, () => move(1), "next row", { group, shown: "j ↓" });
+for (const key of ["k", "up"]) keys.on(key, () => move(-1), "row before", { group, shown: "k ↑" });
+keys.on("right", () => { const row = here(); if (!row || !row.hasAttribute("aria-expanded")) return false; if (row.getAttribute("aria-expanded") === "true") move(1); else open(row); }, "open, go down", { group, shown: "→" });
+keys.on("left", () => { const row = here(); if (!row) return false; if (row.getAttribute("aria-expanded") === "true") close(row); else go(parent(row)); }, "close, to parent", { group, shown: "←" });
+keys.on("Home", () => here() ? go(rows()[0]) : false, "first row", { group });
+keys.on("End", () => here() ? go(rows().at(-1)) : false, "last row", { group });
+keys.on("Enter", (event) => { const row = here(); if (!row || event.target !== row) return false; location.href = row.dataset.href; }, "go in", { group, shown: "↵" });
+keys.on("a", () => { const act = here()?.querySelector("[data-act]"); if (!act) return false; act.click(); }, "act on the row", { group: "Threads" });
+keys.on("c", () => { const sheet = document.getElementById("begin"); if (!sheet) return false; sheet.showModal(); }, "new thread", { group: "Threads" });
+
+function prepare() {
+  window.htmx?.process(document.getElementById("rows"));
+  tidy();
+}
+addEventListener("htmx:afterSettle", (event) => {
+  tidy();
+  if (event.detail.requestConfig?.elt?.closest?.(".older") && !here()) go(rows().at(0));
+});
+addEventListener("focusin", (event) => { if (event.target.matches?.("tr[data-row]")) stop(event.target); });
+if (location.hash === "#begin") document.getElementById("begin")?.showModal();
+tidy();
+
+// Live: what is shown changes where it stands; what would stand elsewhere is counted, and one press sorts anew.
+const due = new Map();
+const newer = new Set();
+let counting = 0;
+
+function changed(id) {
+  if (due.has(id)) return;
+  due.set(id, setTimeout(async () => { due.delete(id); await refresh(id); }, 200));
+}
+async function refresh(id) {
+  const row = document.getElementById(`t-${id}`);
+  if (!row) return;
+  const where = row.dataset.lines === undefined ? "" : `?lines=${row.dataset.lines}${row.dataset.last === undefined ? "" : "&last=true"}`;
+  const nodes = await part(`${base}/threads/${id}/row${where}`);
+  const fresh = nodes?.querySelector("tr[data-row]");
+  if (!fresh || !row.isConnected) return;
+  if (fresh.hasAttribute("data-person") !== row.hasAttribute("data-person")) { newer.add(id); tellNewer(); }
+  const focused = row.contains(document.activeElement), inner = document.activeElement !== row;
+  // An opened row stays open, and whoever is in it stays in it.
+  if (row.getAttribute("aria-expanded") === "true") { fresh.setAttribute("aria-expanded", "true"); fresh.querySelector("button.twig")?.setAttribute("aria-expanded", "true"); fresh.classList.toggle("open", level(row) === 1); }
+  fresh.tabIndex = row.tabIndex;
+  const path = focused && inner ? [...row.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
+  row.replaceWith(fresh);
+  window.htmx?.process(fresh);
+  if (focused) (path >= 0 ? [...fresh.querySelectorAll("a, button")][path] ?? fresh : fresh).focus({ preventScroll: true });
+}
+function tellNewer() {
+  const place = document.getElementById("newer");
+  if (!place) return;
+  const button = element("button", { class: "btn tiny", type: "button" }, `${newer.size} newer`);
+  button.addEventListener("click", () => {
+    newer.clear();
+    window.htmx.ajax("GET", `${location.pathname}${location.search}`, { target: "#rows", swap: "outerHTML" });
+  });
+  place.replaceChildren(...(newer.size ? [button] : []));
+}
+function count() {
+  clearTimeout(counting);
+  counting = setTimeout(() => window.htmx?.ajax("GET", `${base}/counts${location.search}`, { swap: "none" }), 700);
+}
+
+const drawn = document.querySelector("[data-drawn]")?.dataset.drawn ?? "";
+follow(`${base}/api/events`, {
+  status(data) {
+    const row = document.getElementById(`t-${data.thread_id}`);
+    if (row) {
+      if (row.dataset.position === String(data.position) && row.dataset.status === data.status && row.dataset.updated === data.updated_at) return;
+      count();
+      if (data.status === "deleted") { row.remove(); tidy(); return; }
+      changed(data.thread_id);
+      return;
+    }
+    // What was as it is when the list was drawn is older, or not asked for.
+    if (data.status === "deleted" || data.updated_at <= drawn) return;
+    count();
+    const person = data.status === "waiting" && data.waiting_for.some((one) => ["approval", "doubt", "frontend_tools"].includes(one.kind) || one.kind === "input" && one.id);
+    if (data.parent_id) { if (document.getElementById(`t-${data.parent_id}`)) changed(data.parent_id); if (!person) return; }
+    newer.add(data.thread_id);
+    tellNewer();
+  },
+});

@@ -1,0 +1,48 @@
+"""Real servers, begun as people begin them, and ended by their own pid."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from tests.cli.calling import begin
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Server:
+    """One process of `lockstitch serve`, and what it said when it began."""
+
+    process: Popen[str]
+    told: dict[str, Any]
+
+    @property
+    def url(self) -> str:
+        return self.told["url"]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code after a signal."""
+        os.kill(self.process.pid, number)
+        return self.process.wait(30)
+
+
+@contextmanager
+def server(*options: str, port: int = 0, cwd: Path = ROOT, **env: str) -> Iterator[Server]:
+    with begin("serve", "--json", "--port", str(port), *options, cwd=cwd, env=env) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                _, complaint = process.communicate(timeout=30)
+                raise AssertionError(complaint)
+            yield Server(process, json.loads(line))
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)

@@ -1,0 +1,144 @@
+"""The client: a server's record with the face of the store, and streams that come back by themselves."""
+
+import asyncio
+import inspect
+import socket
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+import lockstitch
+from lockstitch import Client, Conflict, Entry, KeyTaken, NotFound, Refused, StoreUnreachable, ThreadWaiting
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.api import agents
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[Client]:
+    async with serving(store, agents.app(), Settings(concurrency=4)) as url, Client(url) as opened:
+        yield opened
+
+
+async def test_it_reads_what_the_store_reads(store: Store, client: Client) -> None:
+    done = await client.run_agent("teller", "Tell", thread="story", user_id="ada", tags=["x"])
+    assert (done.status, done.output_text, done.steps) == ("completed", "The end.", 2)
+    head = await store.thread("story")
+    assert await client.thread("story") == head
+    (row,) = await client.threads(user_id="ada", root_only=True, since=head.created_at)
+    assert (row.id, row.runs, row.created_at) == (head.id, 1, head.created_at)
+    assert (await client.tree(head)).id == head.id
+    assert await client.children(head.id) == []
+    assert await client.stitches("story") == await store.stitches(head)
+    assert await client.stitches("story", 2, 3) == await store.stitches(head, 2, 3)
+    assert await client.context("story") == await store.context("story")
+    page = await client.history("story")
+    assert ([turn["run_id"] for turn in page.turns], page.more) == ([str(done.run_id)], False)
+    assert await client.runs("story") == await store.runs("story")
+    run = await client.run(done.run_id)
+    assert run == await store.run(done.run_id)
+    assert (await client.result(run.id)).usage == done.usage
+    assert await client.log(run.id) == await store.log(run.id)
+    assert await client.messages(run.id) == await store.messages(run.id)
+    assert (await client.trace(run.id))["tree"] == (await store.trace(run.id)).as_json()["tree"]
+    assert (await client.difference(run.id, run.id))["same"] is True
+    call = next(one for one in await client.log(run.id) if one.type == "llm_call")
+    assert await client.stitch(call.id) == call
+    assert await client.request(call.id) == await store.request(call.id)
+    assert [hit.thread_id for hit in await client.search("end")] == [head.id]
+    assert (await client.statistics("agent"))["usage"]["rows"][0]["agent"] == "teller"
+    assert await client.errors() == []
+    said = await client.give_feedback("good", run=run.id, score=1)
+    assert await client.feedback("story") == [said]
+    assert (await client.edit("story", title="A story")).title == "A story"
+    fork = await client.fork("story", at=2, key="fork")
+    assert [one.key for one in await client.threads(limit=1)] == ["fork"]
+    assert await client.delete(fork) == 1
+
+
+async def test_errors_are_those_of_the_store(client: Client) -> None:
+    with pytest.raises(NotFound, match="There is no thread nobody"):
+        await client.thread("nobody")
+    with pytest.raises(Refused):
+        await client.threads(limit=0)
+    await client.start("elsewhere", "Later", key="taken")
+    with pytest.raises(KeyTaken):
+        await client.start("elsewhere", "Later", key="taken")
+    with pytest.raises(ThreadWaiting):
+        await client.answer("taken", "What?")
+    with pytest.raises(Conflict):
+        await client.deny("taken", "call")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with Client(f"http://127.0.0.1:{port}") as nobody:
+        with pytest.raises(StoreUnreachable):
+            await nobody.threads()
+        with pytest.raises(StoreUnreachable):
+            await anext(nobody.events("x"))
+
+
+async def test_a_person_answers_through_it(client: Client) -> None:
+    waits = await client.run_agent("payer", "Pay", thread="pay")
+    await client.approve("pay", waits.waiting_for[0]["id"])
+    async with aclosing(client.events("pay", until="idle")) as events:
+        assert [event async for event in events][-1].type == "end"
+    assert (await client.result(waits.run_id)).status == "completed"
+    told = [event async for event in client.stream("echo", "And?", thread="chat")]
+    assert [one.stitch.position for one in told if one.stitch] == list(range(1, told[-1].position + 1))
+    await client.deliver("chat", "More", id="1")
+    async with aclosing(client.events("chat", until="idle", after=told[-1].position)) as events:
+        assert [event async for event in events][-1].data["status"] == "waiting"
+
+
+async def test_a_stream_outlives_the_server(store: Store) -> None:
+    """The server leaves and comes back at the same address; the reader sees each stitch once."""
+    head = await store.create(kind="goal", goal="Count")
+    seen: list[int] = []
+    news = asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def read() -> None:
+        async with Client(f"http://127.0.0.1:{port}") as client:
+            async for stitch in client.watch(head):
+                seen.append(stitch.position)
+                news.set()
+
+    reader: asyncio.Task[None] | None = None
+    for number in range(3):
+        async with serving(store, port=port):
+            reader = reader or asyncio.create_task(read())
+            now = await store.thread(head)
+            await store.append(now, [Entry(type="note", data={"number": number})])
+            if number != 1:
+                # Of the second the reader may hear from the next server only.
+                async with asyncio.timeout(20):
+                    while len(seen) <= number:
+                        await news.wait()
+                        news.clear()
+    now = await store.thread(head)
+    await store.append(now, [Entry(type="note")], fields={"status": "completed", "result": {"summary": "4"}})
+    assert reader is not None
+    async with serving(store, port=port), asyncio.timeout(20):
+        await reader
+    assert seen == [1, 2, 3, 4]
+
+
+def test_it_is_public_and_has_the_names_of_the_store() -> None:
+    assert lockstitch.Client is Client
+    shared = {"thread", "threads", "tree", "children", "context", "history", "stitches", "runs", "run", "log", "watch"}
+    shared |= {"messages", "trace", "difference", "stitch", "request", "search", "errors", "size", "fork", "edit"}
+    for name in shared:
+        theirs = inspect.signature(getattr(Store, name)).parameters
+        ours = inspect.signature(getattr(Client, name)).parameters
+        required = [one for one in ours.values() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        assert {one.name for one in required} <= theirs.keys(), name

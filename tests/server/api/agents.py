@@ -1,0 +1,54 @@
+"""Agents for tests of the API: scripted, so that they say the same to everybody, however often they are killed."""
+
+import asyncio
+import os
+
+from lockstitch import Agent, App, tool
+from lockstitch.testing import Scripted
+
+STORY = "".join(f"word{number} " for number in range(40))
+
+
+@tool(effect="safe")
+async def look(item: str) -> str:
+    """Look at something."""
+    await asyncio.sleep(float(os.environ.get("LOOK_PAUSE", "0")))
+    return f"{item}: there"
+
+
+@tool(effect="once", approval=True)
+async def pay(amount: int) -> str:
+    """Pay somebody; a person agrees first."""
+    return f"paid {amount}"
+
+
+@tool(frontend=True)
+async def confirm(question: str) -> str:
+    """Ask in the browser."""
+    raise NotImplementedError
+
+
+def calls(name: str, **given: object) -> dict[str, object]:
+    return {"calls": [{"name": name, "input": given}]}
+
+
+def app() -> App:
+    """New agents for each loop that runs them."""
+    return App(
+        [
+            Agent("echo", model=Scripted(lambda request: f"You said {len(request.messages)}."), title=False),
+            Agent(
+                "teller",
+                model=Scripted(
+                    [[{"text": STORY, "chunk": 8, "pause": 0.015, **calls("look", item="till")}, "The end."]]
+                ),
+                tools=[look],
+                title=False,
+            ),
+            Agent("payer", model=Scripted([calls("pay", amount=5), "Done."]), tools=[pay], title=False),
+            Agent(
+                "browser", model=Scripted([calls("confirm", question="Sure?"), "Fine."]), tools=[confirm], title=False
+            ),
+            Agent("failing", model=Scripted([{"fail": "request"}]), title=False),
+        ]
+    )

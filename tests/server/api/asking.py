@@ -1,0 +1,30 @@
+"""Asking a server in tests: runs that are waited for, and answers that must be good."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+
+from lockstitch.records import codec
+
+
+async def run(http: httpx2.AsyncClient, agent: str, text: str = "Hello", **more: object) -> dict[str, Any]:
+    answer = await http.post(f"/api/agents/{agent}/runs", json={"input": text, "wait": True, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def get(http: httpx2.AsyncClient, path: str, **parameters: object) -> Any:
+    answer = await http.get(path, params={key: str(value) for key, value in parameters.items()} or None)
+    assert answer.status_code == 200, answer.text
+    return codec.loads(answer.content)
+
+
+async def result(http: httpx2.AsyncClient, run_id: object) -> dict[str, Any]:
+    """The result of a run once it has one."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await get(http, f"/api/runs/{run_id}/result")
+            if found["status"] in ("completed", "failed", "cancelled"):
+                return found
+            await asyncio.sleep(0.02)

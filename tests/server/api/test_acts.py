@@ -1,0 +1,165 @@
+"""What can be done over HTTP, route by route."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from lockstitch.records import codec
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.api import agents
+from tests.server.api.asking import get, result, run
+from tests.server.api.reading import events
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def url(store: Store) -> AsyncIterator[str]:
+    """A server with agents, which drives them itself."""
+    async with serving(store, agents.app(), Settings(concurrency=4)) as address:
+        yield address
+
+
+async def test_a_run_that_is_only_begun_and_one_that_is_streamed(http: httpx2.AsyncClient) -> None:
+    answer = await http.post("/api/agents/echo/runs", json={"input": "Hello", "thread": "t"})
+    assert answer.status_code == 202
+    begun = answer.json()
+    told = [one async for one in events(http, f"/api/threads/{begun['thread_id']}/events?until=idle")]
+    assert told[-1].data["status"] == "waiting"
+    more = {"input": "And again", "thread": "t"}
+    streamed = [one async for one in events(http, "/api/agents/echo/runs", method="POST", json=more)]
+    positions = [one.id for one in streamed if one.type == "stitch"]
+    assert positions[0] == told[-1].data["position"] + 1
+    assert [one.data["message"] for one in streamed if one.type == "stitch" and one.data["type"] == "input"]
+    assert streamed[-1].type == "end"
+    for wrong in ({"input": "x", "wait": True, "stream": True}, {"input": 5}, {"inputs": "x"}):
+        assert (await http.post("/api/agents/echo/runs", json=wrong)).status_code == 422
+    assert (await http.post("/api/agents/nobody/runs", json={"input": "x"})).status_code == 404
+
+
+async def test_a_message_in_line_is_waited_for(store: Store, http: httpx2.AsyncClient) -> None:
+    begun = (await http.post("/api/agents/teller/runs", json={"input": "One", "thread": "line"})).json()
+    second = await run(http, "teller", "Two", thread="line")
+    assert (second["status"], second["run_id"] != begun["run_id"]) == ("completed", True)
+    assert [one.status for one in await store.runs("line")] == ["completed", "completed"]
+
+
+async def test_a_person_is_asked_and_answers(store: Store, http: httpx2.AsyncClient) -> None:
+    waits = await run(http, "payer", thread="pay")
+    call = waits["waiting_for"][0]["id"]
+    assert (waits["status"], waits["waiting_for"][0]["kind"]) == ("waiting", "approval")
+    assert (await http.post("/api/threads/pay/approve", json={"call_id": "other"})).status_code == 404
+    approved = await http.post("/api/threads/pay/approve", json={"call_id": call})
+    assert approved.status_code == 200
+    assert (await result(http, waits["run_id"]))["output_text"] == "Done."
+    permission = next(one for one in await store.stitches("pay") if one.type == "permission")
+    assert permission.data["by"] == "local"
+    again = await run(http, "payer", thread="pay")
+    denial = {"call_id": again["waiting_for"][0]["id"], "reason": "too much"}
+    assert (await http.post("/api/threads/pay/deny", json=denial)).status_code == 200
+    assert (await result(http, again["run_id"]))["status"] == "completed"
+    for path in ("answer", "settle", "tool_results"):
+        said = {"answer": {"text": "x"}, "settle": {"call_id": "c", "redo": True}, "tool_results": {"results": []}}
+        assert (await http.post(f"/api/threads/pay/{path}", json=said[path])).status_code == 409
+
+
+async def test_a_run_is_cancelled_and_tried_again(http: httpx2.AsyncClient) -> None:
+    waits = await run(http, "payer", thread="stop")
+    cancelled = await http.post("/api/threads/stop/cancel")
+    assert cancelled.status_code == 202
+    assert (await result(http, waits["run_id"]))["status"] == "cancelled"
+    again = await http.post("/api/threads/stop/retry")
+    assert again.status_code == 202
+    assert again.json()["run_id"] != waits["run_id"]
+    told = [one async for one in events(http, "/api/threads/stop/events?until=idle")]
+    assert told[-1].data["waiting_for"][0]["kind"] == "approval"
+    assert (await http.post("/api/threads/stop/resume")).status_code == 202
+    failed = await run(http, "failing", thread="fails")
+    assert (failed["status"], failed["error"] is not None) == ("failed", True)
+    assert len(await get(http, "/api/errors", limit=5)) >= 1
+
+
+async def test_a_goal_is_started_and_reached(http: httpx2.AsyncClient) -> None:
+    made = await http.post("/api/threads", json={"agent": "echo", "goal": "Say it", "key": "g", "tasks": ["one"]})
+    assert (made.status_code, made.json()["status"]) == (201, "pending")
+    told = [one async for one in events(http, "/api/threads/g/events")]
+    assert (told[-1].type, told[-1].data["status"]) == ("end", "completed")
+    again = await http.post("/api/threads", json={"agent": "echo", "goal": "Say it", "key": "g"})
+    assert (again.status_code, again.json()["title"]) == (409, "KeyTaken")
+    elsewhere = await http.post("/api/threads", json={"agent": "elsewhere", "goal": "Later"})
+    assert elsewhere.status_code == 201
+
+
+async def test_a_message_is_left_for_whoever_has_the_agent(http: httpx2.AsyncClient) -> None:
+    await run(http, "echo", thread="left")
+    for _ in range(2):
+        delivered = await http.post("/api/threads/left/deliver", json={"input": "More", "id": "m-1"})
+        assert delivered.status_code == 202
+    told = [one async for one in events(http, "/api/threads/left/events?until=idle")]
+    assert sum(one.type == "stitch" and one.data["type"] == "input" for one in told) == 2
+    history = await get(http, "/api/threads/left/history")
+    assert [turn["user_message"] for turn in history["turns"]] == ["More", "Hello"]
+
+
+async def test_threads_are_changed_forked_and_deleted(store: Store, http: httpx2.AsyncClient) -> None:
+    await run(http, "echo", thread="a")
+    changed = await http.patch("/api/threads/a", json={"title": "New", "extras": {"large": 2**70}})
+    assert changed.status_code == 200
+    assert codec.loads(changed.content)["extras"] == {"large": 2**70}
+    assert (await store.thread("a")).title == "New"
+    assert (await http.patch("/api/threads/a", json={"status": "completed"})).status_code == 422
+    made = await http.post("/api/threads/a/fork", json={"at": 2, "key": "b"})
+    assert (made.status_code, made.json()["state"]["forked_from"]["position"]) == (201, 2)
+    assert (await http.post("/api/threads/a/fork", json={"at": 200})).status_code == 422
+    gone = await http.delete("/api/threads/a")
+    assert (gone.status_code, gone.json()) == (200, {"deleted": 1})
+    assert (await http.get("/api/threads/a")).status_code == 404
+    assert [(one["act"], one["actor"]) for one in await get(http, "/api/audit")] == [("delete thread", "local")]
+
+
+async def test_what_hangs_off_threads(store: Store, http: httpx2.AsyncClient) -> None:
+    done = await run(http, "echo", thread="a")
+    made = await http.post("/api/memories", json={"text": "Likes tea", "user_id": "ada", "thread": "a"})
+    assert made.status_code == 201
+    assert [one["text"] for one in await get(http, "/api/memories", user_id="ada")] == ["Likes tea"]
+    assert (await http.delete(f"/api/memories/{made.json()['id']}")).json() == {"deleted": 1}
+    assert (await http.delete(f"/api/memories/{made.json()['id']}")).status_code == 404
+    given = await http.post("/api/feedback", json={"name": "good", "score": 1, "run": done["run_id"]})
+    assert given.status_code == 201
+    (said,) = await get(http, "/api/feedback", thread="a")
+    assert (said["run_id"], said["thread_id"], said["score"]) == (done["run_id"], done["thread_id"], 1.0)
+    assert (await http.post("/api/feedback", json={"name": "what"})).status_code == 422
+    assert await get(http, "/api/threads/a/files") == []
+    assert (await http.get("/api/files/a/nothing")).status_code == 404
+
+
+async def test_sql_and_tokens(store: Store, http: httpx2.AsyncClient) -> None:
+    await store.create(title="One")
+    answer = await get(http, "/api/sql", q="SELECT title, 2.5 AS x FROM threads")
+    assert answer == {"columns": ["title", "x"], "rows": [["One", 2.5]], "more": False}
+    asked = {"query": "SELECT title FROM agent_config", "lens": "three_table", "limit": 10}
+    assert (await http.post("/api/sql", json=asked)).json()["rows"] == [["One"]]
+    assert (await http.post("/api/sql", json={"query": "DELETE FROM threads"})).status_code == 422
+    made = await http.post("/api/tokens", json={"name": "ci", "scopes": ["read"]})
+    assert made.status_code == 201
+    assert made.json()["token"].startswith("lst_")
+    (listed,) = await get(http, "/api/tokens")
+    assert (listed["name"], "sha256" in listed, "token" in listed) == ("ci", False, False)
+    assert (await http.delete("/api/tokens/ci")).json()["revoked_at"] is not None
+    acts = [one["act"] for one in await get(http, "/api/audit")]
+    assert acts == ["revoke token", "make token", "sql", "sql", "sql"]
+    assert await get(http, "/api/projects") == {"projects": ["default"], "project": "default"}
+
+
+async def test_without_agents_nothing_is_run(store: Store) -> None:
+    async with serving(store) as url, httpx2.AsyncClient(base_url=url) as http:
+        answer = await http.post("/api/agents/echo/runs", json={"input": "x"})
+        assert (answer.status_code, answer.json()["title"]) == (409, "No agents here")

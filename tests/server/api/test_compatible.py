@@ -1,0 +1,71 @@
+"""The routes of the three-table document: its streams, its sessions, its pages of conversations."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.api import agents
+from tests.server.api.reading import events
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def url(store: Store) -> AsyncIterator[str]:
+    async with serving(store, agents.app(), Settings(concurrency=4)) as address:
+        yield address
+
+
+async def frames(http: httpx2.AsyncClient, path: str, body: dict[str, object]) -> list[dict[str, object]]:
+    told = [one.data async for one in events(http, path, method="POST", json=body)]
+    assert told.count("[DONE]") == 1
+    assert told[-1] == "[DONE]"
+    return told[:-1]
+
+
+@pytest.mark.req("S0-155", "S0-140")
+async def test_a_run_as_the_document_streams_it(store: Store, http: httpx2.AsyncClient) -> None:
+    told = await frames(http, "/agent/run", {"user_prompt": "Tell", "agent": "teller", "agent_uuid": "story"})
+    assert told[0]["type"] == "meta_init"
+    said = "".join(str(one["delta"]) for one in told if one["type"] == "text")
+    assert said == agents.STORY + "The end."
+    (call,) = [one for one in told if one["type"] == "tool_call"]
+    assert (call["name"], call["delta"]) == ("look", '{"item":"till"}')
+    head = await store.thread("story")
+    sessions = (await http.get("/agent/sessions?limit=1")).json()
+    assert sessions["has_more"] is False
+    (session,) = sessions["sessions"]
+    assert (session["agent_uuid"], session["total_runs"]) == (str(head.id), 1)
+
+
+@pytest.mark.req("S0-155", "S0-140")
+async def test_what_the_browser_executes(store: Store, http: httpx2.AsyncClient) -> None:
+    body = {"user_prompt": "Ask", "agent": "browser", "agent_uuid": "ask"}
+    told = await frames(http, "/agent/run", body)
+    (awaited,) = [one for one in told if one["type"] == "awaiting_frontend_tools"]
+    assert '"name":"confirm"' in str(awaited["delta"])
+    (wait,) = (await store.thread("ask")).waiting_for
+    (session,) = (await http.get("/agent/sessions")).json()["sessions"]
+    assert session["awaiting_frontend_tools"] is True
+    results = [{"tool_use_id": wait["id"], "content": "Yes"}]
+    more = await frames(http, "/agent/tool_results", {"agent_uuid": "ask", "tool_results": results})
+    assert "".join(str(one["delta"]) for one in more if one["type"] == "text") == "Fine."
+    failed = await frames(http, "/agent/run", {"user_prompt": "Fail", "agent": "failing"})
+    assert [one["type"] for one in failed if one["type"] == "error"] == ["error"]
+    assert (await http.post("/agent/run", json={"user_prompt": "Who?"})).status_code == 422
+
+
+@pytest.mark.req("S0-155")
+async def test_pages_of_conversations(http: httpx2.AsyncClient) -> None:
+    for number in range(3):
+        await frames(http, "/agent/run", {"user_prompt": f"Turn {number}", "agent": "echo", "agent_uuid": "talk"})
+    newest = (await http.get("/agent/talk/conversations?limit=2")).json()
+    assert [one["user_message"] for one in newest["conversations"]] == ["Turn 2", "Turn 1"]
+    assert newest["has_more"] is True
+    before = newest["conversations"][-1]["sequence_number"]
+    oldest = (await http.get(f"/agent/talk/conversations?before={before}&limit=2")).json()
+    assert ([one["user_message"] for one in oldest["conversations"]], oldest["has_more"]) == (["Turn 0"], False)

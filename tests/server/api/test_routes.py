@@ -1,0 +1,86 @@
+"""What can be read over HTTP, on every backend."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.api import agents
+from tests.server.api.asking import get, run
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def url(store: Store) -> AsyncIterator[str]:
+    """A server with agents, which drives them itself."""
+    async with serving(store, agents.app(), Settings(concurrency=4)) as address:
+        yield address
+
+
+@pytest.mark.req("S3-070")
+async def test_a_run_seen_from_all_sides(store: Store, http: httpx2.AsyncClient) -> None:
+    done = await run(http, "teller", thread="story", user_id="ada", metadata={"from": "test"}, tags=["a"])
+    assert (done["status"], done["output_text"], done["steps"]) == ("completed", "The end.", 2)
+    assert {"thread_id", "run_id", "status", "stop_reason", "output_text", "steps", "usage", "total_cost"} < done.keys()
+    head = await store.thread("story")
+    assert str(head.id) == done["thread_id"]
+    assert await get(http, "/api/threads/story") == head.as_json()
+    listed = await get(http, "/api/threads", agent="teller", user_id="ada", status="waiting", root_only=True)
+    (row,) = listed["threads"]
+    (overview,) = await store.overview([head])
+    assert {name: row[name] for name in overview.as_json()} == overview.as_json()
+    assert listed["next"] is None
+    log = await store.stitches(head)
+    assert (await get(http, "/api/threads/story/stitches"))["stitches"] == [one.as_json() for one in log]
+    page = await get(http, "/api/threads/story/stitches", first=2, limit=2)
+    assert ([one["position"] for one in page["stitches"]], page["next"]) == ([2, 3], 4)
+    assert await get(http, "/api/threads/story/context") == await store.context(head)
+    history = await get(http, "/api/threads/story/history")
+    assert [turn["final_response"] for turn in history["turns"]] == ["The end."]
+    (one,) = await get(http, "/api/threads/story/runs")
+    assert one["metadata"] == {"from": "test"}
+    run_path = f"/api/runs/{done['run_id']}"
+    assert (await get(http, run_path))["usage"] == done["usage"]
+    assert (await get(http, f"{run_path}/result"))["output_text"] == "The end."
+    assert await get(http, f"{run_path}/log") == [stitch.as_json() for stitch in await store.log(done["run_id"])]
+    assert await get(http, f"{run_path}/messages") == await store.messages(done["run_id"])
+    assert (await get(http, f"{run_path}/trace", depth=3))["tree"]["kind"] == "run"
+    assert len(await get(http, f"{run_path}/export?as=langsmith")) == 4
+    calls = [stitch for stitch in log if stitch.type == "llm_call"]
+    assert await get(http, f"/api/stitches/{calls[0].id}") == calls[0].as_json()
+    assert await get(http, f"/api/stitches/{calls[1].id}/request") == await store.request(calls[1].id)
+    again = await run(http, "teller", thread="story")
+    difference = await get(http, f"{run_path}/difference/{again['run_id']}")
+    assert [pair["changes"] for pair in difference["steps"]] == [[], [], []]
+    assert {hit["thread_id"] for hit in await get(http, "/api/search", q="end")} == {done["thread_id"]}
+    assert (await get(http, "/api/stats"))["total"]["runs"] == 2
+    by = await get(http, "/api/stats?by=agent&by=day&parts=slowest&parts=tools")
+    assert (by["usage"]["rows"][0]["agent"], len(by["slowest"]), by["tools"][0]["name"]) == ("teller", 2, "look")
+    assert [row["name"] for row in (await get(http, "/api/agents"))["agents"]] == ["teller"]
+    (version,) = await get(http, "/api/agents/teller/versions")
+    assert version["version"] == 1
+    assert (await get(http, "/api/threads/story/size"))["stitches"] > 0
+    assert len((await get(http, "/api/workers"))["workers"]) == 1
+
+
+@pytest.mark.req("S3-070")
+async def test_trees_and_pages_of_threads(store: Store, http: httpx2.AsyncClient) -> None:
+    root = await store.create(kind="goal", goal="All", key="root")
+    child = await store.create(kind="task", goal="Part", parent_id=root.id)
+    await store.create(kind="task", goal="Part of a part", parent_id=child.id)
+    tree = await get(http, "/api/threads/root/tree")
+    assert tree["children"][0]["children"][0]["goal"] == "Part of a part"
+    assert [row["goal"] for row in await get(http, "/api/threads/root/children")] == ["Part"]
+    assert [row["key"] for row in await get(http, f"/api/threads/{child.id}/ancestors")] == ["root"]
+    assert len((await get(http, "/api/threads", root_only=True))["threads"]) == 1
+    seen: list[str] = []
+    after = ""
+    while after is not None:
+        page = await get(http, "/api/threads", limit=1, **({"after": after} if after else {}))
+        seen += [row["id"] for row in page["threads"]]
+        after = page["next"]
+    assert len(seen) == len(set(seen)) == 3

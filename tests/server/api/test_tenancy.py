@@ -1,0 +1,197 @@
+"""A project never sees another's rows, on any route; nobody is let in without a token; a scope is what it says.
+
+Whoever adds a route need not change anything here: the OpenAPI is walked.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from lockstitch import Entry, Feedback, File, Memory
+from lockstitch.backend import Find
+from lockstitch.records import Agent, AgentVersion, Run, Stitch, Thread, Token
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.api import agents
+from tests.server.api.walking import Operation, operations, sample
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+MARK = "SECRET-OF-B"
+
+OPEN = {"/healthz", "/readyz", "/metrics", "/info", "/api/v1/info", "/ok"}
+"""Routes that tell nothing of any project, so that nobody need show a token."""
+
+ADMINS = ("/api/sql", "/api/tokens", "/api/audit")
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+class Theirs(NamedTuple):
+    """What project B has."""
+
+    thread: Thread
+    run: Run
+    stitch: Stitch
+    memory: Memory
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(one.id) for one in (self.thread, self.run, self.stitch, self.memory)]
+
+    def known(self, name: str) -> Any:
+        """A value for a parameter or field of this name that leads to B's rows, if any does."""
+        return {
+            "ref": str(self.thread.id),
+            "thread": str(self.thread.id),
+            "thread_id": str(self.thread.id),
+            "agent_uuid": str(self.thread.id),
+            "after": str(self.thread.id),
+            "id": str(self.run.id),
+            "run": str(self.run.id),
+            "run_id": str(self.run.id),
+            "a": str(self.run.id),
+            "b": str(self.run.id),
+            "stitch": str(self.stitch.id),
+            "file_id": "file",
+            "name": "theirs",
+            "user_id": "bob",
+            "q": "SELECT title FROM threads",
+            "query": "SELECT title FROM threads",
+            "until": "now",
+            "project": "b",
+        }.get(name)
+
+
+async def fill(store: Store) -> Theirs:
+    """Project B: something of everything, with a mark in all that can be read."""
+    now = store.clock.now()
+    head = await store.create(key="mine", title=MARK, user_id="bob", agent="theirs", extras={"x": MARK})
+    run = store.new_run(head, status="failed", error=MARK, agent="theirs")
+    said = {"role": "user", "content": MARK}
+    entries = [
+        Entry(type="run_started", run_id=run.id),
+        Entry(type="input", run_id=run.id, message=said),
+        Entry(type="llm_call", run_id=run.id, step_number=1, message={**said, "role": "assistant"}),
+        Entry(type="error", run_id=run.id, data={"message": MARK}),
+    ]
+    await store.append(head, entries, new_runs=[run])
+    stitches = await store.stitches(head)
+    memory = Memory(project="b", user_id="bob", text=MARK, created_at=now, updated_at=now)
+    await store.memories.put(memory)
+    await store.feedback.put(
+        Feedback(project="b", thread_id=head.id, run_id=run.id, name="n", comment=MARK, created_at=now, updated_at=now)
+    )
+    await store.files.put(
+        File(thread_id=head.id, file_id="file", filename=MARK, storage_path="/x", created_at=now, last_updated_at=now)
+    )
+    await store.agents.register("b", "theirs", {"name": "theirs", "instructions": MARK})
+    await store.tokens.make("theirs", ["read"])
+    return Theirs(head, run, stitches[2], memory)
+
+
+async def everything(store: Store) -> list[Any]:
+    """All rows of project B, to see that nothing changed."""
+    kinds = (Thread, Run, Stitch, Memory, Feedback, File, Agent, AgentVersion, Token)
+    rows: list[Any] = []
+    for kind in kinds:
+        found = await store.backend.find(Find(kind, order=kind.primary_key))
+        own = {row.id for row in rows if isinstance(row, Thread)}
+        rows += [
+            row
+            for row in found
+            if getattr(row, "project", "b") == "b" and getattr(row, "thread_id", None) in {*own, None}
+        ]
+    return rows
+
+
+class Door(NamedTuple):
+    http: httpx2.AsyncClient
+    schema: dict[str, Any]
+    theirs: Theirs
+    store: Store
+
+    async def call(self, operation: Operation, token: str | None, known: Any, *, bare: bool = False) -> httpx2.Response:
+        """Call an operation with what is known; `bare`: without any parameter that may be left out."""
+        path, query = operation.path, {}
+        for parameter in operation.parameters:
+            name = parameter["name"]
+            value = known(name)
+            if parameter["in"] == "path":
+                value = "x" if value is None else value
+                path = path.replace(f"{{{name}}}", str(value)).replace(f"{{{name}:path}}", str(value))
+            elif parameter["in"] == "query" and (
+                parameter.get("required") or name == "until" or (value is not None and not bare)
+            ):
+                query[name] = value if value is not None else sample(parameter["schema"], self.schema, known, name)
+        body = sample(operation.body, self.schema, known) if operation.body is not None else None
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Whose project it is comes from the token, whatever else is said.
+        headers["Lockstitch-Project"] = "b"
+        return await self.http.request(operation.method, path, params=query, json=body, headers=headers)
+
+
+@pytest.fixture
+async def door(store: Store) -> AsyncIterator[Door]:
+    theirs = await fill(store.in_project("b"))
+    settings = Settings(tokens_needed=True, work=False)
+    async with (
+        serving(store, agents.app(), settings) as url,
+        httpx2.AsyncClient(base_url=url, timeout=30, cookies={"lockstitch_project": "b"}) as http,
+    ):
+        _, secret = await store.tokens.make("any", ["read"])
+        answer = await http.get("/api/openapi.json", headers={"Authorization": f"Bearer {secret}"})
+        yield Door(http, answer.json(), theirs, store)
+
+
+async def test_no_route_tells_of_another_project_or_changes_it(door: Door) -> None:
+    _, secret = await door.store.in_project("a").tokens.make("a", ["read", "write", "ingest"])
+    before = await everything(door.store)
+    theirs = door.theirs
+    walked = 0
+    ways = [(theirs, False), (theirs, True)]
+    ways += [(theirs._replace(run=theirs.stitch), True), (theirs._replace(run=theirs.memory), True)]
+    for ids, bare in ways:
+        for operation in operations(door.schema):
+            answer = await door.call(operation, secret, ids.known, bare=bare)
+            walked += 1
+            assert answer.status_code < 500, (str(operation), answer.text)
+            assert MARK not in answer.text, (str(operation), answer.text)
+            if answer.status_code < 300:
+                assert not [one for one in theirs.ids if one in answer.text], (str(operation), answer.text)
+    assert walked > 150
+    assert await everything(door.store) == before
+
+
+async def test_nobody_is_let_in_without_a_token(door: Door) -> None:
+    for token in (None, "lst_wrong"):
+        for operation in operations(door.schema):
+            if operation.path in OPEN:
+                continue
+            answer = await door.call(operation, token, door.theirs.known)
+            assert answer.status_code == 401, str(operation)
+            assert MARK not in answer.text
+
+
+async def test_a_scope_is_what_it_says(door: Door) -> None:
+    tokens = door.store.in_project("b").tokens
+    _, reads = await tokens.make("reads", ["read"])
+    _, writes = await tokens.make("writes", ["write"])
+    _, sends = await tokens.make("sends", ["ingest"])
+    _, acts = await tokens.make("acts", ["read", "write"])
+    for operation in operations(door.schema):
+        if not operation.path.startswith(("/api/", "/agent/")) or operation.path.startswith("/api/v1"):
+            continue
+        wrong = [sends]
+        wrong.append(writes if operation.method == "get" else reads)
+        wrong += [acts] if operation.path.startswith(ADMINS) else []
+        for token in wrong:
+            answer = await door.call(operation, token, door.theirs.known)
+            assert answer.status_code == 403, str(operation)
+            assert MARK not in answer.text

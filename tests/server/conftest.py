@@ -1,0 +1,70 @@
+"""What tests of the server share: a server over a fresh store, and somebody who asks it."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+
+from lockstitch.store import Store
+from tests.server.serving import serving
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+def chromium() -> str:
+    """Where the system's browser is."""
+    found = os.environ.get("LOCKSTITCH_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.fail("Pages are tested in Chromium: apt-get install chromium, or name one in LOCKSTITCH_CHROMIUM.")
+    return found
+
+
+@pytest.fixture
+async def url(store: Store) -> AsyncIterator[str]:
+    """A server for one person, as on loopback by default."""
+    async with serving(store) as address:
+        yield address
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        opened = await playwright.chromium.launch(executable_path=chromium(), args=list(QUIET))
+        yield opened
+        await opened.close()
+
+
+@pytest.fixture
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    opened = await browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    yield opened
+    await opened.close()
+
+
+def _counts(said: ConsoleMessage) -> bool:
+    """Whether a page is to blame. That a server has gone, with streams open, is what tests do when they end."""
+    return said.type == "error" and "net::ERR_" not in said.text
+
+
+@pytest.fixture
+async def page(context: BrowserContext) -> AsyncIterator[Page]:
+    """A page of a real browser. Whatever it complains about, of scripts or of the content policy, fails the test."""
+    opened = await context.new_page()
+    complaints: list[str] = []
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("console", lambda said: complaints.append(said.text) if _counts(said) else None)
+    yield opened
+    assert complaints == []

@@ -1,0 +1,53 @@
+"""What tests of ingest share: recorded requests, and waiting until everything that was sent is in the record."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx2
+
+from tests.bridges.langsmith import recorded as langsmith
+from tests.bridges.otel import bodies as otel
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+KEPT = ("content-type", "content-encoding")
+
+
+class Sent(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def requests_of(source: str, name: str) -> Iterator[Sent]:
+    """The requests of a recording, in their order."""
+    if source == "otel":
+        body = (otel.FIXTURES / f"{name}.body").read_bytes()
+        path = "/otel/v1/traces" if name == "otel_mode" else "/v1/traces"
+        yield Sent("POST", path, {"content-type": "application/x-protobuf"}, body)
+        return
+    for file in sorted((langsmith.FIXTURES / name).glob("*.body")):
+        said = json.loads(Path(str(file).removesuffix(".body") + ".headers.json").read_bytes())
+        headers = {key.lower(): value for key, value in said["headers"].items() if key.lower() in KEPT}
+        yield Sent(said["method"], said["path"], headers, file.read_bytes())
+
+
+def run_of(**fields: Any) -> dict[str, Any]:
+    """A run as LangSmith has one, over and done."""
+    run_id = str(uuid4())
+    times = {"start_time": "2026-01-01T00:00:00+00:00", "end_time": "2026-01-01T00:00:01+00:00"}
+    return {"id": run_id, "trace_id": run_id, "name": "one", "run_type": "chain", **times, **fields}
+
+
+async def settled(http: httpx2.AsyncClient, seconds: float = 30.0) -> dict[str, Any]:
+    """What there is to say about arrivals once none waits."""
+    async with asyncio.timeout(seconds):
+        while True:
+            said = (await http.get("/api/arrivals")).json()
+            if said["waiting"] == 0:
+                return said
+            await asyncio.sleep(0.01)

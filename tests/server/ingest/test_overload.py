@@ -1,0 +1,161 @@
+"""Too much at once, a store that is away, spans that break something: senders are put off or not bothered at all."""
+
+import asyncio
+import warnings
+from typing import Any
+
+import httpx2
+import pytest
+
+from lockstitch.backend import Find
+from lockstitch.bridges.ingest import Ingest
+from lockstitch.errors import StoreFull, StoreUnreachable
+from lockstitch.records.shelves import RawBody
+from lockstitch.server import Settings
+from lockstitch.server.ingest import digesting
+from lockstitch.store import Store
+from tests.bridges.importing import lens_rows
+from tests.bridges.otel import bodies as otel
+from tests.server.ingest.agents import client_of, traced
+from tests.server.ingest.sending import PROTOBUF, run_of, settled
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def test_a_span_that_cannot_be_written(
+    store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong with one span, the others of its body are taken."""
+    take = Ingest.take
+
+    async def breaks(self: Ingest, items: Any) -> Any:
+        items = list(items)
+        if any(item.get("name") == "bad" for item in items):
+            raise ZeroDivisionError("a mistake of ours")
+        return await take(self, items)
+
+    monkeypatch.setattr(Ingest, "take", breaks)
+    runs = [run_of(name="bad" if number == 7 else "good") for number in range(20)]
+    await http.post("/runs/batch", json={"post": runs})
+    said = await settled(http)
+    assert [row["problem"] for row in said["quarantine"]] == [
+        f"span {runs[7]['id']}: ZeroDivisionError: a mistake of ours"
+    ]
+    assert len(await lens_rows(store, "agent_runs")) == 19
+
+
+@pytest.mark.parametrize("error", [StoreFull, StoreUnreachable])
+async def test_a_store_that_takes_nothing(
+    store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    async def put(records: Any) -> None:
+        raise error("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.backend, "put", put)
+        answer = await http.post("/runs", json=run_of())
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+    assert (await http.post("/runs", json=run_of())).status_code == 202
+    await settled(http)
+    assert len(await lens_rows(store, "agent_runs")) == 1
+
+
+async def test_a_store_that_is_away_while_reading(
+    store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, times = Ingest.take, 0
+
+    async def away(self: Ingest, items: Any) -> Any:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise StoreUnreachable("for a moment")
+        return await take(self, items)
+
+    monkeypatch.setattr(Ingest, "take", away)
+    await http.post("/runs", json=run_of())
+    assert (await settled(http))["quarantined"] == 0
+    assert len(await lens_rows(store, "agent_runs")) == 1
+
+
+async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Senders are put off while nothing is read, and what LangSmith's client could not send then, it sends later."""
+    monkeypatch.setattr("lockstitch.server.ingest.arrivals.AGAIN", {"Retry-After": "1"})
+    take, go_on = Ingest.take, asyncio.Event()
+
+    async def waits(self: Ingest, items: Any) -> Any:
+        await go_on.wait()
+        return await take(self, items)
+
+    monkeypatch.setattr(Ingest, "take", waits)
+    async with (
+        serving(store, settings=Settings(backlog_limit=1000)) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        statuses: list[int] = []
+        for _ in range(10):
+            answer = await http.post("/runs", json=run_of())
+            statuses.append(answer.status_code)
+        assert statuses == [202] * statuses.count(202) + [503] * statuses.count(503)
+        assert answer.headers["retry-after"] == "1"
+        assert statuses.count(202) == (await http.get("/api/arrivals")).json()["waiting"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client = client_of(url)
+            tracing = asyncio.create_task(asyncio.to_thread(traced, client, "late"))
+            await asyncio.sleep(0.7)
+            go_on.set()
+            await tracing
+            await asyncio.to_thread(client.close)
+        await settled(http)
+        assert (await http.get("/sessions?name=late")).json()[0]["name"] == "late"
+    assert len(await lens_rows(store, "agent_runs")) == statuses.count(202) + 1
+    assert await store.backend.find(Find(RawBody)) == []
+
+
+async def test_names_that_are_not_kept(store: Store) -> None:
+    metadata = {"Customer": "Ada", "api_key": "very secret", "shop": "corner"}
+    run = run_of(extra={"metadata": metadata}, inputs={"customer": "Ada"})
+    async with (
+        serving(store, settings=Settings(redact=("customer",))) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        await http.post("/runs", json=run)
+        read = (await http.get(f"/runs/{run['id']}")).json()
+    assert read["extra"]["metadata"] == {"Customer": "[redacted]", "api_key": "[redacted]", "shop": "corner"}
+    assert read["inputs"] == {"customer": "Ada"}
+
+
+async def test_the_quarantine_is_of_one_project(store: Store) -> None:
+    _, other = await store.in_project("other").tokens.make("admin", ["admin"])
+    _, writer = await store.tokens.make("writer", ["read", "write", "ingest"])
+    async with (
+        serving(store, settings=Settings(tokens_needed=True)) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        await http.post("/runs", content=b"nonsense", headers={"x-api-key": writer})
+        theirs = {"authorization": f"Bearer {other}"}
+        assert (await http.get("/api/arrivals", headers={"x-api-key": writer})).status_code == 403
+        held: list[RawBody] = []
+        async with asyncio.timeout(10):
+            while not held:
+                await asyncio.sleep(0.01)
+                held = [row for row in await store.backend.find(Find(RawBody)) if row.problem]
+        said = (await http.get("/api/arrivals", headers=theirs)).json()
+        assert (said["quarantined"], said["quarantine"]) == (0, [])
+        assert (await http.delete(f"/api/arrivals/{held[0].id}", headers=theirs)).status_code == 404
+
+
+async def test_spans_of_one_body_in_many_parts(
+    store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digesting, "ITEMS", 2)
+    await http.post("/v1/traces", content=(otel.FIXTURES / "oi_langchain.body").read_bytes(), headers=PROTOBUF)
+    assert (await settled(http))["quarantine"] == []
+    assert len(await lens_rows(store, "agent_runs")) == 1

@@ -1,0 +1,70 @@
+"""Looking at pages as people do: what axe finds, whether something sticks out, how it looks in light and dark."""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Page
+
+PHONE = {"width": 390, "height": 844}
+WIDE = {"width": 1280, "height": 900}
+
+
+@cache
+def _axe() -> str:
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+
+async def problems(page: Page, *, ignore: Sequence[str] = ()) -> list[str]:
+    """What axe finds serious or critical on the page as it is, a line for each thing."""
+    if not await page.evaluate("typeof axe === 'object'"):
+        await page.evaluate(_axe())
+    found: Any = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['target']} {node['html'][:160]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical") and one["id"] not in ignore
+        for node in one["nodes"]
+    ]
+
+
+async def sticks_out(page: Page) -> list[str]:
+    """What makes the page scroll sideways; nothing, if it does not."""
+    return await page.evaluate(_WIDER)
+
+
+_WIDER = """() => {
+  const page = document.documentElement, width = page.clientWidth;
+  if (page.scrollWidth <= width) return [];
+  const wide = [...document.querySelectorAll("body *")].filter((one) => one.getBoundingClientRect().right > width + 1);
+  const told = (one) => `${one.tagName} ${one.getAttribute("class")}: ${one.textContent.trim().slice(0, 40)}`;
+  return [...wide.slice(0, 8).map(told), `scrollWidth ${page.scrollWidth}`];
+}"""
+
+
+async def look(page: Page, name: str = "", *, ignore: Sequence[str] = ()) -> None:
+    """Fail if the page has serious problems in light or dark, or scrolls sideways on a phone.
+
+    With a name and LOCKSTITCH_PICTURES set to a folder, pictures of all four are left there.
+    """
+    folder = os.environ.get("LOCKSTITCH_PICTURES")
+    before = page.viewport_size
+    for theme in ("light", "dark"):
+        await page.emulate_media(color_scheme=theme)
+        for size in (WIDE, PHONE):
+            await page.set_viewport_size(size)  # type: ignore[arg-type]
+            where = f"{name or page.url}, {theme}, {size['width']} px"
+            if folder and name:
+                path = Path(folder, f"{name}-{theme}-{size['width']}.png")
+                await page.screenshot(path=path, full_page=True, caret="initial")
+            wide = await sticks_out(page)
+            assert not wide, f"{where}: {wide}"
+            if size is WIDE:
+                wrong = await problems(page, ignore=ignore)
+                assert not wrong, f"{where}: {wrong}"
+    await page.emulate_media(color_scheme="light")
+    if before is not None:
+        await page.set_viewport_size(before)

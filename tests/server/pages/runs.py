@@ -1,0 +1,130 @@
+"""Runs to look at: a conversation of two turns with tools, a retry, a failure and a child; and one of many rows."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from lockstitch.records import Run
+from lockstitch.runtime.tools.function import tool
+from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.store import Store
+from tests.runtime.agents import pay, scripted
+from tests.runtime.threads.families import agent, child, done, family
+from tests.store.worlds import mirror, span
+
+HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+LONG = "word " * 900
+
+PRICES = {"scripted": {"input": 3.0, "output": 15.0, "cache_read": 0.3, "cache_write": 3.75}}
+
+
+@tool(effect="safe")
+async def list_charges(limit: int) -> str:
+    """List charges."""
+    await asyncio.sleep(0.03)
+    return f"{limit} charges. {LONG}"
+
+
+@tool(effect="keyed")
+async def lookup_order(order: str) -> str:
+    """Look up an order."""
+    await asyncio.sleep(0.02)
+    return f"Order {order}: {HOSTILE}"
+
+
+@tool
+async def broken() -> str:
+    """Break."""
+    raise ValueError(f"no such luck {HOSTILE}")
+
+
+def _use(input: int, cached: int, output: int) -> dict[str, int]:
+    return {"input_tokens": input, "cache_read_tokens": cached, "output_tokens": output}
+
+
+def _call(name: str, **given: Any) -> dict[str, Any]:
+    return {"name": name, "input": given}
+
+
+FIRST = [
+    {
+        "thinking": "Charges first, then the order.",
+        "text": "I look at the charges.",
+        "calls": [_call("list_charges", limit=20), _call("lookup_order", order="10482")],
+        "usage": _use(4_200, 0, 120),
+        "pause": 0.005,
+        "chunk": 4,
+    },
+    {"text": f"You were charged once. {HOSTILE}", "usage": _use(5_100, 4_200, 60)},
+]
+SECOND = [
+    {
+        "thinking": "The same again, with more of them.",
+        "text": "I look at the charges.",
+        "calls": [_call("list_charges", limit=50), _call("lookup_order", order="10482")],
+        "usage": _use(6_000, 5_100, 130),
+        "pause": 0.005,
+        "chunk": 4,
+    },
+    {
+        "text": "Somebody else should see this.",
+        "calls": [
+            {"name": child()[0], "input": {**child("Check for fraud", agent="fraud", wait=True)[1]}},
+            _call("broken"),
+        ],
+        "fail": "overloaded",
+        "times": 1,
+        "usage": _use(7_000, 6_000, 90),
+    },
+    {"text": f"You were charged twice. {HOSTILE}", "usage": _use(7_600, 7_000, 40)},
+]
+
+
+async def two_turns(store: Store) -> list[Run]:
+    """The runs of a thread in which the second turn does more than the first."""
+    lead = scripted(
+        turns=[FIRST, SECOND],
+        name="support",
+        instructions="You are the support agent of Nordhem.",
+        tools=[list_charges, lookup_order, broken, *thread_tools()],
+        prices=PRICES,
+        base_delay=0.05,
+    )
+    family(lead, agent("fraud", {"text": "Fine.", **done("no fraud"), "usage": _use(900, 0, 12)}, prices=PRICES))
+    await lead.run("Was I charged twice?", store=store, thread="customer-42")
+    await lead.run("Look again.", store=store, thread="customer-42")
+    return await store.runs("customer-42")
+
+
+async def waiting(store: Store) -> Run:
+    """A run that waits for somebody's approval."""
+    payer = scripted({"calls": [_call("pay", amount=12)]}, "Paid.", name="payer", tools=[pay])
+    await payer.run("Pay 12.", store=store, thread="payment")
+    return (await store.runs("payment"))[-1]
+
+
+async def many(store: Store, number: int) -> Run:
+    """A mirror of so many spans in groups of ten; every thousandth has failed."""
+    made = mirror(foreign_id="many")
+    top = span(made, "root", took=number / 10)
+    run = made.runs[0]
+    group = top
+    for place in range(2, number + 1):
+        first = place % 10 == 2
+        values: dict[str, Any] = {
+            **top.__dict__,
+            "id": UUID(int=place),
+            "position": place,
+            "parent_id": top.id if first else group.id,
+            "name": f"group {place // 10}" if first else f"span {place}",
+            "status": "error" if place % 1_000 == 0 else "ok",
+            "at": run.started_at + timedelta(milliseconds=place),
+            "duration_ms": 10 if first else 1,
+        }
+        one = type(top).of(values)
+        group = one if first else group
+        made.stitches.append(one)
+    await made.put(store)
+    await store.backend.put([made.threads[0].changed(position=number, last_sequence=1, last_turn=1, total_runs=1)])
+    return run

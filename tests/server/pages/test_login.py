@@ -1,0 +1,125 @@
+"""The door: who has a token comes in and stays in; nobody learns why another token opens nothing."""
+
+import re
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from playwright.async_api import Page, expect
+
+from lockstitch.server import Settings, create, router
+from lockstitch.server.access import TOKEN_COOKIE
+from lockstitch.server.pages.login import inside
+from lockstitch.store import Store
+from tests.server.looking import look
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+GUARDED = Settings(tokens_needed=True)
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("https://evil.example/", "//evil.example/", "/\\evil.example", "\\\\evil.example", "javascript:alert(1)"),
+        *("evil.example", "", "/login?next=/", "/logout", "/a\nb", "/\t/evil.example", "http:evil.example", "///evil"),
+    ],
+)
+def test_nobody_is_sent_elsewhere(path: str) -> None:
+    assert inside(path) == "/"
+
+
+def test_a_path_of_ours_is_kept() -> None:
+    assert inside("/threads/x?tab=todo&next=//a") == "/threads/x?tab=todo&next=//a"
+
+
+async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
+    _, secret = await store.tokens.make("ada", ["read"])
+    async with serving(store, settings=GUARDED) as url, httpx2.AsyncClient(base_url=url) as http:
+        people = {"Accept": "text/html"}
+        sent = await http.get("/stats?range=7d", headers=people)
+        assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fstats%3Frange%3D7d")
+        htmx = {"HX-Request": "true", "HX-Current-URL": f"{url}/stats?by=agent"}
+        part = await http.get("/stats/panel/cost", headers=htmx)
+        assert (part.status_code, part.headers["hx-redirect"]) == (401, "/login?next=%2Fstats%3Fby%3Dagent")
+        for path in ("/api/threads/x", "/stats"):
+            assert (await http.get(path)).status_code == 401
+        assert (await http.get("/api/threads/x", headers=people)).status_code == 401
+
+        shown = await http.get("/login", params={"next": "https://evil.example"}, headers=people)
+        assert 'name="next" value="/"' in shown.text
+        form = {"csrf": http.cookies["lockstitch_csrf"], "next": "/stats"}
+        _, revoked = await store.tokens.make("bob", ["read"])
+        await store.tokens.revoke("bob")
+        said = set()
+        for wrong in ("", "lst_nonsense", revoked, "\ud800", secret[:-1]):
+            refused = await http.post("/login", data={**form, "token": wrong.encode("utf-8", "replace").decode()})
+            assert refused.status_code == 401
+            assert TOKEN_COOKIE not in http.cookies
+            said.add(re.sub(r"lockstitch_csrf|\s+", " ", refused.text))
+        assert len(said) == 1
+        assert (await http.post("/login", data={"token": secret})).status_code == 403
+        entered = await http.post("/login", data={**form, "token": f" {secret}\n", "next": "//evil.example"})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert "Secure" not in cookie
+        assert (await http.get("/stats", headers=people)).status_code == 200
+        assert [(one.actor, one.act) for one in await store.audits.latest()] == [("ada", "login")]
+
+
+async def test_behind_https_the_cookie_is_secure(store: Store) -> None:
+    _, secret = await store.tokens.make("ada", ["read"])
+    transport = httpx2.ASGITransport(create(store, settings=GUARDED))
+    async with httpx2.AsyncClient(transport=transport, base_url="https://localhost") as http:
+        await http.get("/login", headers={"Accept": "text/html"})
+        answer = await http.post("/login", data={"csrf": http.cookies["lockstitch_csrf"], "token": secret})
+        assert "Secure" in answer.headers["set-cookie"]
+
+
+async def test_in_an_app_of_ones_own(store: Store) -> None:
+    """Behind a prefix, the door and what lies behind it are behind the prefix too."""
+    _, secret = await store.tokens.make("ada", ["read"])
+    outer = FastAPI()
+    outer.include_router(router(store, settings=GUARDED), prefix="/agents")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(outer), base_url="http://localhost") as http:
+        people = {"Accept": "text/html"}
+        sent = await http.get("/agents/stats?by=agent", headers=people)
+        assert sent.headers["location"] == "/agents/login?next=%2Fstats%3Fby%3Dagent"
+        shown = await http.get(sent.headers["location"], headers=people)
+        assert 'action="/agents/login"' in shown.text
+        form = {"csrf": http.cookies["lockstitch_csrf"], "token": secret, "next": "/stats?by=agent"}
+        entered = await http.post("/agents/login", data=form)
+        assert entered.headers["location"] == "/agents/stats?by=agent"
+        assert "Path=/agents/;" in entered.headers["set-cookie"]
+        assert (await http.get(entered.headers["location"], headers=people)).status_code == 200
+
+
+async def test_no_door_where_everybody_is_let_in(http: httpx2.AsyncClient) -> None:
+    answer = await http.get("/login", params={"next": "/stats"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/stats")
+
+
+async def test_in_a_browser(store: Store, page: Page) -> None:
+    _, secret = await store.tokens.make("<b>ada</b>", ["read", "write"])
+    async with serving(store, settings=GUARDED) as url:
+        await page.goto(f"{url}/workers")
+        await page.wait_for_url("**/login?next=%2Fworkers")
+        await look(page, "login")
+        await page.get_by_label("Token").fill(secret)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"{url}/workers")
+        await expect(page.get_by_text("<b>ada</b>")).to_be_visible()
+        assert await page.evaluate("document.cookie.includes('lst_')") is False
+        assert await page.get_by_role("heading", name="Tokens").count() == 0
+        await page.get_by_role("button", name="Log out").click()
+        await page.wait_for_url(f"{url}/login")
+        await page.goto(f"{url}/workers")
+        await page.wait_for_url("**/login?next=%2Fworkers")

@@ -1,0 +1,245 @@
+"""The page of a run, as people use it."""
+
+import re
+from hashlib import sha256
+
+import httpx2
+import pytest
+from playwright.async_api import Page, expect
+
+from lockstitch.records import codec
+from lockstitch.store import Store
+from tests.bridges.importing import import_path
+from tests.bridges.langsmith import recorded
+from tests.server.looking import PHONE, look, sticks_out
+from tests.server.pages import runs
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def opened(page: Page, url: str) -> None:
+    await page.goto(url)
+    await page.wait_for_selector("#waterfall[data-ready]")
+
+
+async def names(page: Page) -> list[str]:
+    """The rows that are seen, by level and name, in their order."""
+    told: list[str] = await page.evaluate(
+        """() => [...document.querySelectorAll('#rows > .wf:not([hidden])')]
+            .sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex'))
+            .map((one) => [one.getAttribute('aria-level') - 1, one.querySelector('.what').textContent.trim()])
+            .map(([level, name]) => '  '.repeat(level) + name)"""
+    )
+    return told
+
+
+async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
+    first, second = (run for run in await runs.two_turns(store) if run.parent_run_id is None)
+    await opened(page, f"{url}/run/{second.id}")
+    assert await names(page) == [
+        "Run 2",
+        "  Step 1",
+        "    scripted",
+        "    list_charges",
+        "    lookup_order",
+        "  Step 2",
+        "    overloaded",
+        "    scripted",
+        "    create_thread",
+        "      Check for fraud",
+        "        fraud",
+        "          Step 1",
+        "            scripted",
+        "            complete_thread",
+        "    broken",
+        "      tool error",
+        "  pause",
+        "  Step 3",
+        "    scripted",
+    ]
+    assert await page.locator("#rows").get_attribute("aria-rowcount") == "19"
+    strip = await page.locator(".strip").inner_text()
+    assert "+ 1 in the child" in strip
+    assert re.search(r"21k\s+88 % from cache", strip)
+    assert re.search(r"1\s+and\s+1", strip)
+
+    # Against the run before: what differs is told, and marked.
+    line = page.locator("#against")
+    await expect(line).to_contain_text("first difference: list_charges got limit 50, was 20")
+    await expect(line).to_contain_text("1 step more")
+    chosen = page.locator("#rows .wf[aria-selected=true]")
+    await page.get_by_role("button", name="Go there").click()
+    await expect(chosen.locator(".what")).to_have_text("scripted")
+    await page.keyboard.press("x")
+    await expect(chosen.locator(".what")).to_have_text("list_charges")
+    await expect(chosen.locator(".delta")).to_have_attribute("title", "limit 50, was 20; another result")
+
+    # Moving: the focus goes with the row, and the panel follows.
+    await page.keyboard.press("Home")
+    await expect(chosen).to_be_focused()
+    for key in ("j", "ArrowDown"):
+        await page.keyboard.press(key)
+    await expect(chosen.locator(".what")).to_have_text("scripted")
+    panel = page.locator("#panel")
+    await expect(panel).to_contain_text("rebuilt from the record, the same bytes")
+    await expect(panel.locator(".seal")).to_have_text("from cache above, 5,100 tokens")
+    await page.keyboard.press("2")
+    await expect(panel.get_by_role("tab", name="Response")).to_have_attribute("aria-selected", "true")
+    await expect(panel).to_contain_text("I look at the charges.")
+    await page.keyboard.press("3")
+    await expect(panel).to_contain_text("Without the cache")
+    await expect(panel.locator("tbody tr").nth(2)).to_contain_text("900")
+    await page.keyboard.press("4")
+    await expect(panel).to_contain_text('"type": "llm_call"')
+    await page.keyboard.press("1")
+
+    # A tool: what it was given and gave, its effect and key. The tab that was wished for stays.
+    await page.keyboard.press("j")
+    await expect(panel.get_by_role("tab", name="Input")).to_have_attribute("aria-selected", "true")
+    await expect(panel.locator("#part-input")).to_contain_text('"limit": 50')
+    await page.keyboard.press("3")
+    await expect(panel).to_contain_text(f"{second.thread_id}:call_2_1_0")
+    await expect(panel.locator("#part-call")).to_contain_text("safe")
+    await page.keyboard.press("2")
+    whole = panel.get_by_role("link", name="show all")
+    await whole.click()
+    await expect(panel.locator("#part-result [data-text]")).to_have_text(f"50 charges. {runs.LONG}")
+
+    # Errors, folding, zoom, find.
+    await page.keyboard.press("Home")
+    await page.keyboard.press("e")
+    await expect(chosen.locator(".what")).to_have_text("overloaded")
+    await page.keyboard.press("e")
+    await expect(chosen.locator(".what")).to_have_text("broken")
+    await expect(panel).to_contain_text(f"no such luck {runs.HOSTILE}")
+    for _ in ("fold what it says", "to the step", "fold that"):
+        await page.keyboard.press("ArrowLeft")
+    await expect(chosen.locator(".what")).to_have_text("Step 2")
+    await expect(chosen).to_have_attribute("aria-expanded", "false")
+    await expect(page.locator("#rows")).to_have_attribute("aria-rowcount", "9")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator("#rows")).to_have_attribute("aria-rowcount", "18")
+    before = await page.locator("#axis text").all_text_contents()
+    await page.keyboard.press("+")
+    assert await page.locator("#axis text").all_text_contents() != before
+    await page.keyboard.press("0")
+    assert await page.locator("#axis text").all_text_contents() == before
+    await page.keyboard.press("/")
+    await page.keyboard.type("fraud")
+    await page.keyboard.press("Enter")
+    await expect(chosen.locator(".what")).to_have_text("Check for fraud")
+    await expect(page.locator("#found")).to_have_text("1 of 2")
+    await page.keyboard.press("Escape")
+    child = page.locator("#panel [data-go]")
+    await expect(child).to_have_attribute("href", re.compile(r"/threads/"))
+
+    # The address names the row, so that it can be given to somebody else.
+    at = page.url.partition("at=")[2]
+    await opened(page, f"{url}/run/{second.id}?at={at}")
+    await expect(chosen.locator(".what")).to_have_text("Check for fraud")
+    await look(page, "run")
+    assert await page.get_by_role("link", name="Run 1", exact=True).get_attribute("href") == f"/run/{first.id}"
+
+
+async def test_what_is_stored_is_text(store: Store, url: str, page: Page) -> None:
+    """Names, arguments, results and answers, on both pages."""
+    first, second = (run for run in await runs.two_turns(store) if run.parent_run_id is None)
+    for path in (f"/run/{second.id}?at=run", f"/run/{second.id}?at=12", f"/run/{first.id}/difference/{second.id}"):
+        await page.goto(f"{url}{path}")
+        assert await page.locator("img").count() == 0
+    differs = page.locator(".pair")
+    await expect(differs.first).to_contain_text("list_charges", ignore_case=False)
+    await expect(page.locator("ins").filter(has_text="twice")).to_have_count(1)
+    await expect(page.locator("del").filter(has_text="once")).to_have_count(1)
+    await expect(page.locator(".both tr", has_text="Steps")).to_contain_text("Δ")
+    await expect(page.locator("main")).to_contain_text(runs.HOSTILE)
+    await look(page, "difference")
+
+
+async def test_over_http(store: Store, http: httpx2.AsyncClient) -> None:
+    """The request is the same bytes, files have names, and nobody else's run is there."""
+    second = [run for run in await runs.two_turns(store) if run.parent_run_id is None][1]
+    at = f"/run/{second.id}"
+    log = await store.log(second.id)
+    call = next(one for one in log if one.type == "llm_call")
+    sent = (await http.get(f"{at}/text", params={"at": call.position, "of": "request"})).content
+    assert sha256(sent).hexdigest() == call.data["request"]["sha256"]
+
+    told = await http.get(f"{at}/export/langsmith")
+    assert told.headers["content-disposition"] == f'attachment; filename="run-{second.id}.langsmith.json"'
+    assert told.json()[0]["id"] == str(second.id)
+    lines = (await http.get(f"{at}/export/log")).content.splitlines()
+    assert [codec.loads(line)["position"] for line in lines] == [one.position for one in log]
+    assert (await http.get(f"{at}/export/bundle")).content[:2] == b"PK"
+    assert (await http.get(f"{at}/export/csv")).status_code == 404
+
+    gone = await http.get(f"{at}/panel", params={"at": "9999"})
+    assert "no stitch at position 9999" in gone.text
+    for odd in ("../x", "run-nobody", "99999999999", f"{second.id}.3"):
+        answer = await http.get(f"{at}/panel", params={"at": odd})
+        assert (answer.status_code, "cannot be shown" in answer.text) == (200, True), odd
+    assert "There is no run nobody" in (await http.get(f"{at}/against/nobody")).text
+    headers = {"lockstitch-project": "elsewhere"}
+    for path in ("", "/rows", "/panel?at=1", "/text?at=1", "/export/log", f"/difference/{second.id}", "/against/x"):
+        assert (await http.get(f"{at}{path}", headers=headers)).status_code == 404, path
+
+
+async def test_a_run_that_waits(store: Store, url: str, page: Page) -> None:
+    run = await runs.waiting(store)
+    await opened(page, f"{url}/run/{run.id}")
+    await expect(page.locator(".head .chip")).to_have_text("waits for a person")
+    row = page.locator("#rows .wf[aria-level='3']", has_text="pay")
+    await expect(row.locator(".note-of")).to_have_text("approval")
+    await row.click()
+    await expect(page.locator("#panel [data-go]")).to_have_attribute("href", f"/threads/{run.thread_id}")
+
+
+@pytest.mark.req("S2-055")
+async def test_a_mirror_by_its_own_id(store: Store, url: str, page: Page) -> None:
+    await import_path(store, "langsmith", recorded.FIXTURES / "zstd_traceable")
+    thread = (await store.threads())[0]
+    run = (await store.runs(thread))[0]
+    await opened(page, f"{url}/run/{run.foreign_id}")
+    told = await names(page)
+    assert len(told) == len(await store.log(run.id)) + 1
+    await page.locator("#rows .wf").nth(1).click()
+    panel = page.locator("#panel")
+    await expect(panel.get_by_role("tab").first).to_have_text(re.compile("Inputs|Request|Input"))
+    await page.keyboard.press("4")
+    await expect(panel).to_contain_text('"parent_id"')
+
+
+async def test_thirty_thousand_rows(store: Store, url: str, page: Page) -> None:
+    """The nodes stay few, whatever one does; the figures for those who do not see stay true."""
+    run = await runs.many(store, 30_000)
+    await opened(page, f"{url}/run/{run.id}")
+    grid, rows = page.locator("#rows"), page.locator("#rows > .wf")
+    await expect(grid).to_have_attribute("aria-rowcount", "30001")
+    await page.keyboard.press("End")
+    chosen = page.locator("#rows .wf[aria-selected=true]")
+    await expect(chosen).to_have_attribute("aria-rowindex", "30001")
+    await expect(chosen.locator(".what")).to_have_text("span 30000")
+    await expect(chosen).to_be_in_viewport()
+    await expect(page.locator("#panel")).to_contain_text("position 30,000")
+    assert await rows.count() <= 120
+    await page.keyboard.press("/")
+    await page.keyboard.type("span 12345")
+    await page.keyboard.press("Enter")
+    await expect(chosen.locator(".what")).to_have_text("span 12345")
+    await expect(chosen).to_be_in_viewport()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("e")
+    await expect(chosen.locator(".what")).to_have_text("span 13000")
+    for _ in range(5):
+        await page.mouse.wheel(0, 5_000)
+    assert await rows.count() <= 120
+    await page.get_by_role("button", name="Fold").click()
+    await expect(grid).to_have_attribute("aria-rowcount", "2")
+    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    assert await sticks_out(page) == []
+    await expect(page.locator("#rows > .wf:visible").first).to_be_in_viewport()

@@ -1,0 +1,26 @@
+"""The page of a run on every backend: it answers, whole and in parts."""
+
+import httpx2
+import pytest
+
+from lockstitch.store import Store
+from tests.server.pages import runs
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_run_on_every_backend(store: Store, http: httpx2.AsyncClient) -> None:
+    run = await runs.waiting(store)
+    whole = await http.get(f"/run/{run.id}")
+    assert whole.status_code == 200
+    assert "waits for a person" in whole.text
+    call = next(one for one in await store.log(run.id) if one.type == "llm_call")
+    for path, says in (
+        ("/rows", '"pay"'),
+        (f"/panel?at={call.position}", "the same bytes"),
+        (f"/panel?at={call.position}-0", "waits for a person"),
+        (f"/difference/{run.id}", "they did the same"),
+    ):
+        answer = await http.get(f"/run/{run.id}{path}", headers={"HX-Request": "true"})
+        assert answer.status_code == 200, path
+        assert says.encode() in answer.content, path

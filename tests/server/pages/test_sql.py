@@ -1,0 +1,232 @@
+"""SQL: through every lens, on both databases; what goes wrong is told with its place; only admins see anything."""
+
+import re
+from pathlib import Path
+
+import httpx2
+import pytest
+from playwright.async_api import Page, expect
+
+from lockstitch import lenses
+from lockstitch.server import Settings
+from lockstitch.server.pages.complaints import complaint
+from lockstitch.server.pages.examples import RECORD, examples
+from lockstitch.server.pages.sql import LENSES
+from lockstitch.server.pages.tables import schema_of
+from lockstitch.store import Store
+from tests.samples import turn
+from tests.server.looking import look
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "lenses"
+HOSTILE = "<img src=x onerror=alert(1)>'\"--"
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def talked(store: Store) -> Store:
+    """A chat of three turns."""
+    head = await store.create(key="customer-42", agent="helper", title=HOSTILE)
+    for number in range(3):
+        head = await turn(store, head, f"Where is parcel {number}?", "In Graz.", model="large-1", total_cost=0.25)
+    return store
+
+
+@pytest.mark.parametrize("lens", lenses.NAMES)
+def test_examples_are_the_documents(lens: str) -> None:
+    text = (DOCS / f"{lens}.md").read_text()
+    for dialect in ("sqlite", "postgres"):
+        found = examples(lens, dialect)
+        assert len(found) == len(re.findall("^### ", text.partition("## Queries")[2], re.MULTILINE))
+        for one in found:
+            section = text.partition(f"### {one.title}\n")[2]
+            assert f"```sql {dialect}\n{one.sql}```" in section, one.title
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_every_example_runs_and_finds_something(talked: Store, http: httpx2.AsyncClient) -> None:
+    for lens in LENSES:
+        schema = await schema_of(talked, lens)
+        assert list(schema.tables)[: len(lenses.tables(lens)) if lens != RECORD else 3] == (
+            ["threads", "runs", "stitches"] if lens == RECORD else lenses.tables(lens)
+        )
+        assert all(columns for columns in schema.tables.values())
+        for number, one in enumerate(examples(lens, schema.dialect)):
+            shown = await http.get("/sql", params={"lens": lens, "example": str(number)})
+            assert shown.status_code == 200
+            found = re.search(r"<textarea[^>]*>(.*?)</textarea>", shown.text, re.DOTALL)
+            assert found is not None
+            query = (
+                found[1].replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&#34;", '"').strip()
+            )
+            assert not re.search(r"(?<!:):[a-z]", query), query
+            token = http.cookies["lockstitch_csrf"]
+            answer = await http.post(
+                "/sql", data={"csrf": token, "lens": lens, "q": query}, headers={"HX-Request": "true"}
+            )
+            assert answer.status_code == 200
+            assert " row" in answer.text, (lens, one.title, answer.text)
+        plan = await http.post("/sql", data={"csrf": token, "lens": lens, "q": query, "act": "explain"})
+        assert plan.status_code == 200, lens
+    noted = await talked.audits.latest(1000)
+    assert {one.subject for one in noted} == {"record", *lenses.NAMES}
+    assert all(one.actor == "local" and one.act == "sql" and one.data["query"] for one in noted)
+
+
+@pytest.mark.req("S2-057")
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_what_is_wrong_is_told_with_its_place(talked: Store, http: httpx2.AsyncClient) -> None:
+    await http.get("/sql")
+    token = http.cookies["lockstitch_csrf"]
+
+    async def asked(query: str, lens: str = "langsmith") -> str:
+        answer = await http.post("/sql", data={"csrf": token, "lens": lens, "q": query})
+        assert answer.status_code == 422
+        return answer.text
+
+    wrong = await asked("-- model\nSELECT 'model',\n       model\nFROM agent_runs")
+    assert "Line 3, column 8." in wrong
+    assert "<code>model_name</code>" in wrong
+    assert "SELECT+%27model%27%2C%0A+++++++model_name%0AFROM" in wrong
+    assert "<code>tool_calls</code>" in await asked("SELECT * FROM tool_cals")
+    assert "Line 1, column 10." in await asked("SELECT * FORM agent_runs")
+    assert "Only reading" in await asked("DELETE FROM threads", RECORD)
+    assert "There is no query" in await asked("  ")
+    assert len(await talked.threads()) == 1
+    strict = serving(talked, settings=Settings(sql_rows=2, sql_seconds=0.2))
+    async with strict as url, httpx2.AsyncClient(base_url=url) as few:
+        assert "0.2 s, 2 rows" in (await few.get("/sql")).text
+        form = {"csrf": few.cookies["lockstitch_csrf"], "lens": RECORD}
+        assert "First 2 rows" in (await few.post("/sql", data={**form, "q": "SELECT id FROM runs"})).text
+        endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+        assert "took longer than 0.2 s" in (await few.post("/sql", data={**form, "q": endless})).text
+
+
+def test_where_a_complaint_points() -> None:
+    tables = {"agent_runs": ["run_id", "model_name"], "tool_calls": ["tool_name"]}
+    told = complaint(
+        "PostgreSQL refused the query: column r.modelname does not exist.",
+        "SELECT\n r.modelname\nFROM agent_runs r",
+        tables,
+    )
+    assert (told.message, told.line, told.column, told.meant) == (
+        "column r.modelname does not exist",
+        2,
+        4,
+        "model_name",
+    )
+    assert told.mended == "SELECT\n r.model_name\nFROM agent_runs r"
+    near = complaint('SQLite refused the query: near "FORM": syntax error.', "SELECT *\nFORM x", tables)
+    assert (near.line, near.column, near.meant) == (2, 1, "")
+    assert complaint("The query took longer than 5 s and was stopped.", "SELECT 1", tables).line == 0
+
+
+async def test_taken_along(talked: Store, http: httpx2.AsyncClient) -> None:
+    await http.get("/sql")
+    form = {"csrf": http.cookies["lockstitch_csrf"], "lens": RECORD}
+    query = "SELECT title, 9223372036854775807 AS big, NULL AS none, 9e999 AS much FROM threads"
+    files = {
+        form_: await http.post("/sql/download", data={**form, "q": query, "as": form_})
+        for form_ in ("csv", "json", "markdown")
+    }
+    assert (
+        files["csv"].text
+        == f'title,big,none,much\n"{HOSTILE.replace(chr(34), chr(34) * 2)}",9223372036854775807,,inf\n'
+    )
+    assert files["json"].json() == [{"title": HOSTILE, "big": 9223372036854775807, "none": None, "much": "inf"}]
+    assert files["markdown"].text.startswith("| title | big | none | much |\n| --- | ---: | --- | ---: |\n| <img")
+    assert files["csv"].headers["content-disposition"] == 'attachment; filename="lockstitch.csv"'
+    assert files["csv"].headers["content-type"].startswith("text/csv")
+    refused = await http.post("/sql/download", data={**form, "q": "SELECT nothing", "as": "csv"})
+    assert refused.status_code == 422
+    assert (await http.post("/sql", data={"q": "SELECT 1"})).status_code == 403
+
+
+async def test_only_for_admins(talked: Store) -> None:
+    _, secret = await talked.tokens.make("reader", ["read", "write"])
+    async with serving(talked, settings=Settings(tokens_needed=True)) as url:
+        headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
+        async with httpx2.AsyncClient(base_url=url, headers=headers) as http:
+            shown = await http.get("/sql")
+            assert shown.status_code == 403
+            assert "needs admin" in shown.text
+            home = await http.get("/")
+            assert 'href="/sql"' not in home.text
+            token = http.cookies["lockstitch_csrf"]
+            for path in ("/sql", "/sql/download"):
+                answer = await http.post(path, data={"csrf": token, "q": "SELECT 1", "as": "csv"})
+                assert answer.status_code == 403
+    assert await talked.audits.latest() == []
+
+
+async def test_an_id_leads_to_what_has_it(talked: Store, http: httpx2.AsyncClient) -> None:
+    (head,) = await talked.threads()
+    run = (await talked.runs(head))[0]
+    stitch = (await talked.stitches(head))[1]
+    elsewhere = await talked.in_project("elsewhere").create()
+    for ref, path in (
+        (head.id, f"/threads/{head.id}"),
+        (run.id, f"/run/{run.id}"),
+        (stitch.id, f"/threads/{head.id}#p{stitch.position}"),
+    ):
+        answer = await http.get(f"/go/{ref}")
+        assert (answer.status_code, answer.headers["location"]) == (303, path)
+    for ref in (elsewhere.id, "nonsense", "0"):
+        assert (await http.get(f"/go/{ref}")).status_code == 404
+
+
+async def test_the_bench_in_a_browser(talked: Store, url: str, page: Page) -> None:
+    """Choose a lens and an example, run it by keys, sort, mend a mistake, go back in history."""
+    await page.goto(f"{url}/sql")
+    await page.get_by_role("radio", name="langsmith").check()
+    await page.wait_for_url("**/sql?lens=langsmith")
+    await page.get_by_role("link", name="Runs, newest first").click()
+    field = page.get_by_label("SQL", exact=True)
+    await expect(page.locator(".editor pre b")).to_have_text(["SELECT", "FROM", "ORDER", "BY", "DESC", "LIMIT"])
+    assert "FROM agent_runs" in await field.input_value()
+    await field.focus()
+    await page.keyboard.press("Control+Enter")
+    rows = page.locator("#result tbody tr")
+    await expect(rows).to_have_count(3)
+    await look(page, "sql", ignore=())
+
+    await field.fill(f"SELECT 10 AS n, '{HOSTILE.replace(chr(39), chr(39) * 2)}' AS said UNION ALL SELECT 9, NULL")
+    await page.keyboard.press("Control+Enter")
+    await expect(rows).to_have_count(2)
+    await expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(1)
+    assert await page.locator("#result img").count() == 0
+    assert await page.locator(".editor pre img").count() == 0
+    header = page.locator("#result th").first
+    await header.get_by_role("button").click()
+    await expect(header).to_have_attribute("aria-sort", "ascending")
+    assert await rows.locator("td:first-child").all_inner_texts() == ["9", "10"]
+    await header.get_by_role("button").click()
+    await expect(rows.locator("td:first-child")).to_have_text(["10", "9"])
+
+    await field.fill("SELECT model FROM agent_runs")
+    await page.keyboard.press("Control+Enter")
+    await page.get_by_role("link", name="Put it in").click()
+    await expect(rows).to_have_count(3)
+    await expect(field).to_have_value("SELECT model_name FROM agent_runs")
+
+    await field.focus()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await expect(rows.nth(1)).to_be_focused()
+    await page.locator("#history summary").click()
+    await expect(page.locator("#history li")).to_have_count(4)
+    await page.locator("#history li").nth(2).get_by_role("button").click()
+    assert HOSTILE.replace("'", "''") in await field.input_value()
+
+    await field.fill("SELECT thread_id FROM agent_runs LIMIT 1")
+    await page.keyboard.press("Control+Enter")
+    (head,) = await talked.threads()
+    link = page.get_by_role("link", name=str(head.id)[:13])
+    await expect(link).to_have_attribute("href", f"/go/{head.id}")

@@ -1,0 +1,218 @@
+"""Stats: real figures, drawn and in the tables behind the charts; panels that fail alone; days that lead to threads."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.async_api import Page, expect
+
+from lockstitch.errors import Refused, StoreUnreachable
+from lockstitch.records import FakeClock, Thread
+from lockstitch.server import Settings
+from lockstitch.server.pages import charts
+from lockstitch.server.pages.ranges import range_of
+from lockstitch.store import Store
+from tests.server.looking import look, problems
+from tests.server.serving import serving
+from tests.store.worlds import NOW, world
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(NOW)
+
+
+@pytest.fixture
+async def busy(timed_store: Store) -> Store:
+    """Five days of work in two projects, with names that would do harm as HTML."""
+    made = world(3, trees=40)
+    made.threads = [one.changed(title=f"{HOSTILE} {place}") for place, one in enumerate(made.threads)]
+    made.runs = [one.changed(agent=HOSTILE) if one.agent == "scout" else one for one in made.runs]
+    await made.put(timed_store)
+    return timed_store
+
+
+def cells(html: str, table: str) -> dict[str, list[str]]:
+    """The values of a table by the first cell of each row."""
+    body = html.partition(f'id="table-{table}"')[2].partition("</table>")[0]
+    rows: dict[str, list[str]] = {}
+    for row in re.findall(r"<tr data-at.*?</tr>", body, re.DOTALL):
+        label = re.search(r"<a[^>]*>(.*?)</a>", row)
+        assert label is not None
+        rows[label[1]] = re.findall(r'data-value="(.*?)"', row)
+    return rows
+
+
+@pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
+async def test_the_tables_have_the_figures(busy: Store) -> None:
+    async with serving(busy) as url, httpx2.AsyncClient(base_url=url, timeout=60) as http:
+        shown = (await http.get("/stats", params={"range": "7d", "whole": "true"})).text
+        agents = (await http.get("/stats", params={"range": "7d", "by": "agent", "whole": "true"})).text
+    statistics = busy.statistics
+    since, until = NOW.replace(hour=0) - timedelta(days=6), NOW.replace(hour=0) + timedelta(days=1)
+    only: Any = {"since": since, "until": until}
+    days = {row.group[0]: row for row in (await statistics.usage("day", **only)).rows}
+    latencies = {row.name: row for row in await statistics.latency("model", "day", **only)}
+    total = (await statistics.usage(**only)).total
+    for ago in range(7):
+        day = (until - timedelta(days=ago + 1)).date()
+        figures, latency = days.get(day.isoformat()), latencies.get(day.isoformat())
+        label = f"{day:%-d %b}"
+        costs = [float(value) for value in cells(shown, "cost")[label]]
+        assert sum(costs) == pytest.approx(figures.cost or 0 if figures else 0)
+        assert sum(map(float, cells(agents, "cost")[label])) == pytest.approx(sum(costs))
+        cache, new, output = map(float, cells(shown, "tokens")[label])
+        assert cache + new == max(figures.input_tokens, figures.cache_read_tokens) if figures else not cache + new
+        assert output == (figures.output_tokens if figures else 0)
+        (failed,) = map(float, cells(shown, "failed")[label])
+        assert failed == pytest.approx(figures.failed_runs / figures.runs if figures and figures.runs else 0)
+        told = cells(shown, "latency")[label]
+        assert (
+            told == [str(one) for one in (latency.p50_ms, latency.p95_ms, latency.p99_ms)] if latency else ["", "", ""]
+        )
+    assert f"{total.runs:,} <small>" in shown
+    for tool in await statistics.tools(**only):
+        assert f"p50 {tool.p50_ms} ms, p95 {tool.p95_ms} ms" in shown
+        assert f"{100 * tool.error_rate:.1f} %" in shown
+    assert HOSTILE not in shown + agents
+    for other in await busy.in_project("elsewhere").threads(limit=None):
+        assert str(other.id) not in shown
+
+
+async def test_ranges() -> None:
+    day = range_of("24h", "", "", NOW + timedelta(minutes=5))
+    assert (len(day.spans), day.spans[-1], day.per) == (24, "2026-03-10T12", "hour")
+    month = range_of("30d", "", "", NOW)
+    assert (month.spans[0], month.spans[-1], len(month.spans)) == ("2026-02-09", "2026-03-10", 30)
+    assert (month.before.spans[-1], len(month.before.spans)) == ("2026-02-08", 30)
+    custom = range_of("custom", "2026-03-01", "2026-03-03", NOW)
+    assert custom.spans == ["2026-03-01", "2026-03-02", "2026-03-03"]
+    assert range_of("custom", "2026-03-03", "2026-03-03", NOW).per == "hour"
+    for wrong in (
+        ("week", "", ""),
+        ("custom", "2026-03-04", "2026-03-03"),
+        ("custom", "x", ""),
+        ("custom", "0001-01-01", ""),
+    ):
+        with pytest.raises(Refused):
+            range_of(*wrong, NOW)
+    assert [charts.compact(number) for number in (0, 9_999, 10_000, 1_280_000, 1.28e9)] == [
+        *("0", "9,999", "10.0 k", "1.28 M", "1.28 bn")
+    ]
+
+
+async def test_odd_questions(busy: Store) -> None:
+    async with serving(busy) as url, httpx2.AsyncClient(base_url=url) as http:
+        for path in (
+            "/stats?range=week",
+            "/stats?by=user",
+            "/stats?range=custom&since=nonsense",
+            "/stats/threads/nonsense",
+        ):
+            assert (await http.get(path)).status_code == 422, path
+        assert (await http.get("/stats/panel/nonsense")).status_code == 404
+    _, secret = await busy.tokens.make("reader", ["read"])
+    headers = {"Authorization": f"Bearer {secret}"}
+    guarded = serving(busy, settings=Settings(tokens_needed=True))
+    async with guarded as url, httpx2.AsyncClient(base_url=url, headers=headers) as http:
+        assert (await http.get("/stats")).status_code == 200
+        assert (await http.get("/stats?by=project")).status_code == 422
+        assert "by=project" not in (await http.get("/stats")).text
+
+
+async def test_one_panel_fails_alone(busy: Store, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnreachable("The store is away.")
+
+    monkeypatch.setattr(type(busy.statistics), "latency", away)
+    async with serving(busy) as url:
+        await page.goto(f"{url}/stats?range=7d")
+        await expect(page.locator("#panel-latency .note")).to_contain_text("The store is away.")
+        await expect(page.locator("#panel-cost canvas")).to_be_visible()
+        monkeypatch.undo()
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.locator("#panel-latency canvas")).to_be_visible()
+
+
+async def test_the_charts_in_a_browser(busy: Store, page: Page) -> None:
+    """Drawn, told in one step, redrawn in the dark; a day lists its threads; keys do the same."""
+    async with serving(busy) as url:
+        await page.goto(f"{url}/stats?range=7d")
+        for name in ("cost", "tokens", "latency", "failed"):
+            await page.evaluate("id => document.getElementById(id).scrollIntoView()", f"panel-{name}")
+            await expect(page.locator(f"#panel-{name} canvas")).to_be_visible()
+        await page.evaluate("document.getElementById('panel-dearest').scrollIntoView()")
+        await expect(page.locator("#panel-dearest td").first).to_contain_text(HOSTILE)
+        assert await page.locator("#main img").count() == 0
+        light = await page.evaluate(_COLOURS, "#panel-cost canvas")
+        assert len(light) > 3
+        await look(page, "stats")
+        await page.evaluate("scrollTo(0, 0)")
+        await page.keyboard.press("t")
+        await expect(page.locator("#panel-cost [data-plot]")).to_have_attribute("data-drawn", "dark")
+        dark = await page.evaluate(_COLOURS, "#panel-cost canvas")
+        ramp = await page.evaluate("getComputedStyle(document.querySelector('.swatch.c-m1')).backgroundColor")
+        assert ramp in dark
+        assert ramp not in light
+
+        plot = page.locator("#panel-cost [data-plot]")
+        await plot.focus()
+        await page.keyboard.press("End")
+        await expect(plot.locator(".tip")).to_contain_text("10 Mar")
+        crosshair = page.locator("#panel-tokens .u-cursor-x")
+        assert await crosshair.evaluate("line => line.style.transform !== '' || line.getBoundingClientRect().x > 0")
+        await page.keyboard.press("Enter")
+        table = page.locator("#span-threads")
+        await expect(table).to_contain_text("Threads of 10 March 2026")
+        expected = await busy.statistics.usage("tree", since=NOW.replace(hour=0), until=NOW + timedelta(days=1))
+        await expect(table.locator("tbody tr")).to_have_count(len(expected.rows))
+        heads: dict[str, Thread] = {str(one.id): one for one in await busy.threads(limit=None)}
+        first = heads[str(expected.rows[0].group[0])]
+        await expect(table.locator("tbody tr a").first).to_have_text(str(first.title))
+        await page.keyboard.press("?")
+        sheet = page.locator("#keys")
+        for group in ("Anywhere", "Stats", "Threads page", "Thread page", "Run page", "SQL page"):
+            await expect(sheet.get_by_role("heading", name=group, exact=True)).to_be_visible()
+        assert await problems(page) == []
+        await page.keyboard.press("Escape")
+        await page.locator(".menu > summary").click()
+        await page.keyboard.press("Escape")
+        await expect(page.locator(".menu > .pop")).to_be_hidden()
+        await page.get_by_role("link", name="Agent", exact=True).click()
+        await page.wait_for_url("**by=agent")
+        await expect(page.locator("#panel-cost canvas")).to_be_visible()
+
+
+async def test_without_script_the_tables_are_there(busy: Store, browser: Any) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    async with serving(busy) as url:
+        await page.goto(f"{url}/stats?range=7d")
+        await page.wait_for_url("**whole=true")
+        await expect(page.locator("#table-cost tbody tr")).to_have_count(7)
+        await expect(page.locator("#table-cost")).to_be_visible()
+    await context.close()
+
+
+_COLOURS = """selector => {
+  const canvas = document.querySelector(selector), drawn = canvas.getContext("2d");
+  const { data } = drawn.getImageData(0, 0, canvas.width, canvas.height);
+  const found = new Map();
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at + 3] < 255) continue;
+    const colour = `rgb(${data[at]}, ${data[at + 1]}, ${data[at + 2]})`;
+    found.set(colour, (found.get(colour) || 0) + 1);
+  }
+  return [...found].filter(([, count]) => count > 20).map(([colour]) => colour);
+}"""

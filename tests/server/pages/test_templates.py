@@ -1,0 +1,26 @@
+"""What pages make of texts: Markdown as few kinds of nodes, JSON in pieces; never more than text."""
+
+from lockstitch.server.pages import markdown
+from lockstitch.server.pages.code import json_pieces
+
+
+def test_markdown_knows_only_http():
+    text = "[a](javascript:alert(1)) [b](https://b.example) **x** <b>y</b>\n\n1. one\n2. two\n\n```\n<i>\n```"
+    blocks = markdown.blocks(text)
+    links = [href for block in blocks for item in block.items for kind, _, href in item if kind == "link"]
+    assert links == ["https://b.example"]
+    assert [block.kind for block in blocks] == ["p", "ol", "pre"]
+    assert "".join(part for _, part, _ in blocks[0].items[0]).count("<b>y</b>") == 1
+
+
+def test_json_is_whole_in_pieces():
+    value = {"a": [1, {"b": "<script>"}], "big": 2**70, "deep": "x" * 200, "none": None, "empty": {}}
+    shown = "".join(text for _, text in json_pieces(value))
+    assert "".join(shown.split()) == '{"a":[1,{"b":"<script>"}],"big":1180591620717411303424,"deep":"' + "x" * 200 + (
+        '","none":null,"empty":{}}'
+    )
+    deep: list[object] = []
+    for _ in range(200):
+        deep = [deep]
+    assert "".join("".join(text for _, text in json_pieces(deep)).split()) == "[" * 201 + "]" * 201
+    assert sum(len(text) for _, text in json_pieces("x" * 10**6, 100)) < 200

@@ -1,0 +1,304 @@
+"""The page of a thread: the seam, all that a person can do to it, live, by keyboard; whatever it holds is text."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from lockstitch.records import Entry, Stitch
+from lockstitch.runtime import Agent
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.runtime.agents import until
+from tests.server.looking import look, sticks_out
+from tests.server.pages.office import PIXEL, Gated, mail, office, support
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+IDLE = Settings(work=False)
+
+
+async def answered(store: Store, key: str, name: str) -> Stitch:
+    """The answer to a call, once it is there."""
+
+    async def found() -> Stitch | None:
+        log = await store.stitches(key)
+        return next((one for one in log if one.type == "tool_call" and one.name == name), None)
+
+    return await until(found)
+
+
+async def test_approve_settle_and_fill_in(store: Store, page: Page):
+    """A thread that waits for leave, for what became of a call and for a form, answered one by one, live."""
+    app = office()
+    await support(app, store)
+    mail.sent.clear()
+    async with serving(store, app) as url:
+        await page.goto(f"{url}/threads/customer-42")
+        await expect(page.locator("[data-live-word]")).to_have_text("live")
+        await expect(page.locator(".ask h2")).to_have_text(
+            ["Approve refund_payment?", "Did send_mail happen?", "ask_address runs in your browser"]
+        )
+        await expect(page.get_by_text("Fraud check, order 10482").first).to_be_visible()
+        assert await page.evaluate("document.activeElement === document.body"), "approve is never focused by default"
+        await look(page, "thread")
+
+        await page.keyboard.press("a")
+        assert "refunded €129.00" in str((await answered(store, "customer-42", "refund_payment")).message)
+        await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
+        await expect(page.locator(".ask h2")).to_have_text(
+            ["Did send_mail happen?", "ask_address runs in your browser"]
+        )
+        await expect(page.locator("#seam")).to_contain_text("refund_payment")
+
+        key = f"{(await store.thread('customer-42')).id}:call_1_2_1"
+        await expect(page.locator(".ask").first).to_contain_text(key)
+        await page.get_by_role("button", name="It did not: run it again").click()
+        await answered(store, "customer-42", "send_mail")
+        assert mail.sent == [key]
+        await expect(page.locator(".ask h2")).to_have_text(["ask_address runs in your browser"])
+
+        await page.get_by_label("City").fill("Stockholm")
+        await page.get_by_label("Floor").fill("3")
+        await page.get_by_label("Ring").check()
+        await page.get_by_role("button", name="Send result").click()
+        given = (await answered(store, "customer-42", "ask_address")).message
+        assert given is not None
+        assert given["content"] == (
+            '{"street":"Brännkyrkagatan 14","postal_code":"118 20","city":"Stockholm","floor":3,"ring":true}'
+        )
+        await expect(page.locator("#seam")).to_contain_text("Done: the second charge is on its way back")
+        await expect(page.locator("#state")).to_contain_text("waits for the next message")
+        await expect(page.locator("#wants")).to_be_empty()
+        positions = await page.locator("#seam > li").evaluate_all("all => all.map(one => Number(one.dataset.position))")
+        assert positions == sorted(set(positions))
+
+
+async def test_deny_happened_and_error(store: Store, page: Page):
+    app = office()
+    await support(app, store, "a")
+    async with serving(store, app) as url:
+        await page.goto(f"{url}/threads/a#needs")
+        await page.get_by_text("Deny with a reason").click()
+        await page.get_by_placeholder("Why not").fill("Too much")
+        await page.keyboard.press("Enter")
+        denied = await answered(store, "a", "refund_payment")
+        assert denied.status == "denied"
+        assert "Reason: Too much" in str(denied.message)
+        await page.get_by_text("It happened").click()
+        await page.get_by_placeholder("What it gave").fill("It is in their inbox.")
+        await page.get_by_role("button", name="Settle").click()
+        settled = await answered(store, "a", "send_mail")
+        assert (settled.status, settled.data["by"]) == ("settled", "local")
+        assert "in their inbox" in str(settled.message)
+        await page.get_by_role("button", name="Answer with an error").click()
+        failed = (await answered(store, "a", "ask_address")).message
+        assert failed is not None
+        assert failed["is_error"]
+
+
+async def test_answer_say_stream_and_fork(store: Store, page: Page):
+    story = Gated([{"text": "Once upon a time, **there** was `<b>`. The end.", "chunk": 24}])
+    app = office(Agent("teller", model=story, title=False))
+    await app.agent("legal").run("Redlines", store=store, thread="lease")
+    await app.agent("echo").run("Thank you", store=store, thread="thanks")
+    async with serving(store, app) as url:
+        await page.goto(f"{url}/threads/lease")
+        await page.get_by_role("button", name="Scotland's").click()
+        assert "Scotland's" in str((await answered(store, "lease", "ask_for_input")).message)
+        await expect(page.locator("#seam")).to_contain_text("The lease is under the law you chose.")
+
+        await page.goto(f"{url}/threads/thanks")
+        await page.keyboard.press("/")
+        await page.keyboard.type("Again, please")
+        await page.keyboard.press("Control+Enter")
+        await expect(page.locator("#seam")).to_contain_text("Always.")
+        await expect(page.locator("#composer textarea")).to_have_value("")
+
+        # Fork at a stitch, by key.
+        await page.locator("#p3").focus()
+        await page.keyboard.press("f")
+        await page.wait_for_url(lambda address: "/thanks" not in address)
+        fork = await store.thread(page.url.rpartition("/")[2])
+        assert fork.state["forked_from"]["position"] == 3
+        await expect(page.locator("#seam")).to_contain_text("Forked from another thread at 3")
+
+        # Text is shown as it is said, and its stitch takes its place.
+        await page.goto(url)
+        await page.keyboard.press("c")
+        await page.locator("#begin [name=agent]").select_option("teller")
+        await page.get_by_label("What to do").fill("Tell me a story")
+        await page.get_by_role("button", name="Begin").click()
+        await expect(page.locator(".live-text .say")).to_contain_text("Once upon a time")
+        await look(page, "stream")
+        story.gate.set()
+        await expect(page.locator("#seam > li[data-type=llm_call]")).to_contain_text("The end.")
+        await expect(page.locator(".live-text")).to_have_count(0)
+        await expect(page.locator("#seam .say b")).to_have_text("there")
+
+
+async def test_cancel_retry_rename_and_delete(store: Store, page: Page):
+    app = office()
+    await support(app, store, "a")
+    await app.agent("broken").run("Translate", store=store, thread="notes")
+    async with serving(store, app, IDLE) as url:
+        await page.goto(f"{url}/threads/a")
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator("#state")).to_contain_text("waits for the next message")
+        await expect(page.locator(".ask")).to_have_count(0)
+        run = await store.desk.last_run(await store.thread("a"))
+        assert run is not None
+        assert run.status == "cancelled"
+
+        await page.goto(f"{url}/threads/notes")
+        await expect(page.locator(".note.failed").first).to_contain_text("214,880 tokens")
+        await page.get_by_role("button", name="Retry").click()
+        await expect(page.locator("#state")).to_contain_text("pending")
+        assert (await store.thread("notes")).last_turn == 2
+
+        await page.locator(".menu summary").click()
+        await page.get_by_placeholder("Title").fill("Notes in Finnish")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Notes in Finnish")
+        await page.locator(".menu summary").click()
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Export as a bundle").click()
+        assert (await (await download.value).path()).stat().st_size > 1000
+        await page.get_by_role("link", name="Delete…").click()
+        await page.get_by_role("button", name="Delete it").click()
+        await expect(page.locator("#toasts")).to_contain_text("Deleted “Notes in Finnish”")
+        assert await store.count(key="notes") == 0
+
+
+@pytest.mark.req("S3-071")
+async def test_the_tree_is_drawn(store: Store, page: Page):
+    """Threads and stitches as a graph, with the colour of their status and how far their tasks are, by keyboard."""
+    app = office()
+    await app.agent("review-lead").run("Review our suppliers", store=store, thread="suppliers")
+    await support(app, store)
+    async with serving(store, app, IDLE) as url:
+        await page.goto(f"{url}/threads/suppliers/tree")
+        lanes = page.locator(".weave [data-lane]")
+        await expect(lanes).to_have_count(4)
+        statuses = await lanes.evaluate_all("all => all.map(one => one.getAttribute('class').split(' ')[0])")
+        assert (statuses[0], sorted(statuses[1:])) == ("parked", ["failed", "pending", "pending"])
+        assert await page.locator(".weave .tie").count() == 3
+        assert await page.locator(".weave .mark.k-model").count() == 2
+        assert await page.locator(".weave .mark.k-fail").count() >= 1
+        await look(page, "tree")
+        await page.keyboard.press("j")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text(
+            re.compile("Norrland Timber|Kestrel Polymers|Vela Coatings")
+        )
+        await page.goto(f"{url}/threads/customer-42/tree")
+        await expect(lanes.first).to_have_attribute(
+            "aria-label", re.compile("charged twice: waiting, 11 stitches, 2 of 5 tasks done")
+        )
+
+
+HOSTILE = (
+    "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+    "[x](javascript:alert(1)) \u202egnp.exe"
+)
+
+
+async def test_whatever_is_stored_is_text(store: Store, page: Page):
+    """Markup, links that run, text that turns around, a megabyte, unknown types, pictures that are none."""
+    bad = HOSTILE
+    thread = await store.create(
+        title=bad[:200], key="bad", agent=bad[:100], user_id=bad[:100], tasks=[{"description": bad}]
+    )
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    svg = {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": PIXEL}}
+    said: list[Any] = [{"type": "text", "text": bad}, picture, svg, {"type": bad, "text": bad}]
+    entries = [
+        Entry(type="input", message={"role": "user", "content": said}),
+        Entry(
+            type="llm_call",
+            name=bad[:100],
+            message={"role": "assistant", "content": [*said, {"type": "thinking", "thinking": bad}]},
+        ),
+        Entry(
+            type="tool_call",
+            name=bad[:100],
+            call_id="c",
+            status=bad[:50],
+            message={"type": "tool_result", "tool_use_id": "c", "content": bad * 10_000},
+        ),
+        Entry(type=bad[:90], data={bad: bad}),
+        Entry(type="error", data={"message": bad, "type": bad}),
+        Entry(type="thread_spawned", child_id=thread.id, data={"goal": bad}),
+        Entry(type="fork", data={"forked_from": {"thread_id": bad, "position": bad}, "messages": []}),
+    ]
+    await store.append(thread, entries)
+    async with serving(store) as url:
+        for view in ("", "?view=context", "?view=log", "?view=history", "?view=runs", "/tree", "/delete"):
+            await page.goto(f"{url}/threads/bad{view}")
+            await page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true })")
+            assert await page.title() != "run"
+            assert await page.locator("main script, main img:not([src^='/'])").count() == 0
+            assert await page.locator("a[href^='javascript']").count() == 0
+        await page.goto(f"{url}/threads/bad")
+        await page.set_viewport_size({"width": 390, "height": 844})
+        assert await sticks_out(page) == []
+        assert await page.locator("#seam img").count() == 2, "a picture in what was said and one in the answer"
+        answers = [await page.request.get(f"{url}/threads/bad/media/1/{number}") for number in (0, 1)]
+        assert [one.headers["content-type"] for one in answers] == ["image/png", "application/octet-stream"]
+        assert answers[1].headers["content-disposition"].startswith("attachment")
+        assert "sandbox" in answers[0].headers["content-security-policy"]
+        raw = await page.request.get(f"{url}/threads/bad/raw/3")
+        assert raw.headers["content-type"].startswith("text/plain")
+        assert len(await raw.body()) > 1_000_000
+        await page.goto(f"{url}/")
+        assert await page.title() == "Threads · lockstitch"
+        await page.goto(f"{url}/?q=%3Cscript%3E")
+        assert await page.locator("main script").count() == 0
+
+
+async def test_long_threads_come_in_parts(store: Store, page: Page):
+    thread = await store.create(key="long")
+    for start in range(0, 260, 20):
+        texts = [{"role": "user", "content": f"Message {start + number}"} for number in range(20)]
+        thread = (await store.append(thread, [Entry(type="input", message=text) for text in texts])).head
+    async with serving(store) as url:
+        await page.goto(f"{url}/threads/long")
+        stitches = page.locator("#seam > li")
+        await expect(stitches).to_have_count(100)
+        await page.get_by_role("link", name="Earlier: 160 stitches").click()
+        await expect(stitches).to_have_count(200)
+        await page.get_by_role("link", name="Earlier: 60 stitches").click()
+        await expect(stitches).to_have_count(260)
+        assert await stitches.first.get_attribute("id") == "p1"
+        await expect(page.locator("#earlier")).to_be_hidden()
+        # Whoever reads further up is told of what comes, and stays where they are.
+        await page.evaluate("scrollTo(0, 0)")
+        await store.append(thread, [Entry(type="input", message={"role": "user", "content": "Newest"})])
+        await expect(page.get_by_role("button", name="1 new below")).to_be_visible()
+        assert await page.evaluate("scrollY") == 0
+        await page.get_by_role("button", name="1 new below").click()
+        await expect(page.get_by_text("Newest")).to_be_in_viewport()
+
+
+async def test_without_script(store: Store, browser: Browser):
+    app = office()
+    await support(app, store)
+    await app.agent("review-lead").run("Review our suppliers", store=store, thread="suppliers")
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    async with serving(store, app) as url:
+        await page.goto(url)
+        await page.get_by_role("link", name="Refund for order 10482, charged twice", exact=True).click()
+        await expect(page.locator("#seam")).to_contain_text("You were charged twice")
+        await page.get_by_role("button", name="Approve").click()
+        await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
+        assert "refunded" in str((await answered(store, "customer-42", "refund_payment")).message)
+        for view in ("Context now", "Full history", "Runs", "Log"):
+            await page.get_by_role("navigation", name="Views").get_by_role("link", name=view).click()
+            await expect(page.locator("h1")).to_have_text("Refund for order 10482, charged twice")
+        await page.goto(f"{url}/threads/nobody")
+        await expect(page.locator("main")).to_contain_text("There is no thread nobody")
+    await context.close()

@@ -1,0 +1,125 @@
+"""The list of threads: what waits for a person first, trees, filters, keys, and rows that change where they stand."""
+
+import pytest
+from playwright.async_api import Page, expect
+
+from lockstitch.records import Entry
+from lockstitch.runtime import Agent, App
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.looking import look
+from tests.server.pages.office import fill, office
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+IDLE = Settings(work=False)
+
+
+async def test_first_run_and_first_thread(store: Store, page: Page):
+    async with serving(store, App([Agent("helper", model=Scripted(["Hello."]), title=False)])) as url:
+        await page.goto(url)
+        await expect(page.get_by_role("heading", name="No threads yet")).to_be_visible()
+        await look(page, "first")
+        await page.keyboard.press("c")
+        await page.get_by_label("What to do").fill("Write to Ada")
+        await page.keyboard.press("Control+Enter")
+        await page.wait_for_url("**/threads/**")
+        await expect(page.locator("#seam")).to_contain_text("Hello.")
+        [made] = await store.threads()
+        assert (made.agent, made.kind) == ("helper", "chat")
+
+
+async def test_what_needs_a_person_stands_first(store: Store, page: Page):
+    """And the whole list by keyboard alone: moving, opening, searching, narrowing, acting."""
+    app = office()
+    await fill(app, store)
+    async with serving(store, app, IDLE) as url:
+        await page.goto(url)
+        titles = page.locator("tr[data-row] .title a")
+        await expect(page.locator("#wants")).to_contain_text("2")
+        assert (await titles.all_inner_texts())[:2] == ["lease", "Refund for order 10482, charged twice"]
+        await expect(page.locator("[data-live-word]")).to_have_text("live")
+        await look(page, "threads")
+
+        # One tab stop, and from there by keys.
+        stops = await page.locator('tr[data-row][tabindex="0"]').count()
+        assert stops == 1
+        await page.keyboard.press("j")
+        await page.keyboard.press("End")
+        await expect(page.locator("tr[data-row]:focus")).to_contain_text("suppliers")
+        await page.keyboard.press("ArrowRight")
+        await expect(page.locator('tr[aria-level="2"]')).to_have_count(3)
+        await expect(page.locator("tr[data-row]:focus")).to_have_attribute("aria-expanded", "true")
+        await page.keyboard.press("ArrowRight")
+        await expect(page.locator("tr[data-row]:focus")).to_have_attribute("aria-level", "2")
+        await look(page, "threads-open")
+        await page.keyboard.press("ArrowLeft")
+        await page.keyboard.press("ArrowLeft")
+        await expect(page.locator('tr[aria-level="2"]')).to_have_count(0)
+
+        # Words said in them; the address says what is shown.
+        await page.keyboard.press("/")
+        await page.keyboard.type("Norrland")
+        await expect(titles).to_have_count(1)
+        await expect(page).to_have_url(f"{url}/?q=Norrland")
+        await page.keyboard.press("Escape")
+        assert await page.evaluate("document.activeElement === document.body")
+        await page.goto(f"{url}/?status=failed")
+        await expect(titles).to_have_text(["Nightly triage of 214 issues", "Vela Coatings"])
+        await page.get_by_label("Kind", exact=True).select_option("task")
+        await expect(titles).to_have_text(["Vela Coatings"])
+        assert "status=failed" in page.url
+        assert "kind=task" in page.url
+
+        # Trying again is done in the row.
+        await page.goto(f"{url}/?status=failed")
+        await page.keyboard.press("j")
+        await page.keyboard.press("a")
+        await expect(page.locator("#toasts")).to_contain_text("Tried again")
+        await expect(page.locator("tr[data-row]").first).to_contain_text("pending")
+        assert (await store.thread("triage")).status == "pending"
+
+        # The next that needs somebody, and the one after it.
+        await page.keyboard.press("n")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("lease")
+        await expect(page.locator("#needs")).to_be_focused()
+        await page.keyboard.press("n")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Refund for order 10482, charged twice")
+
+
+async def test_rows_change_where_they_stand(store: Store, page: Page):
+    first = await store.create(title="First", kind="goal", goal="x", status="pending")
+    await store.create(title="Second", kind="goal", goal="y", status="pending")
+    async with serving(store) as url:
+        await page.goto(url)
+        await expect(page.locator("[data-live-word]")).to_have_text("live")
+        rows = page.locator("tr[data-row] .title a")
+        await expect(rows).to_have_text(["Second", "First"])
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        await store.append(first, [Entry(type="error", data={"message": "It broke."})], fields={"status": "cancelled"})
+        await expect(page.locator(f"#t-{first.id}")).to_contain_text("cancelled")
+        await expect(rows).to_have_text(["Second", "First"])
+        await expect(page.locator("tr[data-row]:focus")).to_have_attribute("data-row", str(first.id))
+        await store.create(title="Third", kind="goal", goal="z", status="pending")
+        newer = page.get_by_role("button", name="1 newer")
+        await expect(newer).to_be_visible()
+        await expect(rows).to_have_count(2)
+        await newer.click()
+        await expect(rows).to_have_text(["Third", "Second", "First"])
+
+
+async def test_older_rows_and_projects(store: Store, page: Page):
+    for number in range(55):
+        await store.create(title=f"Number {number}", kind="goal", goal="x", status="pending")
+    await store.in_project("other").create(title="Elsewhere", kind="goal", goal="x", status="pending")
+    async with serving(store) as url:
+        await page.goto(url)
+        rows = page.locator("tr[data-row]")
+        await expect(rows).to_have_count(50)
+        await page.get_by_role("link", name="Older").click()
+        await expect(rows).to_have_count(55)
+        await page.get_by_label("Project").select_option("other")
+        await expect(rows.locator(".title a")).to_have_text(["Elsewhere"])

@@ -1,0 +1,97 @@
+"""Rows of the waterfall as numbers, read back as a browser reads them."""
+
+import json
+from array import array
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lockstitch.records import Run, Thread, new_id
+from lockstitch.records.figures import Outline
+from lockstitch.server.pages.run.waterfall import OPEN, Waterfall, waterfall
+from lockstitch.server.pages.run.wording import apart
+from lockstitch.store.traces import Trace
+from lockstitch.store.tracing import native
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+
+
+def drawn(*log: Outline, waiting_for: list[dict[str, Any]] | None = None, calls: Any = None, **run: Any) -> Waterfall:
+    values: dict[str, Any] = {"status": "completed", "completed_at": NOW + timedelta(seconds=9), **run}
+    owner = Run(thread_id=new_id(), sequence=3, turn=3, first_position=1, agent="one", started_at=NOW, **values)
+    head = Thread(id=owner.thread_id, waiting_for=waiting_for or [], created_at=NOW, updated_at=NOW)
+    root = native(owner, log, calls)
+    return waterfall(Trace(owner, root, len(log), 0), head, NOW + timedelta(seconds=20))
+
+
+def outline(position: int, type: str, at: float, **more: Any) -> Outline:
+    known: dict[str, Any] = dict.fromkeys(Outline._fields)
+    fields = {"position": position, "id": new_id(), "type": type, "at": NOW + timedelta(seconds=at)}
+    return Outline(**{**known, **fields, **more})
+
+
+def read(packed: bytes) -> dict[str, Any]:
+    length = int.from_bytes(packed[:4], "little")
+    header: dict[str, Any] = json.loads(packed[4 : 4 + length])
+    place = 4 + length
+    for name, kind in header["columns"]:
+        column = array(kind)
+        assert place % column.itemsize == 0, name
+        column.frombytes(packed[place : place + column.itemsize * header["rows"]])
+        place += column.itemsize * header["rows"]
+        header[name] = column.tolist()
+    assert place == len(packed)
+    return header
+
+
+def test_a_step_has_the_attempts_before_its_call_and_the_tools_after_it() -> None:
+    made = drawn(
+        outline(1, "api_retry", 4, status="overloaded", duration_ms=500, delay=1.5),
+        outline(2, "llm_call", 4, name="m", step_number=1, duration_ms=4000, first_token_ms=2600, cost=0.5),
+        outline(3, "tool_call", 5, name="look", call_id="a", reply_to=2, call_index=0, status="ok", duration_ms=800),
+    )
+    rows = read(made.packed())
+    assert [rows["names"][name] for name in rows["name"]] == ["Run 3", "Step 1", "overloaded", "m", "look"]
+    assert rows["parent"] == [-1, 0, 1, 1, 1]
+    assert [rows["looks"][look] for look in rows["look"]] == ["run", "step", "fail", "model", "tool"]
+    # The call took four seconds, of which an attempt and the pause after it were the first two.
+    assert rows["start"] == [0, 0, 0, 2000, 4200]
+    assert rows["length"] == [9000, 5000, 500, 2000, 800]
+    assert rows["pause"] == [0, 0, 1500, 0, 0]
+    assert rows["early"][3] == 600
+    assert rows["cost"] == [-1, 0.5, -1, 0.5, -1]
+    assert [made.at(row) for row in range(5)] == ["run", "2", "1", "2", "3"]
+    assert [row["level"] for row in made.rows(60)] == [1, 2, 3, 3, 3]
+
+
+def test_what_has_not_ended_is_open() -> None:
+    made = drawn(
+        outline(1, "llm_call", 1, name="m", step_number=1, calls=2, duration_ms=1000),
+        calls={1: [{"id": "a", "name": "pay", "index": 0}, {"id": "b", "name": "look", "index": 1}]},
+        waiting_for=[{"kind": "approval", "id": "a"}],
+        status="waiting",
+        completed_at=None,
+    )
+    rows = read(made.packed())
+    told = [(rows["names"][rows["name"][row]], rows["looks"][rows["look"][row]], rows["length"][row]) for row in (3, 4)]
+    assert told == [("pay", "wait", OPEN), ("look", "tool", OPEN)]
+    assert [made.at(row) for row in (3, 4)] == ["1-0", "1-1"]
+    assert rows["end"] == 20_000
+
+
+def test_numbers_that_are_too_large_are_the_largest() -> None:
+    made = drawn(outline(1, "llm_call", 1, name="m", duration_ms=2**40))
+    assert read(made.packed())["length"][1] == 2**31 - 1
+
+
+def test_texts_apart() -> None:
+    assert apart("You were charged once.", "You were charged twice.").b == [
+        (False, "You were charged "),
+        (True, "twice"),
+        (False, "."),
+    ]
+    assert apart("", "new").a == []
+    for a, b in (("x" * 50_000, "y" * 50_000), ("word " * 9_000, "other " * 9_000), ("aa", "aaa"), ("same", "same")):
+        both = apart(a, b)
+        for text, pieces in ((a, both.a), (b, both.b)):
+            joined = "".join(piece for _, piece in pieces)
+            assert joined.removesuffix("…") == text[:20_000], "nothing is lost"

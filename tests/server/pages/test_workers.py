@@ -1,0 +1,98 @@
+"""Workers and health: who acts on what, what waits, and nothing of other projects."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import httpx2
+import pytest
+from playwright.async_api import Page, expect
+
+from lockstitch.records import Limit, Worker, format_time, new_id
+from lockstitch.records.shelves import RawBody
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.looking import look
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def crowd(store: Store) -> dict[str, Worker]:
+    """A worker that acts, one that is idle, one that is silent and one that is dead; and what they have to do."""
+    now = store.clock.now()
+    acts, idle = (
+        Worker(host="loom-1", pid=11, started_at=now, beat_at=now),
+        Worker(host="loom-2", pid=22, started_at=now, beat_at=now),
+    )
+    ago = now - timedelta(minutes=5)
+    silent = Worker(host="loom-3", pid=33, started_at=ago, beat_at=ago)
+    dead = Worker(host="loom-4", pid=44, started_at=ago, beat_at=ago, dead=True)
+    old = Worker(host="loom-5", pid=55, started_at=ago, beat_at=now - timedelta(hours=2), dead=True)
+    held = new_id()
+    doing = {str(held): {"act": f"model {HOSTILE}", "since": format_time(ago)}}
+    await store.backend.put([acts.changed(doing=doing), idle, silent, dead, old])
+    common = {"kind": "goal", "goal": "go", "worker_id": acts.id, "fence": 1, "status": "running"}
+    await store.create(id=held, agent="weaver", title=f"Held {HOSTILE}", **common)
+    await store.in_project("elsewhere").create(agent="secret-agent", title="Not for others", **common)
+    for number in range(3):
+        await store.create(agent="weaver", kind="goal", goal=f"Wait {number}", status="pending")
+    await store.in_project("elsewhere").create(agent="secret-agent", kind="goal", goal="Hidden", status="pending")
+    later = now + timedelta(hours=2)
+    await store.create(agent="weaver", title="Later", status="waiting", wake_at=later, waiting_for=[])
+    await store.backend.put([Limit(name="few weavers", at_most=2, agents=["weaver"])])
+    body = RawBody(source="langsmith", body=b"\x00odd", parsed=True, problem=f"No JSON {HOSTILE}", at=ago)
+    await store.backend.put([body, body.changed(id=uuid4(), project="elsewhere", problem="Not for others")])
+    return {"acts": acts, "idle": idle, "silent": silent, "dead": dead}
+
+
+@pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
+async def test_who_there_is(store: Store, http: httpx2.AsyncClient) -> None:
+    await crowd(store)
+    shown = (await http.get("/workers")).text
+    for word in ("loom-1", "loom-2", "loom-3", "loom-4", "acts", "idle", "silent", "dead", "few weavers", "No JSON"):
+        assert word in shown
+    for word in ("loom-5", "Not for others", "secret-agent", "Hidden", HOSTILE):
+        assert word not in shown
+    measured = (await http.get("/workers/store")).text
+    assert "Schema version" in measured
+    assert "On disk" in measured
+
+
+async def test_what_only_admins_see(store: Store) -> None:
+    await crowd(store)
+    await store.tokens.make("maker", ["admin"])
+    _, secret = await store.tokens.make("reader", ["read"])
+    await store.audits.note("ada", "sql", "lockstitch", query="SELECT 1")
+    async with serving(store, settings=Settings(tokens_needed=True)) as url:
+        headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
+        async with httpx2.AsyncClient(base_url=url, headers=headers) as http:
+            shown = (await http.get("/workers")).text
+            assert "loom-1" in shown
+            for word in ("maker", "SELECT 1", "few weavers", "No JSON"):
+                assert word not in shown
+            assert (await http.get("/workers/store")).status_code == 403
+
+
+async def test_in_a_browser(store: Store, url: str, page: Page) -> None:
+    made = await crowd(store)
+    await store.tokens.make("<i>robot</i>", ["ingest"])
+    await page.goto(f"{url}/workers")
+    row = page.locator(f'[data-row="{made["acts"].id}"]')
+    await expect(row.get_by_role("link", name=f"Held {HOSTILE}")).to_be_visible()
+    await expect(row).to_contain_text(f"model {HOSTILE}, 5 m")
+    await expect(row).to_contain_text("1 thread of other projects")
+    await expect(page.get_by_text("<i>robot</i>")).to_be_visible()
+    await expect(page.get_by_role("row", name="weaver 3")).to_be_visible()
+    await page.get_by_role("link", name="Measure it").click()
+    await expect(page.locator("#store")).to_contain_text("Stitches")
+    await look(page, "workers")
+
+    await store.backend.put([made["idle"].changed(host="loom-9")])
+    await expect(page.get_by_text("loom-9")).to_be_visible(timeout=10_000)

@@ -1,0 +1,24 @@
+"""An app that talks for a while: a few steps, each with words that come one by one and a tool that may run again."""
+
+import asyncio
+
+from lockstitch import Agent, App, tool
+from lockstitch.testing import Scripted
+
+STEPS = 8
+WORDS = "".join(f"word{number} " for number in range(30))
+
+
+@tool(effect="safe")
+async def look(item: str) -> str:
+    """Look at something. Looking twice does no harm."""
+    await asyncio.sleep(0.02)
+    return f"{item}: there"
+
+
+SCRIPT = [
+    {"text": WORDS, "chunk": 8, "pause": 0.01, "calls": [{"name": "look", "input": {"item": str(step)}}]}
+    for step in range(STEPS)
+]
+
+app = App([Agent("storyteller", model=Scripted([*SCRIPT, "The end."]), tools=[look], title=False)])

@@ -1,0 +1,100 @@
+"""Who may: tokens, their scopes, their projects."""
+
+from datetime import timedelta
+
+import httpx2
+import pytest
+
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import FakeClock
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+LOCKED = Settings(tokens_needed=True)
+
+
+async def ask(url: str, token: str | None = None, **headers: str) -> httpx2.Response:
+    sent = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx2.AsyncClient(base_url=url, headers={**sent, **headers}) as http:
+        return await http.get("/api/threads/secret")
+
+
+async def test_a_token_opens_its_own_project(store: Store) -> None:
+    await store.in_project("acme").create(key="secret")
+    _, of_acme = await store.in_project("acme").tokens.make("ada", ["read"])
+    _, of_other = await store.in_project("other").tokens.make("bo", ["admin"])
+    async with serving(store, settings=LOCKED) as url:
+        assert (await ask(url, of_acme)).status_code == 200
+        assert (await ask(url, of_other)).status_code == 404
+        asked = await ask(url, of_other, **{"Lockstitch-Project": "acme"})
+        assert asked.status_code == 404
+        for none in (None, "lst_nonsense", of_acme[:-1]):
+            refused = await ask(url, none)
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="lockstitch"')
+        by_key = await ask(url, **{"X-Api-Key": of_acme})
+        assert by_key.status_code == 200
+
+
+async def test_only_the_hash_is_kept(store: Store) -> None:
+    made, secret = await store.tokens.make("ci", ["ingest"])
+    assert secret.startswith("lst_")
+    assert len(secret) > 40
+    assert secret not in str((await store.tokens.listed())[0].as_json())
+    assert await store.tokens.find(secret) == made
+
+
+async def test_a_revoked_token_opens_nothing(store: Store) -> None:
+    await store.create(key="secret")
+    _, secret = await store.tokens.make("ci", ["read"])
+    async with serving(store, settings=LOCKED) as url:
+        assert (await ask(url, secret)).status_code == 200
+        await store.tokens.revoke("ci")
+        assert (await ask(url, secret)).status_code == 401
+    with pytest.raises(NotFound):
+        await store.tokens.revoke("ci")
+    again, _ = await store.tokens.make("ci", ["read"])
+    assert [token.name for token in await store.tokens.live()] == [again.name]
+
+
+async def test_an_expired_token_opens_nothing(timed_store: Store, clock: FakeClock) -> None:
+    until = clock.now() + timedelta(hours=1)
+    _, secret = await timed_store.tokens.make("short", ["read"], expires_at=until)
+    assert await timed_store.tokens.find(secret) is not None
+    clock.advance(3600)
+    assert await timed_store.tokens.find(secret) is None
+    assert not await timed_store.tokens.any_live()
+
+
+async def test_a_scope_is_needed(store: Store) -> None:
+    await store.create(key="secret")
+    _, ingest_only = await store.tokens.make("ci", ["ingest"])
+    _, everything = await store.tokens.make("root", ["admin"])
+    async with serving(store, settings=LOCKED) as url:
+        refused = await ask(url, ingest_only)
+        assert refused.status_code == 403
+        assert "this needs read" in refused.json()["detail"]
+        assert (await ask(url, everything)).status_code == 200
+        async with httpx2.AsyncClient(base_url=url) as http:
+            assert (await http.get("/metrics")).status_code == 401
+            assert (await http.get("/healthz")).status_code == 200
+            assert (await http.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize("scopes", [[], ["everything"], ["read", ""]])
+async def test_no_other_scopes(store: Store, scopes: list[str]) -> None:
+    with pytest.raises(Refused):
+        await store.tokens.make("x", scopes)
+
+
+async def test_an_open_server_shows_the_project_that_is_named(store: Store) -> None:
+    """Without tokens there is one person, and whatever key a client sends by habit does not matter."""
+    await store.in_project("acme").create(key="secret")
+    async with serving(store) as url:
+        assert (await ask(url)).status_code == 404
+        assert (await ask(url, **{"Lockstitch-Project": "acme"})).status_code == 200
+        assert (await ask(url, "lsv2_habit", **{"Lockstitch-Project": "acme"})).status_code == 200
+        _, secret = await store.in_project("acme").tokens.make("ada", ["read"])
+        assert (await ask(url, secret)).status_code == 200

@@ -1,0 +1,72 @@
+"""Health: it lives, it is ready, and its figures; and the server behind somebody's own."""
+
+import httpx2
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from lockstitch.server import router
+from lockstitch.store import Store, open_store
+from tests.server.serving import listening, serving
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_lives_and_is_ready(http: httpx2.AsyncClient) -> None:
+    assert (await http.get("/healthz")).text == "ok\n"
+    assert (await http.get("/readyz")).text == "ready\n"
+
+
+async def test_a_database_that_is_away() -> None:
+    """The process lives, so nobody restarts it; but nothing is to be had from it now."""
+    database = PostgresServer(fsync="off")
+    if not database.own:
+        pytest.skip("this server is not ours to stop")
+    try:
+        async with (
+            open_store(database.create_database()) as store,
+            serving(store) as url,
+            httpx2.AsyncClient(base_url=url, timeout=30) as http,
+        ):
+            assert (await http.get("/readyz")).status_code == 200
+            database.stop("immediate")
+            assert (await http.get("/healthz")).status_code == 200
+            away = await http.get("/readyz")
+            assert (away.status_code, away.json()["title"]) == (503, "Not ready")
+            assert away.headers["retry-after"]
+            database.start()
+            assert (await http.get("/readyz")).status_code == 200
+    finally:
+        database.close()
+
+
+async def test_figures(store: Store, http: httpx2.AsyncClient) -> None:
+    await store.create()
+    await http.get("/api/threads/x")
+    text = (await http.get("/metrics")).text
+    assert 'lockstitch_requests_total{method="GET",route="/api/threads/{ref}",status="404"} 1' in text
+    assert 'lockstitch_threads{status="waiting"} 1' in text
+    assert 'lockstitch_request_seconds_bucket{route="/api/threads/{ref}",le="+Inf"} 1' in text
+    await http.get("/made-up-by-a-stranger")
+    assert "made-up" not in (await http.get("/metrics")).text
+
+
+async def test_behind_a_prefix_of_somebodys_app(tmp_path: object) -> None:
+    """A FastAPI of one's own takes it in; links and files of pages know where they are."""
+    async with open_store(f"sqlite:///{tmp_path}/agents.db") as store:
+        await store.create(key="k", title="Hello")
+        outer = FastAPI()
+
+        @outer.get("/mine")
+        async def mine() -> str:
+            return "mine"
+
+        outer.include_router(router(store), prefix="/agents")
+        async with listening(uvicorn.Config(outer, log_config=None)) as url, httpx2.AsyncClient(base_url=url) as http:
+            assert (await http.get("/mine")).json() == "mine"
+            assert (await http.get("/agents/api/threads/k")).json()["key"] == "k"
+            page = (await http.get("/agents/", headers={"Accept": "text/html"})).text
+            assert 'href="/agents/static/style.css' in page
+            assert (await http.get("/agents/static/style.css")).status_code == 200
+            assert (await http.get("/agents/nowhere")).status_code == 404

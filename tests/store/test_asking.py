@@ -1,0 +1,38 @@
+"""What waits for a person is found among many that wait for something else, longest first."""
+
+from datetime import timedelta
+
+import pytest
+
+from lockstitch.backend import Find, Where
+from lockstitch.records import FakeClock, Thread, waiting
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_those_who_wait_for_somebody(timed_store: Store, clock: FakeClock) -> None:
+    store = timed_store
+    for number in range(5):
+        await store.create(key=f"idle-{number}")
+    began = clock.now()
+    wanted = {
+        "doubt": [waiting("doubt", began, "c1")],
+        "answer": [waiting("timer", began - timedelta(days=1)), waiting("input", began + timedelta(minutes=1), "c2")],
+        "approval": [waiting("approval", began + timedelta(hours=1), "c3"), waiting("frontend_tools", began, "c4")],
+        "children": [waiting("children", began, ids=["x"])],
+        "idle": [waiting("input", began)],
+    }
+    for key, waits in reversed(wanted.items()):
+        head = await store.create(key=key, kind="goal", goal="g")
+        await store.append(head, fields={"status": "waiting", "waiting_for": waits})
+    assert [one.key for one in await store.asking()] == ["approval", "doubt", "answer"]
+    first = await store.asking(limit=1)
+    assert [one.key for one in await store.asking(limit=5, after=first[0])] == ["doubt", "answer"]
+    assert await store.count_asking() == 3
+    assert await store.in_project("other").count_asking() == 0
+    head = await store.thread("doubt")
+    await store.append(head, fields={"status": "pending", "waiting_for": []})
+    assert [one.key for one in await store.asking()] == ["approval", "answer"]
+    kept = await store.backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
+    assert {one.key for one in kept} == {"approval", "answer"}

@@ -1,0 +1,146 @@
+"""Pictures of every page: a real server over its demonstration, light and dark, wide and on a phone.
+
+    python tools/screenshots.py [--out build/screenshots] [--only stats] [--chromium PATH]
+
+They are for looking at, in review and in the README; no test compares them.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+SIZES: Final = {"1280": {"width": 1280, "height": 900}, "390": {"width": 390, "height": 844}}
+THEMES: Final = ("light", "dark")
+FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
+
+COMING: Final = ".htmx-request, [aria-busy=true]"
+"""What is not there yet."""
+
+QUERY: Final = """SELECT model_name, status, count(*) AS runs, sum(total_tokens) AS tokens, sum(total_cost) AS cost,
+       max(run_id) AS latest_run_id
+FROM agent_runs
+GROUP BY model_name, status
+ORDER BY cost DESC"""
+
+
+@asynccontextmanager
+async def demonstration(log: Path) -> AsyncIterator[str]:
+    """The address of a server that shows the demonstration; what it logs stands in a file."""
+    command = (sys.executable, "-m", "lockstitch", "--json", "serve", "--demo", "--no-work", "--port", "0")
+    with log.open("wb") as said:
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=said)
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), 120)
+        if not line:
+            raise SystemExit(f"The server did not start:\n{log.read_text()[-2000:]}")
+        yield json.loads(line)["url"]
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def links(page: Page, url: str) -> dict[str, str]:
+    """Every page by name. Threads and runs are those that the pages themselves lead to."""
+    found = {"threads": "/", "stats": "/stats?range=30d", "workers": "/workers", "sql": "/sql?lens=langsmith"}
+    await page.goto(url)
+    for name, text in (("thread", "Refund"), ("thread-tree", "supplier"), ("thread-doubt", "certificate")):
+        if path := await _first(page, f'a[href*="/threads/"]:has-text("{text}")'):
+            found[name] = path
+    for name in ("thread", "thread-tree"):
+        if name in found:
+            await page.goto(url + found[name])
+            if path := await _first(page, 'a[href*="/run/"]'):
+                found[name.replace("thread", "run")] = path
+    return found
+
+
+async def _first(page: Page, selector: str) -> str | None:
+    link = page.locator(selector).first
+    return await link.get_attribute("href") if await link.count() else None
+
+
+async def settle(page: Page) -> None:
+    """Scroll through the page, so that what comes when it is looked at has come, and back."""
+    for _ in range(40):
+        await page.wait_for_timeout(60)
+        below = "document.documentElement.scrollHeight - innerHeight - scrollY > 1"
+        if not await page.evaluate(below) and not await page.locator(COMING).count():
+            break
+        await page.evaluate("scrollBy(0, 500)")
+    await expect(page.locator(COMING)).to_have_count(0, timeout=10_000)
+    await page.evaluate("scrollTo(0, 0)")
+
+
+async def ask(page: Page) -> None:
+    """An answer to look at."""
+    await page.locator("#query").fill(QUERY)
+    await page.keyboard.press("Control+Enter")
+    await page.locator("#result table").wait_for()
+    await page.keyboard.press("Escape")
+
+
+async def picture(browser: Browser, url: str, out: Path, only: str) -> int:
+    """Take them all; how many."""
+    context = await browser.new_context()
+    pages = await links(await context.new_page(), url)
+    await context.close()
+    count = 0
+    for theme in THEMES:
+        for width, size in SIZES.items():
+            context = await browser.new_context(viewport=size, color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+            for name, path in pages.items():
+                if only and not name.startswith(only):
+                    continue
+                page = await context.new_page()
+                answer = await page.goto(url + path)
+                if answer is None or not answer.ok:
+                    raise SystemExit(f"{path} answered {answer.status if answer else 'nothing'}.")
+                await settle(page)
+                if name == "sql":
+                    await ask(page)
+                # The bar on a phone is fixed; a picture of the whole page would have it in the middle.
+                await page.screenshot(path=out / f"{name}-{theme}-{width}.png", full_page=width == "1280")
+                count += 1
+                if name == "threads" and width == "1280":
+                    await page.keyboard.press("?")
+                    await page.screenshot(path=out / f"keys-{theme}-{width}.png")
+                    count += 1
+                await page.close()
+            await context.close()
+    return count
+
+
+def chromium(given: str | None) -> str | None:
+    """Where a browser is; None: that which Playwright has brought."""
+    return given or os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path, default=Path("build/screenshots"))
+    parser.add_argument("--only", default="", help="only pages whose name begins so")
+    parser.add_argument("--chromium", help="the browser's program")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    async with demonstration(given.out / "server.log") as url, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(given.chromium), args=list(FLAGS))
+        try:
+            count = await picture(browser, url, given.out, given.only)
+        finally:
+            await browser.close()
+    print(f"{count} pictures in {given.out}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
