@@ -30,6 +30,7 @@ LEAST = 60
 MATTERING = ("tool.before:2", "tool.after:2", "append.after:6", "append.before:13", "tool.after:10")
 """Around the tools that may run once, `charge` and `pay`, and around the pauses for the browser and for a person."""
 
+_TIMES = {"since", "first_token_ms"}
 _LEFT_OUT = {"id", "thread_id", "run_id", "previous_id", "fence", "log_id", "at", "duration_ms"}
 _LEFT_OUT_OF_RUNS = {"id", "thread_id", "started_at", "completed_at"}
 _LEFT_OUT_IN_DOUBT = {
@@ -249,7 +250,7 @@ def _without(record: Any, left_out: Iterable[str]) -> dict[str, Any]:
 def _timeless(value: Any) -> Any:
     """A value without the times in it."""
     if isinstance(value, dict):
-        return {name: _timeless(item) for name, item in value.items() if name != "since"}
+        return {name: _timeless(item) for name, item in value.items() if name not in _TIMES}
     return [_timeless(item) for item in value] if isinstance(value, list) else value
 
 
