@@ -98,3 +98,22 @@ async def test_an_open_server_shows_the_project_that_is_named(store: Store) -> N
         assert (await ask(url, "lsv2_habit", **{"Lockstitch-Project": "acme"})).status_code == 200
         _, secret = await store.in_project("acme").tokens.make("ada", ["read"])
         assert (await ask(url, secret)).status_code == 200
+
+
+async def test_forms_of_pages_carry_a_proof(store: Store) -> None:
+    """A form that no page of ours made for this browser does nothing, whatever cookies come with it."""
+    made = await store.create(key="secret", title="Before")
+    _, reading = await store.tokens.make("reader", ["read"])
+    path = f"/threads/{made.id}/title"
+    async with serving(store) as url, httpx2.AsyncClient(base_url=url) as http:
+        for wrong in ({}, {"csrf": "guessed"}):
+            refused = await http.post(path, data={"title": "After", **wrong})
+            assert (refused.status_code, refused.json()["title"]) == (403, "Not from here")
+        await http.get(f"/threads/{made.id}", headers={"Accept": "text/html"})
+        proof = http.cookies["lockstitch_csrf"]
+        assert (await http.post(path, data={"title": "After", "csrf": proof + "x"})).status_code == 403
+        assert (await store.thread("secret")).title == "Before"
+        allowed = {"title": "After", "csrf": proof}
+        assert (await http.post(path, data=allowed, headers={"X-Api-Key": reading})).status_code == 403
+        assert (await http.post(path, data=allowed)).status_code in (200, 303)
+    assert (await store.thread("secret")).title == "After"
