@@ -9,7 +9,6 @@ from starlette.responses import Response
 from lockstitch.backend import Find, Where
 from lockstitch.records import Thread, Worker
 from lockstitch.server.access import PROJECT_COOKIE, Actor, Caller, caller_of
-from lockstitch.server.pages import waiting
 from lockstitch.server.pages.frame import back, base_of, is_part
 from lockstitch.server.pages.keeping import Kept
 from lockstitch.server.pages.navigation import SECTIONS, Section
@@ -35,8 +34,6 @@ class Bar:
     """Those one can go to; none besides this where a token fixes it."""
     wants: int
     """How many threads wait for a person."""
-    more: bool
-    """Whether there are more than were counted."""
     store: str
     workers: int
     alive: bool
@@ -56,15 +53,13 @@ async def with_bar(request: Request) -> None:
 
 
 async def bar_of(caller: Caller) -> Bar:
-    needing = await waiting.counted(caller.store)
     workers = await _workers(caller.store)
     open_to_all = not caller.house.settings.tokens_needed and caller.actor == "local"
     return Bar(
         sections=[one for one in SECTIONS if caller.may(one.scope)],
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
-        wants=needing.count,
-        more=needing.more,
+        wants=await caller.store.count_asking(),
         store=kind_of(caller.store),
         workers=len(workers),
         alive=True,

@@ -128,7 +128,7 @@ def forget() -> None:
 async def _count(store: Store) -> dict[str, int]:
     words = [word for word, _ in TABS if word not in ("", "person")]
     found = {word: await store.count(status=word) for word in words}
-    return {**found, "": sum(found.values()), "person": (await waiting.counted(store)).count}
+    return {**found, "": sum(found.values()), "person": await store.count_asking()}
 
 
 def _first(request: Request, caller: Caller) -> dict[str, Any]:

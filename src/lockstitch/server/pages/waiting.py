@@ -1,6 +1,5 @@
 """Who waits for a person: found first, longest first, with what it waits for and the act that ends it."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -10,12 +9,6 @@ from lockstitch.store import Store
 
 MOST: Final = 200
 """Threads that are shown as waiting for a person, the longest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    count: int
-    more: bool
 
 
 def personal(thread: Thread) -> list[Json]:
@@ -35,7 +28,3 @@ async def needing(store: Store) -> tuple[list[Thread], bool]:
     """The threads that wait for a person, longest first; whether there are more."""
     found = await store.asking(limit=MOST + 1)
     return found[:MOST], len(found) > MOST
-
-
-async def counted(store: Store) -> Counted:
-    return Counted(await store.count_asking(), more=False)
