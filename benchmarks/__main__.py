@@ -12,12 +12,14 @@ from benchmarks import (
     claims,
     commits,
     depth,
+    evals,
     idle,
     importing,
     lenses,
     memory,
     opening,
     pages,
+    planning,
     reading,
     receiving,
     recovery,
@@ -25,6 +27,7 @@ from benchmarks import (
     size,
     steps,
     surviving,
+    teams,
     traces,
     waking,
     watching,
@@ -40,6 +43,8 @@ GROUPS = {
     "workers": workers,
     "commits": commits,
     "depth": depth,
+    "teams": teams,
+    "evals": evals,
     "steps": steps,
     "pages": pages,
     "claims": claims,
@@ -56,6 +61,7 @@ GROUPS = {
     "lenses": lenses,
     "receiving": receiving,
     "opening": opening,
+    "planning": planning,
 }
 
 BY_HAND = frozenset({"memory", "opening", "receiving"})
@@ -66,7 +72,7 @@ async def run(groups: list[str], backends: list[str], scale: Scale) -> list[Row]
     """The rows of these groups. Notes are printed as they come, the table is the caller's."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="lockstitch-bench-") as folder:
-        places = Places(Path(folder))
+        places = Places(Path(folder), durable=scale is not QUICK)
         try:
             for name in groups:
                 for backend in GROUPS[name].BACKENDS:

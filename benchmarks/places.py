@@ -1,4 +1,4 @@
-"""Fresh stores to measure on. PostgreSQL is a real one of our own, and it waits for the disk."""
+"""Fresh stores to measure on. PostgreSQL is a real one of our own, and it waits for the disk where that is measured."""
 
 import shutil
 import sqlite3
@@ -18,8 +18,9 @@ ALL = (*SQL, "files")
 class Places:
     """Makes stores in a folder, and a server when the first one is wanted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder = folder
+        self._settings = {} if durable else {"fsync": "off"}
         self._server: PostgresServer | None = None
 
     @contextmanager
@@ -57,7 +58,7 @@ class Places:
     @property
     def _postgres(self) -> PostgresServer:
         if self._server is None:
-            self._server = PostgresServer()
+            self._server = PostgresServer(**self._settings)
         return self._server
 
 

@@ -51,6 +51,8 @@ class Scale:
     """Traces of ten spans that are sent to a server."""
     opened: int
     """Stitches of the store whose pages are opened."""
+    cases: int
+    """Cases of an eval."""
 
 
 FULL = Scale(
@@ -79,6 +81,7 @@ FULL = Scale(
     looked_at=1_000_000,
     received=5_000,
     opened=1_000_000,
+    cases=100,
 )
 
 QUICK = Scale(
@@ -99,7 +102,7 @@ QUICK = Scale(
     goals=12,
     wakes=4,
     idlers={"postgres": 4, "sqlite": 2},
-    idle_seconds=3,
+    idle_seconds=1,
     traces=100,
     import_rounds=1,
     imported_bytes=1_000_000,
@@ -107,4 +110,5 @@ QUICK = Scale(
     looked_at=2_000,
     received=100,
     opened=50_000,
+    cases=6,
 )

@@ -61,7 +61,7 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters(one: type, ot
 
 
 METHODS = ("run", "stream", "start", "resume", "submit", "retry")
-FUNCTIONS = ("approve", "deny", "settle", "submit_results", "answer", "cancel")
+FUNCTIONS = ("approve", "deny", "settle", "submit_results", "answer", "cancel", "evaluate")
 
 
 def test_agents_are_run_in_the_same_way_in_both_faces() -> None:

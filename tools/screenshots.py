@@ -53,6 +53,7 @@ async def demonstration(log: Path) -> AsyncIterator[str]:
 async def links(page: Page, url: str) -> dict[str, str]:
     """Every page by name. Threads and runs are those that the pages themselves lead to."""
     found = {"threads": "/", "stats": "/stats?range=30d", "workers": "/workers", "sql": "/sql?lens=langsmith"}
+    found |= {"notebooks": "/notebooks", "notebook": "/notebooks/1"}
     await page.goto(url)
     for name, text in (("thread", "Refund"), ("thread-tree", "supplier"), ("thread-doubt", "certificate")):
         if path := await _first(page, f'a[href*="/threads/"]:has-text("{text}")'):
@@ -62,6 +63,11 @@ async def links(page: Page, url: str) -> dict[str, str]:
             await page.goto(url + found[name])
             if path := await _first(page, 'a[href*="/run/"]'):
                 found[name.replace("thread", "run")] = path
+    await page.goto(f"{url}/plans")
+    found |= {"plans": "/plans", "plan-new": "/plans/new"}
+    for name, text, task in (("plan", "checkout", "T3"), ("plan-200", "platform", "K126")):
+        if path := await _first(page, f'a[href*="/plans/"]:has-text("{text}")'):
+            found[name] = f"{path}?task={task}"
     return found
 
 

@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from lockstitch.runtime import (
         Agent,
         App,
+        Application,
         Event,
         Result,
+        Team,
         Tool,
         ToolContext,
         ToolFailed,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         approve,
         cancel,
         deny,
+        evaluate,
         settle,
         submit_results,
         thread_tools,
@@ -72,6 +75,7 @@ __all__ = [
     "Agent",
     "App",
     "Appended",
+    "Application",
     "Client",
     "Conflict",
     "Copied",
@@ -101,6 +105,7 @@ __all__ = [
     "StoreFull",
     "StoreReadOnly",
     "StoreUnreachable",
+    "Team",
     "Thread",
     "ThreadBusy",
     "ThreadEnded",
@@ -116,6 +121,7 @@ __all__ = [
     "approve",
     "cancel",
     "deny",
+    "evaluate",
     "import_traces",
     "open_store",
     "settle",
@@ -130,8 +136,8 @@ __all__ = [
 
 _STORE = {"Appended", "Copied", "Draft", "Page", "Report", "Store", "Turn", "open_store"}
 _RUNTIME = {
-    *("Agent", "App", "Event", "Result", "Tool", "ToolContext", "ToolFailed", "answer", "approve", "cancel"),
-    *("deny", "settle", "submit_results", "thread_tools", "tool", "work"),
+    *("Agent", "App", "Application", "Event", "Result", "Team", "Tool", "ToolContext", "ToolFailed", "answer"),
+    *("approve", "cancel", "deny", "evaluate", "settle", "submit_results", "thread_tools", "tool", "work"),
 }
 _RECORDS = {
     *("Entry", "FakeClock", "Feedback", "File", "Letter", "Memory", "Message", "Run", "Stitch", "Thread"),

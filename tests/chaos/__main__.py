@@ -21,7 +21,7 @@ BACKENDS = ("sqlite", "postgres")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="of mischief, per backend")
-    parser.add_argument("--houses", type=int, default=12, help="that are built at once; nine threads each")
+    parser.add_argument("--houses", type=int, default=12, help="that are built at once; eleven threads each")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--patience", type=float, default=120, help="seconds until everything must have ended")
     parser.add_argument("--rounds", type=int, default=2000, help="of 20 children ending at once, per backend")

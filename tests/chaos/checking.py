@@ -1,7 +1,8 @@
 """The checker: reads only the database and the ledger, and says what is wrong.
 
 unfinished   threads that have not ended, or that failed without having crashed
-lost         children without a result in their parent's log, effects that a result tells of and that never happened
+lost         children without a result in their parent's log, runs of members that were asked for, and effects that a
+             result tells of and that never happened
 doubled      results delivered twice, children made twice, effects of a `once` tool that happened twice
 forked       logs that are not one contiguous list
 stale        stitches written under a fence that was lost before
@@ -14,9 +15,9 @@ from pathlib import Path
 from uuid import UUID
 
 from lockstitch.backend import Find
-from lockstitch.records import Stitch, Thread
+from lockstitch.records import Run, Stitch, Thread
 from lockstitch.store import Store
-from tests.chaos.house import CHILDREN, ONCE
+from tests.chaos.house import CHILDREN, ONCE, RUNS
 
 
 @dataclass
@@ -56,6 +57,7 @@ async def check(store: Store, ledger: Path) -> Findings:
     for thread in threads:
         log = await store.stitches(thread)
         _check_end(found, thread)
+        _check_runs(found, thread, await store.runs(thread))
         _check_children(found, thread, log, children[thread.id])
         _check_effects(found, thread, log, effects)
     return found
@@ -68,6 +70,19 @@ def _check_end(found: Findings, thread: Thread) -> None:
         found.add("unfinished", thread, f"{thread.agent} is {thread.status}, {thread.waiting_for} {thread.result}")
     if thread.worker_id is not None or (thread.ended and thread.kind != "chat" and thread.result is None):
         found.add("unfinished", thread, "it is held, or has no result")
+
+
+def _check_runs(found: Findings, thread: Thread, runs: list[Run]) -> None:
+    """A team has as many runs as its leader asked for, and none is open when it has ended."""
+    if not thread.ended:
+        return
+    for run in runs:
+        if run.open:
+            found.add("unfinished", thread, f"run {run.sequence} of {run.agent} is {run.status}")
+    expected = RUNS.get(thread.agent or "", [thread.agent])
+    if thread.status == "completed" and [run.agent for run in runs] != expected:
+        more = len(runs) > len(expected)
+        found.add("doubled" if more else "lost", thread, f"its runs are those of {[run.agent for run in runs]}")
 
 
 def _check_children(found: Findings, thread: Thread, log: list[Stitch], children: list[Thread]) -> None:
@@ -96,7 +111,9 @@ def _check_effects(found: Findings, thread: Thread, log: list[Stitch], effects: 
     for stitch in log:
         if stitch.type != "tool_call" or stitch.name not in ("charge", "put", "look"):
             continue
-        happened = effects[f"{thread.id}:{stitch.call_id}"]
+        # In a member's lane the id of a call is not the only one of its kind.
+        whose = f":{stitch.run_id}" if stitch.lane is not None else ""
+        happened = effects[f"{thread.id}{whose}:{stitch.call_id}"]
         once += stitch.name == "charge"
         if stitch.status == "in_doubt":
             found.in_doubt += 1

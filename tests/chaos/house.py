@@ -1,22 +1,20 @@
 """The app that is put through chaos: ledger threads three levels deep, and what a sound record of them holds.
 
-A house has two floors, a floor has three rooms. Each charges somebody once, and waits for those below it.
+A house has two floors, a floor has three rooms. Each charges somebody once, and waits for those below it. Its garden is
+the work of a team: two members side by side, one of whom has a shed built, and once more one of them, who answers.
 """
 
-from collections import Counter
-
 from examples.ledger import calls, charge, look, put
-from lockstitch import Agent, App, thread_tools
+from lockstitch import Agent, App, Team, thread_tools
 from lockstitch.testing import Scripted
 
 FLOORS, ROOMS = 2, 3
-THREADS = 1 + FLOORS + FLOORS * ROOMS
-"""Threads of one house."""
-
-DEPTHS = {"house": 0, "floor": 1, "room": 2}
-CHILDREN = {"house": FLOORS, "floor": ROOMS, "room": 0}
-ONCE = {"house": 1, "floor": 1, "room": 2}
+CHILDREN = {"house": FLOORS + 1, "floor": ROOMS, "garden": 1, "room": 0}
+ONCE = {"house": 1, "floor": 1, "garden": 2, "room": 2}
 """How many calls of `charge` a thread makes."""
+
+RUNS = {"garden": ["garden", "digger", "planter", "garden", "planter"]}
+"""Whose runs a thread has; of others it is its own alone."""
 
 _tools = [charge, put, look, *thread_tools()]
 
@@ -26,6 +24,10 @@ def _spawn(agent: str, count: int, wait: bool) -> list[tuple[str, dict[str, obje
         ("create_thread", {"goal": f"{agent} {number}", "agent": agent, "wait_for_completion": wait})
         for number in range(count)
     ]
+
+
+def _delegate(member: str) -> tuple[str, dict[str, object]]:
+    return "delegate", {"member": member, "task": "Do your part."}
 
 
 def _agent(name: str, *replies: object) -> Agent:
@@ -44,15 +46,34 @@ floor = _agent(
     calls(("put", {"item": "key"})),
     "The floor is done.",
 )
+digger = _agent("digger", calls(("charge", {"amount": 7}), *_spawn("room", 1, wait=True)), "It is dug.")
+planter = _agent(
+    "planter",
+    calls(("put", {"item": "tree"}), ("charge", {"amount": 9})),
+    "It is planted.",
+    calls(("look", {"item": "tree"})),
+    "The garden is done.",
+)
+garden = Team(
+    "garden",
+    model=Scripted(
+        [
+            calls(_delegate("digger"), _delegate("planter")),
+            calls(("delegate", {"member": "planter", "task": "Look at it.", "final": True})),
+        ]
+    ),
+    members=[digger, planter],
+    mode="parallel",
+    answer="choose",
+    title=False,
+)
 house = _agent(
     "house",
-    calls(*_spawn("floor", FLOORS, wait=False)),
+    calls(*_spawn("floor", FLOORS, wait=False), *_spawn("garden", 1, wait=False)),
     calls(("charge", {"amount": 5}), ("update_tasks", {"tasks": [{"description": "roof", "status": "done"}]})),
     calls(("wait_for_threads", {})),
     calls(("look", {"item": "roof"})),
     "The house is done.",
 )
 
-app = App([house, floor, room])
-
-EXPECTED = Counter({"house": 1, "floor": FLOORS, "room": FLOORS * ROOMS})
+app = App([house, floor, garden, room])

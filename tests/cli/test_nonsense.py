@@ -42,6 +42,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "answer": [UNKNOWN, "yes"],
     "token create": ["ci", "--scope", "ingest"],
     "token revoke": ["ci"],
+    "eval": [str(Path(__file__).with_name("questions.jsonl")), "--agent", "ledger", "--grader", "exact", *APP],
+    "prioritize": [str(Path(__file__).with_name("tasks.md")), "--outcome", "Open the shop"],
     "serve": ["--port", "0"],
 }
 NAMES_ONE = (
@@ -49,7 +51,19 @@ NAMES_ONE = (
     *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
 )
 # A worker waits for a store that is away: see test_worker.
-MAKES_A_STORE = ("migrate", "adopt", "run", "chat", "start", "worker", "import", "serve", "token create")
+MAKES_A_STORE = (
+    "migrate",
+    "adopt",
+    "run",
+    "chat",
+    "start",
+    "worker",
+    "eval",
+    "prioritize",
+    "import",
+    "serve",
+    "token create",
+)
 
 
 def typed(name: list[str]) -> list[str]:
@@ -86,7 +100,10 @@ def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> Non
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
-    if name[0] in ("run", "chat", "start", "worker", "import", "serve") or name == ["token", "create"]:
+    if name[0] in ("run", "chat", "start", "worker", "eval", "prioritize", "import", "serve") or name == [
+        "token",
+        "create",
+    ]:
         return
     told = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
     if name == ["migrate"]:

@@ -75,6 +75,9 @@ def test_the_demonstration() -> None:
         threads = httpx2.get(f"{serving.url}/api/threads", params={"limit": 200}).json()["threads"]
         waiting = {wait["kind"] for thread in threads for wait in thread["waiting_for"]}
         assert {"approval", "doubt", "input", "frontend_tools"} <= waiting
+        plans = httpx2.get(f"{serving.url}/plans").text
+        assert plans.count("completed</span>") == 2
+        assert ">200<" in plans
         folder = Path(serving.told["store"].removeprefix("sqlite:///")).parent
         assert folder.exists()
         assert serving.end() == 0

@@ -1,6 +1,6 @@
 """`make crash`: kill, look, deliver, and count. Ends with the one line that says how it went.
 
-Writers are killed at random moments, the runtime at every named point of an errand.
+Writers are killed at random moments, the runtime at every named point of an errand and of the work of teams.
 """
 
 import argparse
@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 
 from tests.crash.killing import kill
-from tests.crash.matrix import kill_at_points
+from tests.crash.matrix import PLAYS, kill_at_points
+from tests.crash.matrix import Toll as Kills
 from tests.fixtures import BACKENDS
 from tests.races.deliveries import play
 from tests.servers import PostgresServer
@@ -20,7 +21,7 @@ from tests.servers import PostgresServer
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="per backend")
-    parser.add_argument("--points", type=int, default=None, help="of the errand, per backend; all of them if not given")
+    parser.add_argument("--points", type=int, default=None, help="of each play, per backend; all of them if not given")
     parser.add_argument("--rounds", type=int, default=2000, help="of deliveries, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -38,20 +39,25 @@ def main() -> int:
                 faults = play(_url(backend, Path(folder) / "rounds", server), arguments.rounds, arguments.seed, 7200)
                 print(f"{backend}: {arguments.rounds} rounds of deliveries: {dict(faults) or 'no fault'}", flush=True)
                 number = count()
-                errands = kill_at_points(
-                    lambda: _url(backend, Path(folder) / f"errand-{next(number)}", server),  # noqa: B023
-                    Path(folder) / "errands",
-                    arguments.points,
-                )
-                print(f"{backend}: the errand, killed at {errands}", flush=True)
+                plays: list[Kills] = []
+                for name in PLAYS:
+                    plays.append(
+                        kill_at_points(
+                            lambda: _url(backend, Path(folder) / f"killed-{next(number)}", server),  # noqa: B023
+                            Path(folder) / name,
+                            arguments.points,
+                            name,
+                        )
+                    )
+                    print(f"{backend}: the {name}, killed at {plays[-1]}", flush=True)
             finally:
                 if server:
                     server.close()
-        points = max(points, toll.kills + len(errands.verdicts))
-        lost += toll.lost + faults["lost"] + faults["asleep"] + errands.lost
-        repeated += toll.repeated + faults["doubled"] + errands.repeated
-        doubts += errands.in_doubt
-        problems += len(toll.problems) + faults["gaps"] + len(errands.problems)
+        points = max(points, toll.kills + sum(len(killed.verdicts) for killed in plays))
+        lost += toll.lost + faults["lost"] + faults["asleep"] + sum(killed.lost for killed in plays)
+        repeated += toll.repeated + faults["doubled"] + sum(killed.repeated for killed in plays)
+        doubts += sum(killed.in_doubt for killed in plays)
+        problems += len(toll.problems) + faults["gaps"] + sum(len(killed.problems) for killed in plays)
     print(f"crash: {points} points x {len(arguments.backends)} backends: "
           f"lost {lost}, repeated {repeated}, in doubt {doubts}")  # fmt: skip
     return 1 if lost or repeated or problems else 0

@@ -1,10 +1,12 @@
-"""The crash matrix: the errand is killed at every named point, goes on in a new process, and must come to the same end.
+"""The crash matrix: a play is killed at every named point, goes on in a new process, and must come to the same end.
+
+There are two: the errand of one agent, and the work of teams, whose lanes are compared each for itself.
 
 Processes are forked off one that has everything imported; each opens its own store and is killed with SIGKILL.
 
-    python -m tests.crash.matrix FOLDER URL URL …
+    python -m tests.crash.matrix PLAY FOLDER URL URL …
 
-makes the errand once in the first store, and in each of the others kills it at another point.
+makes it once in the first store, and in each of the others kills it at another point.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,36 @@ from typing import Any
 from lockstitch.records import Run, Stitch
 from lockstitch.runtime import points
 from lockstitch.store import open_store
-from tests.crash import errand
+from tests.crash import errand, teamwork
 
-LEAST = 60
-"""So many named points an errand must come to, or it is too small an errand."""
 
-MATTERING = ("tool.before:2", "tool.after:2", "append.after:6", "append.before:13", "tool.after:10")
-"""Around the tools that may run once, `charge` and `pay`, and around the pauses for the browser and for a person."""
+@dataclass(frozen=True)
+class Play:
+    """What is killed."""
 
-_TIMES = {"since", "first_token_ms"}
+    run: Callable[[str, Path], Coroutine[Any, Any, Any]]
+    mattering: Sequence[str]
+    """Points around tools that may run once, and around pauses."""
+    least: int = 60
+    """So many named points it must come to, or it is too small a play."""
+    lanes: bool = False
+    """Whether several runs are at work at once, so that the order between them is not the same each time."""
+
+
+PLAYS = {
+    "errand": Play(
+        errand.run, ("tool.before:2", "tool.after:2", "append.after:6", "append.before:13", "tool.after:10")
+    ),
+    "teamwork": Play(
+        teamwork.run,
+        ("tool.before:3", "tool.after:3", "append.after:8", "append.before:12", "tool.after:9"),
+        lanes=True,
+    ),
+}
+
+_UNSTEADY = {"since", "first_token_ms"}
+_PLACES = {"position", "reply_to", "lane", "first_position", "input_position", "output_position", "parent_run_id"}
+_NAMES = {"run", "position"}
 _LEFT_OUT = {"id", "thread_id", "run_id", "previous_id", "fence", "log_id", "at", "duration_ms"}
 _LEFT_OUT_OF_RUNS = {"id", "thread_id", "started_at", "completed_at"}
 _LEFT_OUT_IN_DOUBT = {
@@ -89,19 +112,33 @@ class Telling:
     stitches: list[Stitch]
     runs: list[Run]
     problems: list[Any]
+    lanes: bool = False
 
     def strict(self) -> list[dict[str, Any]]:
-        return [_without(stitch, _LEFT_OUT) for stitch in self.stitches]
+        return [self._told(stitch, _LEFT_OUT) for stitch in self._in_order()]
+
+    def _in_order(self) -> list[Stitch]:
+        """The stitches, those of each run together where several are at work at once."""
+        if not self.lanes:
+            return self.stitches
+        places = {run.id: place for place, run in enumerate(self.runs)}
+        return sorted(self.stitches, key=lambda one: (places[one.run_id or one.id], one.position))
+
+    def _told(self, record: Any, left_out: set[str]) -> dict[str, Any]:
+        if not self.lanes:
+            return _without(record, left_out)
+        return _without(record, left_out | _PLACES, _UNSTEADY | _NAMES)
 
     def loose(self, doubtful: set[str]) -> list[dict[str, Any]]:
         """What stays the same when a call is in doubt: all but what was said of it and what that changes in size."""
+        places = {run.id: place for place, run in enumerate(self.runs)}
         told = [one for one in self.stitches if one.type not in _ABOUT_DOUBT]
         # A call in doubt is answered before the others of its response are run.
-        told.sort(key=lambda one: (one.step_number or 0, one.type, one.call_index or 0))
-        return [_without(one, _LEFT_OUT | _LEFT_OUT_IN_DOUBT | {"position", "reply_to"}) for one in told]
+        told.sort(key=lambda one: (places[one.run_id or one.id], one.step_number or 0, one.type, one.call_index or 0))
+        return [self._told(one, _LEFT_OUT | _LEFT_OUT_IN_DOUBT | {"position", "reply_to"}) for one in told]
 
     def totals(self) -> list[dict[str, Any]]:
-        return [_without(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
+        return [self._told(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
 
     def doubts(self) -> set[str]:
         """Calls that the record itself reports as in doubt, or as settled by a person after that."""
@@ -119,49 +156,50 @@ _ABOUT_DOUBT = {
 }
 
 
-def kill_at_points(fresh_url: Callable[[], str], folder: Path, count: int | None = None) -> Toll:
-    """Kill the errand at every point, or at `count` of them, each in a store of its own."""
-    points, whole = named_points(fresh_url(), _folder(folder, "whole"))
-    if len(points) < LEAST:
-        raise AssertionError(f"the errand has {len(points)} points, and {LEAST} are the least")
-    chosen = points if count is None else spread(points, count)
-    return Toll([kill_at(point, fresh_url(), _folder(folder, point), whole) for point in chosen])
+def kill_at_points(fresh_url: Callable[[], str], folder: Path, count: int | None = None, name: str = "errand") -> Toll:
+    """Kill a play at every point, or at `count` of them, each in a store of its own."""
+    play = PLAYS[name]
+    points, whole = named_points(play, fresh_url(), _folder(folder, "whole"))
+    if len(points) < play.least:
+        raise AssertionError(f"the {name} has {len(points)} points, and {play.least} are the least")
+    chosen = points if count is None else spread(points, count, play.mattering)
+    return Toll([kill_at(play, point, fresh_url(), _folder(folder, point), whole) for point in chosen])
 
 
-def spread(points: Sequence[str], count: int) -> list[str]:
+def spread(points: Sequence[str], count: int, mattering: Sequence[str]) -> list[str]:
     """Some of the points, in their order: those that matter most, and others as far apart as can be."""
-    others = [point for point in points if point not in MATTERING]
-    missing = [point for point in MATTERING if point not in points]
+    others = [point for point in points if point not in mattering]
+    missing = [point for point in mattering if point not in points]
     if missing:
-        raise AssertionError(f"the errand does not come to {', '.join(missing)}")
-    more = max(0, count - len(MATTERING))
-    chosen = {*MATTERING, *(others[(place * len(others)) // more] for place in range(more))}
+        raise AssertionError(f"the play does not come to {', '.join(missing)}")
+    more = max(0, count - len(mattering))
+    chosen = {*mattering, *(others[(place * len(others)) // more] for place in range(more))}
     return [point for point in points if point in chosen]
 
 
-def named_points(url: str, folder: Path) -> tuple[list[str], Telling]:
+def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], Telling]:
     """Every point that an uninterrupted errand comes to, and how its record looks."""
     trace = folder / "points"
-    code = _process(lambda: _live(url, folder / "ledger.jsonl", trace=str(trace)))
+    code = _process(lambda: _live(play, url, folder / "ledger.jsonl", trace=str(trace)))
     if code != 0:
-        raise AssertionError(f"the uninterrupted errand ended with {code}")
-    return trace.read_text().split(), asyncio.run(_told(url))
+        raise AssertionError(f"the uninterrupted play ended with {code}")
+    return trace.read_text().split(), asyncio.run(_told(play, url))
 
 
-def kill_at(point: str, url: str, folder: Path, whole: Telling) -> Verdict:
+def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> Verdict:
     """Kill the errand at one point, have another process finish it, and compare."""
     verdict = Verdict(point)
     ledger = folder / "ledger.jsonl"
-    code = _process(lambda: _live(url, ledger, wanted=point))
+    code = _process(lambda: _live(play, url, ledger, wanted=point))
     if code != -signal.SIGKILL:
         verdict.problems.append(f"was not killed, but ended with {code}")
         return verdict
-    code = _process(lambda: _live(url, ledger))
+    code = _process(lambda: _live(play, url, ledger))
     if code != 0:
         verdict.problems.append(f"could not be finished: {code}")
         verdict.lost += 1
         return verdict
-    told = asyncio.run(_told(url))
+    told = asyncio.run(_told(play, url))
     _compare(verdict, told, whole)
     _check_ledger(verdict, ledger, told)
     return verdict
@@ -176,8 +214,8 @@ def _compare(verdict: Verdict, told: Telling, whole: Telling) -> None:
         verdict.problems.append(_difference(ours, theirs))
         verdict.lost += len(ours) < len(theirs)
         verdict.repeated += len(ours) > len(theirs)
-    if len(told.runs) != 1 or {one.run_id for one in told.stitches} != {told.runs[0].id}:
-        verdict.problems.append("it did not stay one run")
+    if len(told.runs) != len(whole.runs) or {one.run_id for one in told.stitches} != {run.id for run in told.runs}:
+        verdict.problems.append("it did not stay one run" if not told.lanes else "there are other runs")
     elif abs((told.runs[0].started_at - told.stitches[0].at).total_seconds()) > 0.1:  # type: ignore[operator]
         verdict.problems.append("the run began anew")
     if not doubts and told.totals() != whole.totals():
@@ -193,7 +231,7 @@ def _check_ledger(verdict: Verdict, ledger: Path, told: Telling) -> None:
         keys.setdefault(line["call"], set()).add(line["key"])
     doubts = told.doubts()
     for stitch in told.stitches:
-        if stitch.type != "tool_call" or stitch.name in ("look", "confirm"):
+        if stitch.type != "tool_call" or stitch.name in ("look", "confirm", "delegate"):
             continue
         call = str(stitch.call_id)
         if stitch.name in ("charge", "pay") and counts[call] > 1:
@@ -213,15 +251,18 @@ def _folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def _live(url: str, ledger: Path, *, wanted: str | None = None, trace: str | None = None) -> None:
+def _live(play: Play, url: str, ledger: Path, *, wanted: str | None = None, trace: str | None = None) -> None:
     points.watch_for(wanted, trace)
-    asyncio.run(errand.run(url, ledger))
+    asyncio.run(play.run(url, ledger))
 
 
-async def _told(url: str) -> Telling:
+async def _told(play: Play, url: str) -> Telling:
     async with open_store(url) as store:
         report = await store.verify()
-        return Telling(await store.stitches(errand.THREAD), await store.runs(errand.THREAD), report.problems)
+        threads = sorted(await store.threads(), key=lambda thread: thread.created_at)
+        stitches = [stitch for thread in threads for stitch in await store.stitches(thread)]
+        runs = [run for thread in threads for run in await store.runs(thread)]
+        return Telling(stitches, runs, report.problems, play.lanes)
 
 
 def _process(work: Callable[[], None]) -> int:
@@ -243,15 +284,15 @@ def _process(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _without(record: Any, left_out: Iterable[str]) -> dict[str, Any]:
-    return {name: _timeless(value) for name, value in record.as_json().items() if name not in left_out}
+def _without(record: Any, left_out: Iterable[str], within: Iterable[str] = _UNSTEADY) -> dict[str, Any]:
+    return {name: _steady(value, within) for name, value in record.as_json().items() if name not in left_out}
 
 
-def _timeless(value: Any) -> Any:
-    """A value without the times in it."""
+def _steady(value: Any, left_out: Iterable[str]) -> Any:
+    """A value without the times in it, and whatever else is another each time."""
     if isinstance(value, dict):
-        return {name: _timeless(item) for name, item in value.items() if name not in _TIMES}
-    return [_timeless(item) for item in value] if isinstance(value, list) else value
+        return {name: _steady(item, left_out) for name, item in value.items() if name not in left_out}
+    return [_steady(item, left_out) for item in value] if isinstance(value, list) else value
 
 
 def _difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
@@ -264,12 +305,12 @@ def _difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str
     return f"{len(ours)} entries instead of {len(theirs)}"
 
 
-def main(folder: Path, urls: Sequence[str]) -> int:
+def main(name: str, folder: Path, urls: Sequence[str]) -> int:
     left = iter(urls)
-    toll = kill_at_points(lambda: next(left), folder, len(urls) - 1)
+    toll = kill_at_points(lambda: next(left), folder, len(urls) - 1, name)
     print(toll)
     return 1 if toll.problems else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))

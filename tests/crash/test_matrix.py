@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.matrix import spread
+from tests.crash.matrix import PLAYS, spread
 from tests.races.processes import ROOT
 from tests.servers import Databases
 
-POINTS = 8
+POINTS = {"errand": 8, "teamwork": 5}
 
 
 @pytest.fixture
@@ -52,19 +52,21 @@ def crash(module: str, *arguments: str, **environment: str) -> subprocess.Comple
 
 
 @pytest.mark.req("S0-051")
-def test_a_run_that_is_killed_comes_to_the_same_end(fresh_url: Callable[[], str], tmp_path: Path):
-    urls = [fresh_url() for _ in range(POINTS + 1)]
-    done = crash("tests.crash.matrix", str(tmp_path / "errands"), *urls)
+@pytest.mark.parametrize("play", PLAYS)
+def test_a_run_that_is_killed_comes_to_the_same_end(play: str, fresh_url: Callable[[], str], tmp_path: Path):
+    urls = [fresh_url() for _ in range(POINTS[play] + 1)]
+    done = crash("tests.crash.matrix", play, str(tmp_path / "killed"), *urls)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.match(rf"{POINTS} points: lost 0, repeated 0, in doubt (\d+)\n", done.stdout)
+    found = re.match(rf"{POINTS[play]} points: lost 0, repeated 0, in doubt (\d+)\n", done.stdout)
     assert found is not None, done.stdout
     assert int(found[1]) >= 2, "no tool that may run once was cut"
 
 
-def test_without_the_mark_of_what_was_begun_it_fails(tmp_path: Path):
+@pytest.mark.parametrize("play", PLAYS)
+def test_without_the_mark_of_what_was_begun_it_fails(play: str, tmp_path: Path):
     """A check that could not fail would prove nothing."""
     urls = [f"sqlite:///{tmp_path}/{number}.db" for number in range(6)]
-    done = crash("tests.crash.matrix", str(tmp_path / "errands"), *urls, LOCKSTITCH_UNSAFE="intent")
+    done = crash("tests.crash.matrix", play, str(tmp_path / "killed"), *urls, LOCKSTITCH_UNSAFE="intent")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "happened 2 times" in done.stdout
 
@@ -75,13 +77,13 @@ def test_the_last_line_says_how_it_went(safety: str, code: int):
     done = crash("tests.crash", *sizes, LOCKSTITCH_UNSAFE=safety)
     assert done.returncode == code, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
-    found = re.fullmatch(r"crash: 7 points x 1 backends: lost (\d+), repeated (\d+), in doubt (\d+)", last)
+    found = re.fullmatch(r"crash: 13 points x 1 backends: lost (\d+), repeated (\d+), in doubt (\d+)", last)
     assert found is not None, last
     assert (found[1], found[2]) == ("0", "0") or code == 1
 
 
 def test_a_spread_has_what_matters():
     points = [f"{name}.{when}:{n}" for n in range(1, 20) for name in ("append", "tool") for when in ("before", "after")]
-    chosen = spread(points, POINTS)
-    assert len(chosen) == POINTS
+    chosen = spread(points, POINTS["errand"], PLAYS["errand"].mattering)
+    assert len(chosen) == POINTS["errand"]
     assert {"tool.before:2", "tool.after:2"} < set(chosen)

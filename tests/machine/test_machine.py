@@ -18,7 +18,7 @@ from tests.machine.machine import Machine
 LONG = os.environ.get("LOCKSTITCH_EXAMPLES")
 
 how = settings(
-    max_examples=int(LONG or 20),
+    max_examples=int(LONG or 12),
     stateful_step_count=50,
     deadline=None,
     derandomize=LONG is None,

@@ -66,6 +66,9 @@ def main() -> None:
     order = json.load(sys.stdin)
     module, _, name = order["job"].partition(":")
     job = getattr(importlib.import_module(module), name)
+    # A store loads its backend when it is opened; here that is once, and not again in each of them.
+    for backend in ("files", "sqlite", "postgres"):
+        importlib.import_module(f"lockstitch.backends.{backend}.backend")
     # Made before the forks, and inherited by them.
     barrier = multiprocessing.get_context("fork").Barrier(len(order["calls"]))
     children: list[tuple[int, BinaryIO]] = []

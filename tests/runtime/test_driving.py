@@ -12,7 +12,9 @@ from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, Store
 from lockstitch.records import Entry, Limit, Worker, parse_time
 from lockstitch.records.message import user
 from lockstitch.runtime import holding
+from lockstitch.runtime.beginning import Input
 from lockstitch.runtime.cancelling import cancel
+from lockstitch.runtime.driving import put_in_line
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store, appending, open_store, pulse
@@ -390,3 +392,17 @@ async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
     assert not await store.count(last_sequence=1)
     await store.append(held, fields={"status": "waiting"})
     assert (await running).output_text == "It is 4."
+
+
+async def test_messages_that_came_together_while_nobody_was_there_are_answered_by_one_run(store: Store) -> None:
+    """Whoever waits for the answer to any of them gets it, and waits no longer."""
+    helper = scripted(turns=[["Hello."], ["Both."]])
+    await helper.run("Hi", store=store, thread="t")
+    head = await store.thread("t")
+    entries = [await put_in_line(store, head, Input(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
+    result = await helper.resume("t", store=store)
+    assert result is not None
+    for entry in entries:
+        run = await helper._run_of(store, head, entry)
+        assert run is not None
+        assert run.id == result.run_id

@@ -9,8 +9,10 @@ import pytest
 import lockstitch.server
 
 HERE = Path(lockstitch.server.__file__).parent
-TEMPLATES = sorted((HERE / "templates").rglob("*.html"))
-MODULES = sorted(path for path in (HERE / "static").rglob("*.js") if "vendor" not in path.parts)
+APPS = HERE.parent / "apps"
+TEMPLATES = sorted([*HERE.rglob("templates/**/*.html"), *APPS.rglob("templates/**/*.html")])
+FILES = [*HERE.rglob("static/**/*.js"), *APPS.rglob("static/**/*.js")]
+MODULES = sorted(path for path in FILES if "vendor" not in path.parts)
 
 PUBLISHED = {
     "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",

@@ -78,7 +78,7 @@ def test_a_nested_run_stands_below_the_model_call_that_was_the_last_one_then() -
     log = [entry(2, "llm_call", name="a"), entry(9, "llm_call", name="b")]
     root = native(RUN, log)
     for name, first in (("early", 1), ("middle", 5), ("late", 12)):
-        nest(root, native(RUN.changed(agent=name), []), first)
+        nest(root, native(RUN.changed(agent=name), []), RUN.changed(agent=name, first_position=first))
     assert drawn(root) == ["run helper", "  model a", "    run middle", "  model b", "    run late", "  run early"]
 
 

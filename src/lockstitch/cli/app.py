@@ -13,10 +13,12 @@ from lockstitch.cli.commands import (
     copying,
     demo,
     editing,
+    evaluating,
     exporting,
     finding,
     importing,
     log,
+    prioritize,
     query,
     replies,
     reports,
@@ -36,7 +38,9 @@ from lockstitch.cli.output import Output
 from lockstitch.cli.session import Session
 
 SECTIONS = {
-    "Run agents": ("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "serve", "demo"),
+    "Run agents": (
+        *("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "eval", "prioritize", "serve", "demo"),
+    ),
     "Reply to threads that wait": ("approve", "deny", "settle", "answer"),
     "Look at threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
     "Find": ("search", "errors", "stats", "size", "sql"),
@@ -112,7 +116,7 @@ def globals_of(
 
 
 for group in (
-    *(running, chat, worker, serve, demo, replies),
+    *(running, chat, worker, evaluating, prioritize, serve, demo, replies),
     *(threads, watch, show, conversation, log, tail),
     *(finding, stats, reports, query),
     *(editing, importing, exporting, copying, retention, upkeep, token),

@@ -47,6 +47,9 @@ class Service:
     async def _serve(self, listener: socket.socket) -> int:
         async with self._opened() as (store, app):
             settings = await self._checked(store)
+            if app is not None:
+                # A store that the app's applications cannot use is told before anything listens.
+                await app.ready(store)
             served = create(store, app, settings)
             self._house = house_of_app(served)
             config = uvicorn.Config(

@@ -107,7 +107,8 @@ class Shell:
                 yield kind.table, [name for name, _ in columns(kind)]
             return
         with self._store.lens(self._asking.lens) as connection:
-            for view in lenses.views(self._asking.lens):
+            parts = self._store.lens_parts(self._asking.lens, "postgres")
+            for view in lenses.views(self._asking.lens, parts):
                 if view.startswith("lens_"):
                     continue  # what the tables of a lens are made of
                 described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description

@@ -23,7 +23,8 @@ class Teller:
 
     def tell(self, event: "Event") -> None:
         """Tell of one event. A reader that has gone away is no reason to leave a run in the middle."""
-        if self._silent:
+        if self._silent or (event.member and event.type == "text"):
+            # What a member says is for its leader, and shown as what came of the call that asked for it.
             return
         try:
             self._tell(event.type, event.data)

@@ -4,10 +4,12 @@ Each lens is a folder with one script per dialect, `postgres.sql` and `sqlite.sq
 statements. On PostgreSQL they are run in a schema of the lens's name and name the core's tables as
 `lockstitch.threads`; on SQLite they become temporary views of one connection and name them as `main.threads`. What
 several lenses need stands in `folds/` and is run first: functions in the schema `lockstitch` on PostgreSQL, and on
-SQLite, which has none, further temporary views whose names begin with `lens_`.
+SQLite, which has none, further temporary views whose names begin with `lens_`. Applications add parts of their own,
+which the store hands in.
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -20,6 +22,7 @@ NAMES: Final = ("three_table", "reasoning", "langsmith", "agentic_threads", "agn
 
 
 _VIEW: Final = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
+_STATEMENT: Final = re.compile(r"^(?=CREATE )", re.MULTILINE)
 _TABLE: Final = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)
 
 
@@ -39,19 +42,38 @@ def digest(name: str, dialect: str) -> str:
     return sha256(f"{script('folds', dialect)}\0{script(name, dialect)}".encode()).hexdigest()
 
 
+def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
+    """The SQL of a lens with what applications add to it: a view of theirs stands in the place of one of its name.
+
+    A part comes where the first view stood that it replaces, so that what is made of that view finds theirs; one that
+    replaces none comes last.
+    """
+    waiting = {part: set(_VIEW.findall(part)) for part in parts}
+    replaced = set[str]().union(*waiting.values())
+    made: list[str] = []
+    for one in _STATEMENT.split(script(name, dialect)):
+        views = replaced.intersection(_VIEW.findall(one))
+        for part in [part for part, theirs in waiting.items() if views & theirs]:
+            made.append(f"{part}\n")
+            waiting.pop(part)
+        if not views:
+            made.append(one)
+    return "\n".join(("".join(made), *waiting))
+
+
 def written(dialect: str) -> list[str]:
     """The lenses that have a script in a dialect."""
     return [name for name in NAMES if script(name, dialect)]
 
 
-def views(name: str) -> list[str]:
-    """The tables that a lens shows."""
-    return _VIEW.findall(script(name, "postgres"))
+def views(name: str, parts: Sequence[str] = ()) -> list[str]:
+    """The tables that a lens shows; `parts` are what applications add to it."""
+    return list(dict.fromkeys(_VIEW.findall("\n".join((script(name, "postgres"), *parts)))))
 
 
-def tables(name: str) -> list[str]:
+def tables(name: str, parts: Sequence[str] = ()) -> list[str]:
     """Those of them that the lens's document has, in its order; the others are there for these."""
-    return _TABLE.findall(script(name, "tables"))
+    return list(dict.fromkeys(_TABLE.findall("\n".join((script(name, "tables"), *parts)))))
 
 
 def check(name: str) -> str:

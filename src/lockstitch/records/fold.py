@@ -8,13 +8,19 @@ context begins at the last compaction or fork of its lane. A compaction names wh
             "replace": {"2": message, "41": block}}       what stands now where a stitch stood
 
 and is complete by itself, so no earlier compaction need be read. A fork holds its messages in data["messages"].
+
+What a run is given of others is never written again: its state and its run_started say where it stands.
+
+    "context_from": 40                                    nothing before this position
+    "without": [[44, 51]]                                 nor these: turns that failed, say
+    "injected": [{"position": 60, "agent": "Researcher"}] what others of its team answered
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 from uuid import UUID
 
-from lockstitch.records.message import Message, user
+from lockstitch.records.message import Message, answer_of, user
 from lockstitch.records.record import Json
 from lockstitch.records.stitch import MESSAGES, Stitch
 
@@ -59,6 +65,24 @@ def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Messag
         or any(first <= stitch.position <= last for first, last in kept)
     ]
     return _messages(stays, replaced, whole=False)
+
+
+def seen(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
+    """What a run sees of its lane's log, by what it was given when it began."""
+    first = int(given.get("context_from") or 0)
+    without: Any = given.get("without") or []
+    hidden = [(int(start), int(end)) for start, end in without]
+    return [
+        stitch
+        for stitch in stitches
+        if stitch.position >= first and not any(start <= stitch.position <= end for start, end in hidden)
+    ]
+
+
+def injected(answer: Stitch, lane: UUID, agent: str) -> Stitch:
+    """What another of a team answered, as a member's context has it, in front of what the member is asked."""
+    said = user(f"{agent} answered:\n\n{answer_of(answer.message)}")
+    return answer.changed(type="input", run_id=lane, lane=lane, message=said, calls=None, data={})
 
 
 def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:

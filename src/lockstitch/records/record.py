@@ -69,6 +69,8 @@ class Record(BaseModel):
 
     table: ClassVar[str]
     primary_key: ClassVar[tuple[str, ...]] = ("id",)
+    given: ClassVar[frozenset[str]] = frozenset()
+    """Fields that the database gives where a new record leaves them open (None)."""
 
     def __init__(self, **values: Any) -> None:
         self._fill(values)

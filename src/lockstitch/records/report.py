@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from lockstitch.records.ids import as_id
 from lockstitch.records.letter import Letter
 from lockstitch.records.message import user
 from lockstitch.records.record import Json
@@ -17,8 +18,6 @@ def report(
     status: str,
     summary: str,
     now: datetime,
-    *,
-    run_id: UUID | None = None,
     **data: Any,
 ) -> Letter:
     """The letter to the parent. Its sender is the child alone, so that a child reports once, however it ends."""
@@ -26,7 +25,8 @@ def report(
     told: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
     entry = Entry(
         type="thread_result",
-        run_id=run_id,
+        run_id=_named(child, "parent_run"),
+        lane=lane_of(child),
         child_id=child.id,
         name=child.agent,
         status=status,
@@ -35,3 +35,13 @@ def report(
         at=now,
     )
     return Letter(thread_id=parent_id, sender=str(child.id), kind="children", entry=entry.as_json(), at=now)
+
+
+def lane_of(child: Thread) -> UUID | None:
+    """The lane of its parent that a child was made in, where its report goes: a member's, or the thread's own."""
+    return _named(child, "parent_lane")
+
+
+def _named(child: Thread, what: str) -> UUID | None:
+    name = child.state.get(what)
+    return as_id(name) if isinstance(name, str) else None

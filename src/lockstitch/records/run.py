@@ -7,6 +7,7 @@ from pydantic import Field
 
 from lockstitch.records.ids import new_id
 from lockstitch.records.record import Count, Json, Number, Record, Text, Time
+from lockstitch.records.thread import TERMINAL
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 Role = Literal["agent", "team", "workflow", "trace"]
@@ -54,6 +55,26 @@ class Run(Record):
     foreign_id: Text | None = None
     started_at: Time
     completed_at: Time | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.status not in TERMINAL
+
+    @property
+    def lane(self) -> UUID | None:
+        """Whose context it reads and adds to: the thread's own (None), or one that begins with a member's run and has
+        its id. A compile run goes on in the lane of the run that delegated."""
+        if self.parent_run_id is None:
+            return None
+        if not self.compiles:
+            return self.id
+        lane: str | None = self.state.get("lane")
+        return UUID(lane) if lane else None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it is a leader's further run within a turn, after its members have answered."""
+        return bool(self.state.get("compiles"))
 
     @property
     def usage(self) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lockstitch.records import Entry, Json
+from lockstitch.records import Entry, Json, Run
 from lockstitch.runtime.situation import Call
 
 
@@ -41,6 +41,18 @@ class RunTools:
     """Run these calls, so many at once."""
 
     calls: Sequence[Call]
+
+
+@dataclass(frozen=True, slots=True)
+class RunMembers:
+    """Have members do what these calls ask of them, side by side: begin their runs, or go on with them."""
+
+    calls: Sequence[Call]
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """Have the leader make an answer of what its members said, in a further run: begin it, or go on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,8 @@ class Finish:
     summary: str | None = None
     """What `complete_thread` gave, with its data; else the answer is the summary."""
     data: Any = None
+    answer: Run | None = None
+    """The run within this one whose answer is this run's too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,8 @@ Action = (
     | Compact
     | CallModel
     | RunTools
+    | RunMembers
+    | Compile
     | FetchFiles
     | CheckAnswer
     | MakeTitle

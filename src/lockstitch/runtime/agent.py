@@ -4,12 +4,13 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypedDict, Unpack
+from copy import copy
+from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel
 
-from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import Conflict, NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec, new_id
 from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, as_message
@@ -31,7 +32,7 @@ from lockstitch.runtime.memory import MemoryStore
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.result import Result, result_in
-from lockstitch.runtime.setup import AnswerCheck, Setup
+from lockstitch.runtime.setup import AnswerCheck, Ending, Setup
 from lockstitch.runtime.stage import Listener
 from lockstitch.runtime.telling import Telling
 from lockstitch.runtime.tool import Tool
@@ -68,6 +69,7 @@ class Agent:
         tools: Sequence[Tool | ToolSource] = (),
         output: type[BaseModel] | Json | None = None,
         check: AnswerCheck | None = None,
+        ending: Ending | None = None,
         compactor: str | Compactor = "none",
         memory: str | MemoryStore = "none",
         files: str | FileStore = "none",
@@ -88,12 +90,21 @@ class Agent:
             tools=tools,
             output=output,
             check=check,
+            ending=ending,
             compactor=compactor_named(compactor) if isinstance(compactor, str) else compactor,
             memory=memory_named(memory) if isinstance(memory, str) else memory,
             files=file_store_at(files) if isinstance(files, str) else files,
             prices=prices,
         )
-        self._blueprint = Blueprint(name, model, parts, settings)
+        self._blueprint = self._drawn(model, parts, settings)
+
+    def _drawn(self, model: str | Provider, parts: Parts, settings: Settings) -> Blueprint:
+        return Blueprint(self.name, model, parts, settings)
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """All that makes this agent what it is."""
+        return self._blueprint
 
     @property
     def definition(self) -> Definition:
@@ -101,9 +112,24 @@ class Agent:
         return self._blueprint.definition
 
     @property
+    def model(self) -> str | Provider:
+        """The model as it was given."""
+        return self._blueprint.model
+
+    @property
     def provider(self) -> str:
         """The name of the provider of this agent's model."""
         return self._blueprint.base.model.partition(":")[0]
+
+    async def version(self, store: Store) -> int:
+        """The number of the code's definition among the agent's versions in this store; a new one if it is new."""
+        return (await self._blueprint.version(store, store.project)).version
+
+    async def at_version(self, store: Store, version: int) -> Self:
+        """The same agent, whose new runs begin with a version of its definition that this store has."""
+        agent = copy(self)
+        agent._blueprint = await self._blueprint.at_version(store, store.project, version)
+        return agent
 
     # Running
 
@@ -257,14 +283,15 @@ class Agent:
             new = self._new_thread(store, thread, call)
             try:
                 return await driver.open(new, given)
-            except KeyTaken:
-                # Somebody else made it in between, so it is a known one now.
-                assert thread is not None
-                head = await store.thread(thread)
             except ThreadBusy as exc:
                 if exc.reason != "limit":
                     raise
                 head = await store.thread(new.id)
+            except Conflict:
+                # Somebody else made it in between, so it is a known one now.
+                head = await self._known(store, thread, call)
+                if head is None:
+                    raise
         if detach and (open_run := await store.desk.open_run(head)) is not None:
             await put_in_line(store, head, given, sender=f"queue:{new_id()}")
             return await result_in(store, open_run)
@@ -273,6 +300,8 @@ class Agent:
         try:
             return await driver.run(head, given, waiting)
         except ThreadBusy as exc:
+            if detach and exc.reason == "holder":
+                return await driver.leave_behind(head, given)
             limited = exc.reason == "limit"
             if not limited and (busy == "refuse" or exc.reason != "holder"):
                 raise
@@ -308,7 +337,10 @@ class Agent:
             return None
         if stitch.run_id is not None:
             return await store.run(stitch.run_id)
-        return next((run for run in await store.runs(head) if run.input_position == stitch.position), None)
+        runs = await store.runs(head)
+        own = next((run for run in runs if run.input_position == stitch.position), None)
+        # Messages that came together while nobody was there are answered together, by the run that began after them.
+        return own or next((run for run in runs if run.first_position > stitch.position), None)
 
     async def _known(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread | None:
         """The thread that is meant, or None when it is to be made."""
@@ -331,14 +363,20 @@ class Agent:
             name = {"id": wanted} if wanted else {"key": thread}
         return store.new_thread(**name, agent=self.name, kind=call.get("kind", "chat"), user_id=call.get("user_id"))
 
+    async def setup(
+        self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
+    ) -> tuple[Setup, str | None]:
+        """What a new run, or an open one, is driven by, and the instructions of a new one."""
+        chosen = self.deps if deps is None else deps
+        return await self._blueprint.setup(store, head, run, chosen, agents)
+
     def driver(
         self, store: Store, deps: Any = None, listener: Listener | None = None, take_over: bool = False, **more: Any
     ) -> Driver:
         """Who drives threads of this agent."""
 
         async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
-            chosen = self.deps if deps is None else deps
-            return await self._blueprint.setup(store, head.project, run, chosen, tuple(self.beside))
+            return await self.setup(store, head, run, deps, tuple(self.beside))
 
         return Driver(store, make, listener, take_over, self._traces, hooks=self.telling.names, **more)
 

@@ -4,33 +4,43 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from lockstitch.errors import LockstitchError, NotFound, Refused
 from lockstitch.records import Limit, Thread
 from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.application import Application, Closes
 from lockstitch.runtime.result import Result
 from lockstitch.runtime.telling import Hook, Telling
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
+
+_A = TypeVar("_A")
 
 
 class App:
     """Agents by name, how many of their threads may run at once, and who is told when one fails or waits for a person.
 
     `limits` are by agent, or by provider as "provider:anthropic"; they hold for all processes of a store together.
-    `hooks` are functions that get a notice, or URLs that it is posted to.
+    `hooks` are functions that get a notice, or URLs that it is posted to. The agents of `applications` are agents of
+    this app; servers show what the applications bring to be shown.
     """
 
     def __init__(
         self,
-        agents: Iterable[Agent],
+        agents: Iterable[Agent] = (),
         *,
         limits: Mapping[str, int] | None = None,
         hooks: Iterable[Hook] | Mapping[str, Hook] = (),
+        applications: Iterable[Application] = (),
     ) -> None:
+        self.applications: dict[str, Application] = {}
+        for application in applications:
+            if application.name in self.applications:
+                raise Refused(f"Two applications of this app are named {application.name}.")
+            self.applications[application.name] = application
         self.agents: dict[str, Agent] = {}
-        for agent in agents:
+        for agent in (*agents, *(agent for one in self.applications.values() for agent in one.agents)):
             if agent.name in self.agents:
                 raise Refused(f"Two agents of this app are named {agent.name}.")
             self.agents[agent.name] = agent
@@ -49,13 +59,30 @@ class App:
             raise NotFound(f"This app has no agent {name}. Agents: {known}.")
         return self.agents[name]
 
+    def application(self, kind: type[_A]) -> _A:
+        """The application of this kind. NotFound says which there are."""
+        for application in self.applications.values():
+            if isinstance(application, kind):
+                return application
+        known = ", ".join(sorted(self.applications)) or "none"
+        raise NotFound(f"This app has no application {kind.__name__}. Applications: {known}.")
+
+    async def ready(self, store: Store) -> None:
+        """Have the store be as the applications need it. Cheap once that is so, and safe when two do it at once."""
+        for application in self.applications.values():
+            await application.ready(store)
+
     async def resume(self, ref: ThreadRef, *, store: Store, **options: Any) -> Result | None:
         """Go on with a thread, by the agent that it belongs to."""
         head: Thread = await store.thread(ref)
         return await self.agent(head.agent).resume(head, store=store, **options)
 
     async def announce(self, store: Store) -> None:
-        """Have the store keep this app's limits. One for a provider covers the agents of other apps too."""
+        """Have the store be ready for the applications, and keep this app's limits.
+
+        A limit for a provider covers the agents of other apps too.
+        """
+        await self.ready(store)
         for limit in self._limited:
             known = await store.backend.get(Limit, (limit.name,))
             agents = sorted({*limit.agents, *(known.agents if known is not None else ())})
@@ -85,6 +112,9 @@ class App:
 
     async def close(self) -> None:
         await self._telling.close()
+        for application in self.applications.values():
+            if isinstance(application, Closes):
+                await application.close()
         for agent in self.agents.values():
             await agent.close()
 

@@ -4,18 +4,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
+from uuid import UUID
 
 from lockstitch.records import Entry, Json, Letter, Message, Run, Stitch, codec, text_of
 from lockstitch.records.message import user
 from lockstitch.runtime.definition import Definition
+from lockstitch.runtime.looking_back import looking_back
 from lockstitch.runtime.stage import Stage
-from lockstitch.store import Store
 
 _SETTINGS: Final = (
     *("max_steps", "thinking_tokens", "max_tokens", "server_tools", "beta_headers", "api_kwargs", "formatter"),
     *("stream_meta_history_and_tool_results", "max_retries", "base_delay", "history", "on_busy", "log"),
 )
 """What a thread's settings tell of its definition, under the names that the documents have for it."""
+
+_MEMBERS: Final = "members"
+"""Where a thread's settings keep the hashes of its members' texts."""
+
+_GIVEN: Final = ("context_from", "without", "injected")
+"""What a run's state and its run_started both say of what it is given."""
 
 
 @dataclass(frozen=True)
@@ -65,36 +72,27 @@ async def begin(stage: Stage, given: Input) -> None:
     store, head, definition = journal.store, journal.head, setup.definition
     texts = _texts(stage.system, definition)
     settings = _settings(definition, texts)
+    if head.settings.get(_MEMBERS):
+        settings[_MEMBERS] = head.settings[_MEMBERS]
     digests = list(settings["texts"].values()) if head.settings.get("texts") != settings["texts"] else []
     if digests:
         await store.desk.write_texts(dict(texts.values()))
-    parameters = stage.first_request(head.state.get("container_id")).parameters
-    common: Json = {**{name: digest for name, (digest, _) in texts.items()}, "parameters": parameters}
     state: Json = {}
     if head.state.get("container_id"):
         state["container_id"] = head.state["container_id"]
-    first = await _context_from(store, stage, given)
-    if first:
-        state["context_from"] = common["context_from"] = first
+    said_at = _input_position(given, head.position)
+    waited = [one.position for one in journal.stitches if one.type == "input" and one.run_id is None]
+    back = await looking_back(store, definition, head, head.position + 1, said_at, given.again, waited)
     run = store.new_run(
         head,
-        agent=definition.name,
-        version=setup.version,
-        model=setup.model,
-        provider=setup.provider.name,
-        state=state,
-        input_position=_input_position(given, head.position),
+        **_who(stage),
+        state={**state, **back},
+        input_position=said_at,
         extras=given.extras,
         metadata=given.metadata,
         tags=list(given.tags),
     )
-    data: Json = {
-        "queue_present": stage.listener is not None,
-        "formatter": definition.formatter,
-        "log": definition.log,
-        "request": common,
-    }
-    started = Entry(type="run_started", run_id=run.id, step_number=0, data=data)
+    started = _started(stage, run, texts, back)
     said = Entry(type="input", run_id=run.id, step_number=0, message=given.message)
     entries = [started] if given.stitch or given.letter or given.again else [started, said]
     fields: dict[str, Any] = {} if settings == head.settings else {"settings": settings}
@@ -102,8 +100,7 @@ async def begin(stage: Stage, given: Input) -> None:
         fields |= {"agent": definition.name, "version": setup.version}
     if head.waiting_for:
         fields["waiting_for"] = []
-    journal.begin(run, entries, **fields)
-    stage.parameters = parameters
+    journal.begin(run, entries, by_letter=given.letter is not None, **fields)
     # The event comes with the commit, and tells of the context as it was before.
     before = list(journal.messages) if definition.stream_meta_history_and_tool_results else []
     told: Json = {"agent": definition.name, "model": setup.model, "user_message": text_of(given.message)}
@@ -113,6 +110,70 @@ async def begin(stage: Stage, given: Input) -> None:
         entry = given.letter.opened().changed(run_id=run.id, step_number=0)
         taken = [given.letter.changed(entry=entry.as_json())]
     await journal.commit(taken=taken, uses=digests)
+
+
+async def begin_within(
+    stage: Stage, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
+) -> None:
+    """Note the beginning of a run within another: a member's with its task, or a further one of the leader, which has
+    no input but what is there. `log` is what its context begins with. To be committed before the model is called."""
+    journal = stage.journal
+    store, setup = journal.store, stage.setup
+    texts = _texts(stage.system, setup.definition)
+    digests = {name: digest for name, (digest, _) in texts.items()}
+    known: Json = {**(journal.head.settings.get(_MEMBERS) or {})}
+    new = digests not in (journal.head.settings.get("texts"), known.get(setup.definition.name))
+    if new:
+        await store.desk.write_texts(dict(texts.values()))
+    # Nothing is waited for from here on, so that its place is the next one.
+    position = journal.ledger.next_position
+    given = {name: state[name] for name in _GIVEN if name in state}
+    run = store.new_run(
+        journal.head,
+        **_who(stage),
+        id=run_id,
+        parent_run_id=parent.id,
+        state=state,
+        first_position=position,
+        input_position=parent.input_position if task is None else position + 1,
+        tags=parent.tags,
+    )
+    started = _started(stage, run, texts, given)
+    asked = Entry(type="input", run_id=run.id, lane=run.lane, step_number=0, message=user(task or ""))
+    journal.begin_with(run, log, [started] if task is None else [started, asked])
+    if new:
+        latest: Json = journal.head.settings
+        members: Json = {**(latest.get(_MEMBERS) or {}), setup.definition.name: digests}
+        journal.note(settings={**latest, _MEMBERS: members})
+        journal.ledger.uses |= set(digests.values())
+    if task is not None:
+        stage.tell("member_started", {"agent": setup.definition.name, "model": setup.model, "task": task})
+
+
+def _who(stage: Stage) -> dict[str, Any]:
+    """Whose run it is."""
+    setup = stage.setup
+    return {
+        "agent": setup.definition.name,
+        "version": setup.version,
+        "role": "team" if setup.definition.team is not None else "agent",
+        "model": setup.model,
+        "provider": setup.provider.name,
+    }
+
+
+def _started(stage: Stage, run: Run, texts: dict[str, tuple[str, str]], given: Json) -> Entry:
+    """The run_started, which keeps what all requests of a run have in common."""
+    definition = stage.setup.definition
+    stage.parameters = stage.first_request(run.state.get("container_id")).parameters
+    common: Json = {**{name: digest for name, (digest, _) in texts.items()}, "parameters": stage.parameters, **given}
+    data: Json = {
+        "queue_present": stage.listener is not None,
+        "formatter": definition.formatter,
+        "log": definition.log,
+        "request": common,
+    }
+    return Entry(type="run_started", run_id=run.id, lane=run.lane, step_number=0, data=data)
 
 
 def _input_position(given: Input, position: int) -> int | None:
@@ -160,15 +221,3 @@ def _settings(definition: Definition, texts: dict[str, tuple[str, str]]) -> Json
 
 def _default(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
-
-async def _context_from(store: Store, stage: Stage, given: Input) -> int | None:
-    """Where the context of a new run begins, if it is not to see everything before it."""
-    history = stage.setup.definition.history
-    if history == "all":
-        return None
-    head = stage.journal.head
-    if history == 0:
-        return min(head.position + 1, _input_position(given, head.position) or head.position + 1)
-    runs = await store.history(head, limit=int(history))
-    return runs.turns[-1].run.first_position if runs.turns else None

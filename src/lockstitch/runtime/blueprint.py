@@ -2,31 +2,40 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
 from lockstitch.errors import Refused
-from lockstitch.records import AgentVersion, Json, Run
+from lockstitch.records import AgentVersion, Json, Run, Thread, codec
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
-from lockstitch.runtime.definition import Definition, LogLevel, OnBusy, Part, ToolDefinition
+from lockstitch.runtime.definition import (
+    Definition,
+    LogLevel,
+    MemberDefinition,
+    OnBusy,
+    Part,
+    TeamDefinition,
+    ToolDefinition,
+)
 from lockstitch.runtime.file_store import FileStore
 from lockstitch.runtime.formatters.registry import formatter as formatter_named
 from lockstitch.runtime.memories.registry import memory_store as memory_named
 from lockstitch.runtime.memory import MemoryStore
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.resolving import provider_for
-from lockstitch.runtime.setup import AnswerCheck, Setup
+from lockstitch.runtime.setup import AnswerCheck, Ending, Occasion, Setup
 from lockstitch.runtime.tool import Tool
 from lockstitch.store import Store
 from lockstitch.store.desk import Desk
 
-Instructions = str | Callable[[Any], "str | Awaitable[str]"]
-"""The system text, or what makes it of the caller's deps when a run begins."""
+Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, Occasion], "str | Awaitable[str]"]
+"""The system text, or what makes it when a run begins: of the caller's deps, and of the occasion if it asks for two."""
 
 
 class ToolSource(Protocol):
@@ -79,6 +88,9 @@ class Parts:
     memory: MemoryStore
     files: FileStore
     prices: Mapping[str, Json] | None
+    team: TeamDefinition | None = None
+    members: "Sequence[Blueprint]" = ()
+    ending: Ending | None = None
 
 
 class Blueprint:
@@ -91,7 +103,10 @@ class Blueprint:
         self._sources = [tool for tool in parts.tools if not isinstance(tool, Tool)]
         self._found: Sequence[Tool] | None = None
         self._providers: dict[str, tuple[Provider, str]] = {}
+        self.model = model
         self._given_provider = None if isinstance(model, str) else model
+        self._pinned: int | None = None
+        """The version that new runs begin with, where it is not the code's."""
         formatter_named(str(settings.get("formatter", "json")))
         output = parts.output
         self.base = Definition.of(
@@ -103,6 +118,7 @@ class Blueprint:
             compactor=Part(type=parts.compactor.name, parameters=parts.compactor.parameters),
             memory=Part(type=parts.memory.name, parameters=parts.memory.parameters),
             checks_answer=parts.check is not None,
+            team=parts.team,
             **settings,
         )
         """The definition without the tools that are only found out when they are needed."""
@@ -116,6 +132,8 @@ class Blueprint:
         """Find out the tools and the provider; what is wrong with them is told before anything is written."""
         await self.tools_now()
         self.provider(self.base.model)
+        for member in self._parts.members:
+            await member.ready()
 
     async def close(self) -> None:
         """Let go of connections to providers and tool servers."""
@@ -129,7 +147,7 @@ class Blueprint:
     async def setup(
         self,
         store: Store,
-        project: str,
+        head: Thread,
         run: Run | None,
         deps: Any,
         agents: Sequence[str] = (),
@@ -141,11 +159,12 @@ class Blueprint:
                 "Go on with that agent, or cancel the run."
             )
         tools = {tool.name: tool for tool in await self.tools_now()}
-        definition, version = await self._current(store, project)
+        definition, version = await self._current(store, head.project)
         compactor, memory = self._parts.compactor, self._parts.memory
-        if run is not None and run.version is not None and run.version != version:
-            stored = (await store.agents.version(project, self.name, run.version)).definition
-            definition, version = Definition.model_validate(stored), run.version
+        wanted = self._pinned if run is None else run.version
+        if wanted is not None and wanted != version:
+            stored = (await store.agents.version(head.project, self.name, wanted)).definition
+            definition, version = Definition.model_validate(stored), wanted
             # The code's own part, where it is the same: it may be one that no registry knows.
             if definition.compactor != self.base.compactor:
                 compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
@@ -163,22 +182,27 @@ class Blueprint:
             tools=tools,
             output_type=self._parts.output if isinstance(self._parts.output, type) else None,
             check=self._parts.check,
+            ending=self._parts.ending,
             deps=deps,
             prices=self._parts.prices,
             agents=agents,
         )
-        return setup, None if run is not None else await self._resolved(deps)
+        return setup, None if run is not None else await self._resolved(definition, deps, Occasion(store, head))
 
-    async def _resolved(self, deps: Any) -> str | None:
+    async def _resolved(self, definition: Definition, deps: Any, occasion: Occasion) -> str | None:
         instructions = self._parts.instructions
-        if isinstance(instructions, str):
-            return instructions or None
-        text = instructions(deps)
+        if isinstance(instructions, str) or definition.instructions:
+            return definition.instructions or None
+        asks_for_both = len(inspect.signature(instructions).parameters) > 1
+        make = cast("Callable[..., str | Awaitable[str]]", instructions)
+        text = make(deps, occasion) if asks_for_both else make(deps)
         return (await text if inspect.isawaitable(text) else text) or None
 
     async def tools_now(self) -> Sequence[Tool]:
         if self._found is None:
             self._found = [*self._tools, *[tool for source in self._sources for tool in await source.tools()]]
+            for member in self._parts.members:
+                await member.tools_now()
             self.__dict__.pop("definition", None)
         return self._found
 
@@ -186,7 +210,13 @@ class Blueprint:
     def definition(self) -> Definition:
         """What is written down of this agent, once its tools are known."""
         values = {**self.base.__dict__, "tools": [ToolDefinition(**tool.definition) for tool in self._found or ()]}
-        return self.base if not self._sources else Definition.of(**values)
+        if self._parts.team is not None:
+            known = [(member.name, codec.digest(member.definition.as_json())) for member in self._parts.members]
+            members = [MemberDefinition(name=name, digest=digest) for name, digest in known]
+            values["team"] = self._parts.team.model_copy(update={"members": tuple(members)})
+        elif not self._sources:
+            return self.base
+        return Definition.of(**values)
 
     async def _current(self, store: Store, project: str) -> tuple[Definition, int]:
         await self.tools_now()
@@ -198,11 +228,20 @@ class Blueprint:
         known = _versions.setdefault(store.desk, {})
         mark = (project, self.name, id(self.definition))
         if mark not in known:
+            members = [(member.name, (await member.version(store, project)).version) for member in self._parts.members]
+            role = "agent" if self._parts.team is None else "team"
             known[mark] = (
-                await store.agents.register(project, self.name, self.definition.as_json()),
+                await store.agents.register(project, self.name, self.definition.as_json(), role=role, members=members),
                 self.definition,
             )
         return known[mark][0]
+
+    async def at_version(self, store: Store, project: str, version: int) -> "Blueprint":
+        """The same, for new runs that begin with a version of the definition that this store has, or NotFound."""
+        await store.agents.version(project, self.name, version)
+        pinned = copy(self)
+        pinned._pinned = version
+        return pinned
 
     def provider(self, model: str) -> tuple[Provider, str]:
         if self._given_provider is not None and model == self.base.model:

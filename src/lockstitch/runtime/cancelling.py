@@ -1,16 +1,10 @@
 """Cancelling: a wish that whoever holds the thread fulfils, or we do. No code of the agent is needed."""
 
-from collections.abc import AsyncGenerator
-
-from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import Run, Thread
-from lockstitch.runtime.compactors.none import NoCompactor
-from lockstitch.runtime.definition import Definition
+from lockstitch.runtime.bare import bare_setup
 from lockstitch.runtime.descendants import wish_to_cancel
 from lockstitch.runtime.driving import Driver
-from lockstitch.runtime.file_stores.none import NoFileStore
-from lockstitch.runtime.memories.none import NoMemoryStore
-from lockstitch.runtime.provider import Download, ModelRequest, Piece, Provider, ProviderError, Response
 from lockstitch.runtime.setup import Setup
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
@@ -37,7 +31,7 @@ async def _end(store: Store, head: Thread) -> None:
     """End a thread that is wished to end, unless somebody holds it, who will."""
 
     async def make(_: Thread, run: Run | None) -> tuple[Setup, str | None]:
-        return await _bare_setup(store, head, run), None
+        return await bare_setup(store, head, run), None
 
     try:
         await Driver(store, make, unlimited=True).resume(await store.thread(head))
@@ -46,32 +40,3 @@ async def _end(store: Store, head: Thread) -> None:
     except ThreadBusy as exc:
         if exc.reason != "holder":
             raise
-
-
-async def _bare_setup(store: Store, head: Thread, run: Run | None) -> Setup:
-    """Enough to end a run, and no more."""
-    name = (run.agent if run is not None else head.agent) or "unknown"
-    definition = Definition(name=name, model="none:none")
-    if run is not None and run.version is not None:
-        try:
-            stored = await store.agents.version(head.project, name, run.version)
-            definition = Definition.model_validate(stored.definition)
-        except NotFound:
-            pass
-    version = (run.version if run is not None else None) or 0
-    return Setup(definition, version, _Absent(), "none", NoCompactor(), NoMemoryStore(), NoFileStore())
-
-
-class _Absent(Provider):
-    """No provider: a run that is being ended calls no model."""
-
-    name = "none"
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
-        raise ProviderError("There is no model here.", "setup")
-        yield Piece("text")  # so that this is a generator
-
-    async def download(self, file_id: str) -> Download:
-        raise ProviderError("There is no provider here.", "setup")
-
-    async def close(self) -> None: ...

@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from lockstitch.records import Entry, Json, Stitch, Thread, answer_of, parse_time, tool_result, waiting
-from lockstitch.records.message import blocks, user
+from lockstitch.records import Entry, Json, Run, Stitch, Thread, answer_of, parse_time, tool_result, waiting
+from lockstitch.records.message import user
 from lockstitch.runtime.action import (
     Action,
     CallModel,
     CheckAnswer,
     Compact,
+    Compile,
     FetchFiles,
     Finish,
     Idle,
@@ -24,8 +25,11 @@ from lockstitch.runtime.action import (
     Record,
     Remember,
     Retrieve,
+    RunMembers,
     RunTools,
 )
+from lockstitch.runtime.leading import delegated, passed_on, problem_of, same_waits, turn_of, unended, unlooked
+from lockstitch.runtime.mentioned import new_files
 from lockstitch.runtime.setup import Setup
 from lockstitch.runtime.situation import FINAL_SUMMARY, Call, Situation
 
@@ -52,22 +56,29 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
     run = situation.run
     if run is None:
         return Idle()
+    crashed = crashes(situation.head)
+    if situation.within and (situation.head.cancel_requested or crashed is not None):
+        within = unended(situation)
+        if within is not None:
+            return within
     if situation.head.cancel_requested:
         return _end(situation, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
-    crashed = crashes(situation.head)
     if crashed is not None:
         return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
-    problem = situation.last("api_error", "error")
-    if problem is not None and problem.data.get("fatal", True):
+    problem = situation.fatal()
+    if problem is not None:
         said = str(problem.data.get("message") or problem.type)
         return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=said)
     if _is_paused(situation):
+        news = unlooked(setup, situation) if situation.within else None
+        if news is not None:
+            return news
         announced = _announced(setup, situation, now)
         return announced or Record([_entry(situation, "run_resumed")], first=False)
     response = situation.response
     if response is None:
-        return _before_model(setup, situation)
-    files = _new_files(situation, response)
+        return _next_step(setup, situation) if run.compiles else _before_model(setup, situation)
+    files = new_files(situation, response)
     if files:
         return FetchFiles(files)
     if any(call.state != "answered" for call in situation.calls):
@@ -79,6 +90,8 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
         waited = _wait(situation, now)
         if waited is not None:
             return waited
+    if delegated(situation):
+        return _after_members(setup, situation, now)
     if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
         return _next_step(setup, situation)
     return _after_answer(setup, situation, response, now)
@@ -105,8 +118,7 @@ def _wait(situation: Situation, now: datetime) -> Action | None:
     if until is not None and until <= now:
         said = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
         return Record([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
-    wait = waiting("children", now, until=until, ids=left, mode="any" if any_will_do else "all")
-    return Pause([wait], [_entry(situation, "run_paused", status="children", data={"waiting_for": [wait]})])
+    return _pause(situation, [waiting("children", now, until=until, ids=left, mode="any" if any_will_do else "all")])
 
 
 def _end_as_ordered(situation: Situation, now: datetime, order: Json) -> Finish:
@@ -114,6 +126,46 @@ def _end_as_ordered(situation: Situation, now: datetime, order: Json) -> Finish:
     failed = order["status"] == "failed"
     end = _end(situation, now, order["status"], "complete_thread", error=summary if failed else None)
     return replace(end, summary=summary, data=order.get("data"))
+
+
+def _after_members(setup: Setup, situation: Situation, now: datetime) -> Action:
+    """All members that the last response asked for have answered: whose answer is the turn's?
+
+    A further run of the leader may delegate again and ends with that; the first one sees the turn to its end.
+    """
+    run = situation.run
+    assert run is not None
+    passed = passed_on(setup, situation)
+    if passed is not None:
+        return _close(setup, situation, passed, now)
+    if run.compiles:
+        return _end(situation, now, "completed", "delegated")
+    last = situation.compile_run()
+    if last is None or (last.stop_reason == "delegated" and last.output_position is None):
+        return Compile()
+    if last.open:
+        return _pause(situation, situation.resting[last.id]) if last.id in situation.resting else Compile()
+    if last.status != "completed":
+        return _end(situation, now, last.status, last.stop_reason or "error", error=last.error)
+    return _close(setup, situation, last, now)
+
+
+def _close(setup: Setup, situation: Situation, answer: Run, now: datetime) -> Action:
+    """The turn is answered by a run within this one: what remains before this run's last commit."""
+    return _remaining(setup, situation) or replace(_end(situation, now, "completed", "delegated"), answer=answer)
+
+
+def _remaining(setup: Setup, situation: Situation) -> Action | None:
+    """What is done once a turn has its answer, by the run that sees it to its end."""
+    run = situation.run
+    assert run is not None
+    if run.compiles:
+        return None
+    if _wants_title(setup, situation):
+        return MakeTitle()
+    if setup.memory.name != "none" and not situation.has("memory_update"):
+        return Remember()
+    return None
 
 
 def _before_model(setup: Setup, situation: Situation) -> Action:
@@ -126,7 +178,8 @@ def _before_model(setup: Setup, situation: Situation) -> Action:
             return Compact(situation.tokens)
         if setup.definition.log == "full":
             return Record([_unapplied(situation, threshold)], first=False)
-    if run.steps == 0 and setup.memory.name != "none" and not situation.has("memory_retrieval"):
+    retrieves = setup.memory.name != "none" and run.steps == 0 and not run.compiles
+    if retrieves and not situation.has("memory_retrieval"):
         return Retrieve()
     over = _over_limit(setup, situation)
     if over:
@@ -139,11 +192,13 @@ def _before_model(setup: Setup, situation: Situation) -> Action:
 def _next_step(setup: Setup, situation: Situation) -> Action:
     run = situation.run
     assert run is not None
-    if run.steps < setup.definition.max_steps:
+    # The runs of a leader in one turn have the steps of one run.
+    steps = run.steps + (int(run.state.get("asked_before") or 0) if run.compiles else 0)
+    if steps < setup.definition.max_steps:
         return _before_model(setup, situation)
     if not situation.has("max_steps_reached"):
-        said = user(_OUT_OF_STEPS.format(steps=run.steps))
-        return Record([_entry(situation, "max_steps_reached", message=said, data={"max_steps": run.steps})])
+        said = user(_OUT_OF_STEPS.format(steps=steps))
+        return Record([_entry(situation, "max_steps_reached", message=said, data={"max_steps": steps})])
     return CallModel(run.steps, final=True)
 
 
@@ -157,10 +212,9 @@ def _after_answer(setup: Setup, situation: Situation, response: Stitch, now: dat
     checks = definition.checks_answer or definition.output_schema is not None
     if checks and reason in ("end_turn", "stop_sequence") and not situation.has("final_answer_validation"):
         return CheckAnswer(answer_of(response.message))
-    if _wants_title(setup, situation):
-        return MakeTitle()
-    if setup.memory.name != "none" and not situation.has("memory_update"):
-        return Remember()
+    remaining = _remaining(setup, situation)
+    if remaining is not None:
+        return remaining
     return _end(situation, now, "completed", reason if reason in _STOPS | {"max_steps"} else "end_turn")
 
 
@@ -168,6 +222,7 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
     """Answer what cannot be run, run what can, and only then wait for others, in one pause."""
     answers: list[Entry] = []
     runnable: list[Call] = []
+    delegations: list[Call] = []
     waits: list[Json] = []
     for call in situation.calls:
         if call.state == "answered":
@@ -176,6 +231,12 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
         if known is None:
             names = ", ".join(tool.name for tool in setup.definition.tools) or "none"
             answers.append(_answer(situation, call, f"There is no tool {call.name}. Tools: {names}.", "error"))
+        elif known.side == "team":
+            problem = problem_of(setup, call)
+            if problem is not None:
+                answers.append(_answer(situation, call, problem, "error"))
+            else:
+                delegations.append(call)
         elif call.state in ("cut", "running") and known.side == "backend" and known.effect == "once":
             if known.on_doubt == "ask":
                 waits.append(waiting("doubt", now, id=call.id, name=call.name))
@@ -196,7 +257,16 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
         return Record(answers)
     if runnable:
         return RunTools(runnable)
-    entry = _entry(situation, "run_paused", status=waits[0]["kind"], data={"waiting_for": waits})
+    if delegations:
+        working, longer = turn_of(setup, situation, delegations, now)
+        if working:
+            return RunMembers(working)
+        waits += longer
+    return _pause(situation, waits)
+
+
+def _pause(situation: Situation, waits: Sequence[Json]) -> Pause:
+    entry = _entry(situation, "run_paused", status=waits[0]["kind"], data={"waiting_for": list(waits)})
     return Pause(waits, [entry])
 
 
@@ -216,7 +286,7 @@ def _end(
         "files_generated": len(run.state.get("files") or ()),
     }
     if status == "failed":
-        problem = situation.last("api_error", "error")
+        problem = situation.fatal() or situation.last("api_error", "error")
         kind = problem.data.get("type") if problem is not None else None
         data |= {"type": kind or "Error", "message": error}
     last = _entry(
@@ -246,8 +316,7 @@ def _answer(situation: Situation, call: Call, said: str, status: str) -> Entry:
 def _entry(situation: Situation, kind: str, **fields: Any) -> Entry:
     run = situation.run
     assert run is not None
-    lane = run.id if run.parent_run_id is not None else None
-    return Entry(type=kind, run_id=run.id, lane=lane, step_number=run.steps, **fields)
+    return Entry(type=kind, run_id=run.id, lane=run.lane, step_number=run.steps, **fields)
 
 
 def _is_paused(situation: Situation) -> bool:
@@ -268,6 +337,8 @@ def _announced(setup: Setup, situation: Situation, now: datetime) -> Pause | Non
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
         for stitch in situation.since
     )
+    if situation.within and not same_waits(waits, situation):
+        return None
     due = any(one.get("until") and parse_time(one["until"]) <= now for one in waits)
     return None if answered or due else Pause(waits)
 
@@ -277,8 +348,8 @@ def _lacks_tools(pause: Pause) -> bool:
 
 
 def _wants_title(setup: Setup, situation: Situation) -> bool:
-    head = situation.head
-    if not setup.definition.title or head.title or head.kind != "chat":
+    head, run = situation.head, situation.run
+    if not setup.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
         return False
     return not any(stitch.data.get("purpose") == "title" for stitch in situation.since)
 
@@ -308,26 +379,6 @@ def _over_limit(setup: Setup, situation: Situation) -> tuple[str, str] | None:
         if limit is not None and cost >= limit:
             return "BudgetReached", f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."
     return None
-
-
-def _new_files(situation: Situation, response: Stitch) -> list[str]:
-    """Files that the response tells of and nobody has looked at since."""
-    seen = {stitch.data.get("file_id") for stitch in situation.since if stitch.type.startswith("file_")}
-    found: list[str] = []
-    for block in blocks(response.message) if response.message else []:
-        if str(block.get("type", "")).endswith("code_execution_tool_result"):
-            _collect_files(block.get("content"), found)
-    return [file_id for file_id in dict.fromkeys(found) if file_id not in seen]
-
-
-def _collect_files(value: Any, found: list[str]) -> None:
-    if isinstance(value, list):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
-            _collect_files(item, found)
-    elif isinstance(value, dict):
-        if isinstance(value.get("file_id"), str):  # pyright: ignore[reportUnknownMemberType]
-            found.append(value["file_id"])  # pyright: ignore[reportUnknownArgumentType]
-        _collect_files(value.get("content"), found)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _stop_reason(response: Stitch) -> str:

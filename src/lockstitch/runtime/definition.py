@@ -32,12 +32,42 @@ class ToolDefinition(BaseModel):
     input_schema: Json = {}
     effect: Literal["safe", "keyed", "once"] = "once"
     on_doubt: Literal["tell", "ask"] = "tell"
-    side: Literal["backend", "frontend", "person"] = "backend"
+    side: Literal["backend", "frontend", "person", "team"] = "backend"
     approval: bool = False
 
     @property
     def schema_for_model(self) -> Json:
         return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+
+
+Mode = Literal["sequence", "parallel"]
+"""How members work that one response asks for: each with what those before it answered, or side by side."""
+
+Answer = Literal["compile", "pass_through", "choose"]
+"""Whose answer a turn has: the leader's, made of its members'; the last member's; or as the leader says each time."""
+
+
+class MemberDefinition(BaseModel):
+    """A member of a team; a changed member is a changed team."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    digest: str = ""
+
+
+class TeamDefinition(BaseModel):
+    """Who is in a team, and how they work together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    members: tuple[MemberDefinition, ...]
+    mode: Mode = "sequence"
+    answer: Answer = "compile"
+
+    @property
+    def names(self) -> list[str]:
+        return [member.name for member in self.members]
 
 
 class Definition(BaseModel):
@@ -82,6 +112,8 @@ class Definition(BaseModel):
     tree_budget: Annotated[float, Field(gt=0)] | None = None
     """USD that a tree of threads may have cost when a child is asked for."""
     checks_answer: bool = False
+    team: TeamDefinition | None = None
+    """The members that it leads, if it is a team's."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Definition":
@@ -105,7 +137,8 @@ class Definition(BaseModel):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def as_json(self) -> Json:
-        return self.model_dump(mode="json")
+        # What only teams have is no part of an agent's digest.
+        return self.model_dump(mode="json", exclude={"team"} if self.team is None else None)
 
     @classmethod
     def of(cls, **values: Any) -> "Definition":

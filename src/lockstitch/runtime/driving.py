@@ -3,23 +3,25 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadWaiting
-from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, waiting
+from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
 from lockstitch.runtime.beginning import Input, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
 from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.holding import give_back, give_back_left, holding
 from lockstitch.runtime.journal import Journal
+from lockstitch.runtime.ledger import Ledger
 from lockstitch.runtime.loop import drive
 from lockstitch.runtime.noticing import notices
 from lockstitch.runtime.reporting import report, result
-from lockstitch.runtime.result import Result, open_waits, result_of, summary_of
+from lockstitch.runtime.result import Result, open_waits, result_in, result_of, summary_of
 from lockstitch.runtime.setup import Setup
 from lockstitch.runtime.stage import Listener, Stage
 from lockstitch.store import Store
@@ -62,7 +64,7 @@ class Driver:
         if await self.store.desk.make_for(thread, given.message):
             return await self.run(thread, given)
         head = await self.store.desk.hold(thread)
-        result, _ = await self._drive_held(head, given, Journal(self.store, head, new=True))
+        result, _ = await self._drive_held(head, given, Journal(Ledger(self.store, head, new=True)))
         assert result is not None
         return result
 
@@ -79,6 +81,16 @@ class Driver:
         """Go on where the thread was: its open run, or a message nobody has answered. None: there is nothing to do."""
         result, _ = await self._drive(head, None)
         return result
+
+    async def leave_behind(self, head: Thread, given: Input) -> Result:
+        """Leave a message to whoever has just taken the thread; the run that it comes behind, or its own."""
+        await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        while (last := await self.store.desk.last_run(head)) is None:
+            await asyncio.sleep(0.02)
+            head = await self.store.thread(head.id)
+            with suppress(ThreadBusy):
+                await self.resume(head)
+        return await result_in(self.store, last)
 
     async def go_on(self, head: Thread) -> Result | None:
         """The same with a thread that this process has claimed."""
@@ -181,7 +193,11 @@ class Driver:
     async def _result(self, stage: Stage) -> Result:
         journal = stage.journal
         run, response = journal.open, journal.situation.response
-        said = answer_of(response.message) if response is not None and run.output_position else None
+        said = None
+        if response is not None and response.position == run.output_position:
+            said = answer_of(response.message)
+        elif run.output_position is not None:
+            said = await self.store.desk.answer_at(journal.head, run.output_position)
         said = summary_of(journal.head, said)
         output = None
         if run.output is not None and stage.setup.output_type is not None:

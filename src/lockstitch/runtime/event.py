@@ -19,6 +19,8 @@ EventType = Literal[
     "retry",
     "compacted",
     "files",
+    "member_started",
+    "member_finished",
     "paused",
     "finished",
     "failed",
@@ -28,6 +30,9 @@ EventType = Literal[
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened in a run. Whatever an event tells of is committed, except deltas of text.
+
+    `agent` is who acts: of a team the leader, or the member whose run it is; `member` says that it is one of these. The
+    texts that no member says are the answer; one that is passed through is the leader's as a whole, once it is there.
 
     started             {agent, model, user_message, messages: the context so far}
     text, thinking      {text}                     a delta; the whole is in the next llm_call
@@ -40,6 +45,8 @@ class Event:
     retry               {attempt, delay, error}
     compacted           {tokens_before, tokens_after}
     files               {files: [{file_id, filename, storage_path, size, mime_type, step}]}
+    member_started      {agent, model, task}       a member of the team begins; the events of its run follow
+    member_finished     {agent, status, output_text, error}
     paused              {waiting_for, pending: [{tool_use_id, name, input}]}
     finished            the result as JSON; it may be completed, cancelled or failed
     failed              {error, type}              the run failed; a finished follows
@@ -51,3 +58,4 @@ class Event:
     agent: str
     step: int = 0
     data: Json = field(default_factory=dict[str, Any])
+    member: bool = False

@@ -46,9 +46,11 @@ class Traces:
             exporter = self._open()
             from lockstitch.runtime.telemetry import trace
 
-            stitches = await store.desk.run_log(head, run)
             service = os.environ.get("OTEL_SERVICE_NAME") or "lockstitch"
-            await exporter.send(trace(head, run, stitches, service=service, content=self._content))
+            within = await store.desk.runs_within(head, run) if run.role == "team" else []
+            for one in (run, *within):
+                stitches = await store.desk.run_log(head, one)
+                await exporter.send(trace(head, one, stitches, service=service, content=self._content))
         except LockstitchError as exc:
             _log.warning("Run %s was not sent to %s: %s", run.id, self._endpoint, exc)
 

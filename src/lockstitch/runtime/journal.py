@@ -24,57 +24,74 @@ if none came that its holder has not seen.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from lockstitch.errors import Conflict
-from lockstitch.records import Clock, Entry, Json, Letter, Notice, Run, Stitch, Thread
-from lockstitch.records.fold import replaces_context
+from lockstitch.errors import Conflict, Refused
+from lockstitch.records import Clock, Entry, Json, Letter, Notice, Record, Run, Stitch, Thread
+from lockstitch.records.fold import replaces_context, seen
 from lockstitch.records.growing import GrowingContext
-from lockstitch.records.stitch import place
-from lockstitch.runtime import points
+from lockstitch.runtime.ledger import Ledger
 from lockstitch.runtime.provider import Usage
-from lockstitch.runtime.situation import Situation, begins_recent
+from lockstitch.runtime.situation import Call, Situation, begins_recent
 from lockstitch.runtime.tokens import estimate
 from lockstitch.store import Store
 
 
 class Journal:
-    """The open run of a thread, its context, and what is noted but not yet committed."""
+    """An open run of a thread, its context, and what it notes. The ledger is what it shares with runs beside it."""
 
-    def __init__(
-        self, store: Store, head: Thread, run: Run | None = None, log: Sequence[Stitch] = (), *, new: bool = False
-    ) -> None:
-        self.store = store
-        self._new = new
-        """Whether the thread itself is still to be made, with the first commit."""
-        self.head = head
+    def __init__(self, ledger: Ledger, run: Run | None = None, log: Sequence[Stitch] = ()) -> None:
+        self.ledger = ledger
+        self.store = ledger.store
         self.run: Run | None = run
         """As it will be once what is noted is committed."""
-        self.letters = head.delivered > 0
-        """Whether something may lie in the inbox that has not been looked at."""
-        self._kept_run: Run | None = run
-        self._fields: dict[str, Any] = {}
-        self._noted: list[Entry] = []
-        self._children: dict[UUID, Thread] = {}
-        """Children to be made, by the entry that tells of them."""
-        self._placed: list[Stitch] = []
-        self._new_run = False
+        self.kept: Run | None = run
+        self.begun = False
         self.first = False
-        """Whether what is noted must be committed before anything is done."""
-        self.queued: Sequence[Letter] = ()
-        """Messages that wait for this run's end."""
+        self.in_use = False
+        """Whether something is made of the context as it is, so that no letter may enter it."""
+        self._by_letter = False
+        """Whether the run begins with a letter, which its commit takes in."""
         self._situation: Situation | None = None
         self._basis: tuple[Any, ...] = ()
-        self._told: list[Callable[[], None]] = []
+        ledger.lanes.append(self)
         self._read(log)
 
     @classmethod
     async def load(cls, store: Store, head: Thread) -> "Journal":
-        """The journal of a thread that this process holds."""
+        """The journal of a thread that this process holds; those of runs within its open run stand beside it."""
+        ledger = Ledger(store, head)
         run = await store.desk.open_run(head)
-        return cls(store, head, run, await store.desk.context_stitches(head))
+        log = await store.desk.context_stitches(head)
+        journal = cls(ledger, run, log)
+        if run is not None and run.role == "team":
+            within = await store.desk.runs_within(head, run)
+            ledger.keep(within)
+            for one in within:
+                if one.open:
+                    cls(ledger, one, log if one.lane is None else await store.desk.lane_stitches(head, one))
+        return journal
+
+    @property
+    def head(self) -> Thread:
+        return self.ledger.head
+
+    @head.setter
+    def head(self, head: Thread) -> None:
+        self.ledger.head = head
+
+    @property
+    def letters(self) -> bool:
+        """Whether something may lie in the inbox that has not been looked at."""
+        return self.ledger.letters
+
+    @property
+    def queued(self) -> Sequence[Letter]:
+        """Messages that wait for this run's end."""
+        return self.ledger.queued
 
     @property
     def clock(self) -> Clock:
@@ -83,15 +100,23 @@ class Journal:
     @property
     def situation(self) -> Situation:
         """What there is to decide on; the same one until something changes."""
-        basis = (self.head, self.run, self.recent, len(self.recent), self.tokens)
-        if self._situation is None or any(map(operator.is_not, basis, self._basis)):
-            self._situation = Situation(self.head, self.run, self.recent, self.tokens)
+        within = self.ledger.within(self.run) if self.run is not None and self.run.role == "team" else []
+        resting = {one.id: self.ledger.resting[one.id] for one in within if one.id in self.ledger.resting}
+        basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *within, *resting.values())
+        same = len(basis) == len(self._basis) and all(map(operator.is_, basis, self._basis))
+        if self._situation is None or not same:
+            self._situation = Situation(self.head, self.run, self.recent, self.tokens, within, resting)
             self._basis = basis
         return self._situation
 
     @property
     def lane(self) -> UUID | None:
-        return self.run.id if self.run is not None and self.run.parent_run_id is not None else None
+        return self.run.lane if self.run is not None else None
+
+    @property
+    def nested(self) -> bool:
+        """Whether the run is one within another, so that the thread goes on when it rests."""
+        return self.run is not None and self.run.parent_run_id is not None
 
     @property
     def open(self) -> Run:
@@ -99,26 +124,26 @@ class Journal:
         assert self.run is not None
         return self.run
 
-    def begin(self, run: Run, entries: Sequence[Entry], **fields: Any) -> None:
+    def begin(self, run: Run, entries: Sequence[Entry], *, by_letter: bool = False, **fields: Any) -> None:
         """Note a new run and its first entries; its input is the last of them unless it stands in the log already."""
-        self.run, self._kept_run, self._new_run = run, None, True
+        self.begin_with(run, self._context.stitches, entries, by_letter=by_letter)
+        self.note(**fields)
+
+    def begin_with(self, run: Run, log: Sequence[Stitch], entries: Sequence[Entry], *, by_letter: bool = False) -> None:
+        """Note a new run whose context begins with what is told of in `log`."""
+        self.run, self.kept, self.begun, self._by_letter = run, None, True, by_letter
         self.recent = []
-        self._context = self._folded(self._context.stitches)
-        self.note(*entries, **fields)
+        self._context = self._folded(log)
+        self.tokens = self._size()
+        self.note(*entries)
 
     def note(self, *entries: Entry, first: bool = True, **fields: Any) -> None:
         """Note entries and changed fields of the head. Without `first` they may wait for the next commit."""
         self.first = self.first or (first and bool(entries or fields))
-        self._fields |= fields
-        known = {name: fields[name] for name in ("state", "title", "tasks") if name in fields}
-        if known:
-            self.head = self.head.changed(**known)
+        if fields:
+            self.ledger.note_fields(fields)
         for entry in entries:
-            self._noted.append(entry)
-            position = self.head.position + len(self._noted)
-            stitch = place(entry, self.head.id, position, None, self.head.fence, self.clock.now())
-            self._placed.append(stitch)
-            self._take_in(stitch)
+            self._take_in(self.ledger.note(entry))
 
     def entry(self, kind: str, **fields: Any) -> Entry:
         """An entry of the open run."""
@@ -129,12 +154,12 @@ class Journal:
     @property
     def spawning(self) -> int:
         """How many children the next commit makes."""
-        return len(self._children)
+        return self.ledger.spawning
 
     def spawn(self, child: Thread, entry: Entry) -> None:
         """Note a child, which is made by the next commit or not at all."""
-        self._children[entry.id] = child
-        self.note(entry)
+        self.first = True
+        self._take_in(self.ledger.note(entry, child))
 
     def change_run(self, **fields: Any) -> None:
         """Note changed fields of the open run."""
@@ -158,70 +183,22 @@ class Journal:
         return self._context.messages
 
     @property
+    def noted(self) -> list[Stitch]:
+        """What the next commit will add to the log, as far as it is known."""
+        return self.ledger.noted
+
+    @property
     def stitches(self) -> list[Stitch]:
         """What the context is a fold of."""
         return self._context.stitches
 
-    async def commit(
-        self,
-        *,
-        taken: Sequence[Letter] = (),
-        letters: Sequence[Letter] = (),
-        notices: Sequence[Notice] = (),
-        uses: Sequence[str] = (),
-        resting: bool = False,
-        **fields: Any,
-    ) -> None:
-        """Make durable what is noted, with these fields of the head. Conflict when the thread is no longer ours.
-
-        Children that may not be made, since somebody wants the thread to end, are given up, and the rest is committed;
-        unless the thread is to rest, which must then be decided anew.
-        """
-        given, fields = fields, {**self._fields, **fields}
-        # Tools that run meanwhile may change the run; that is for the next commit.
-        run, changed = self.run, self._changed_run()
-        if not (self._noted or taken or fields or changed or self._new_run):
-            return
-        points.reach("append.before")
-        try:
-            appended = await self.store.append(
-                self.head,
-                self._noted,
-                fields=fields,
-                new_runs=[self.open] if self._new_run else [],
-                runs=[(self._kept_run, changed)] if self._kept_run is not None and changed else [],
-                taken=taken,
-                letters=letters,
-                notices=notices,
-                uses=uses,
-                threads=[self.head] if self._new else list(self._children.values()),
-            )
-        except Conflict as exc:
-            if exc.reason != "cancelled":
-                raise
-            self._give_up_children()
-            if resting:
-                raise
-            await self.commit(taken=taken, letters=letters, notices=notices, uses=uses, **given)
-            return
-        self._new = False
-        points.reach("append.after")
-        cancel = appended.cancel or self.head.cancel_requested
-        self.head = appended.head.changed(cancel_requested=cancel)
-        self.letters = self.letters or appended.letters
-        if taken:
-            self._replace_placed(appended.stitches)
-        if self._new_run and run is not None:
-            self.run = run = run.changed(sequence=self.head.last_sequence, turn=self.head.last_turn)
-        self._kept_run, self._new_run = run, False
-        self._noted, self._placed, self._fields, self._children, self.first = [], [], {}, {}, False
-        told, self._told = self._told, []
-        for tell in told:
-            tell()
+    async def commit(self, **what: Any) -> None:
+        """Make durable what is noted; see `Ledger.commit`."""
+        await self.ledger.commit(**what)
 
     def when_committed(self, tell: Callable[[], None]) -> None:
         """Call `tell` once what is noted by now is committed."""
-        self._told.append(tell)
+        self.ledger.when_committed(tell)
 
     @property
     def unanswered(self) -> list[Stitch]:
@@ -230,11 +207,26 @@ class Journal:
         inputs = (stitch for stitch in self.stitches if stitch.type == "input" and stitch.run_id is None)
         return [stitch for stitch in inputs if stitch.position > first]
 
+    @asynccontextmanager
+    async def using(self) -> AsyncGenerator[None]:
+        """The context as it is, while something is made of it: what others send waits, also where a run beside this one
+        takes it in."""
+        async with self.ledger.taking:
+            # What was on its way has arrived.
+            self.in_use = True
+        try:
+            yield
+        finally:
+            self.in_use = False
+
+    def asked_at(self, call: Call) -> int:
+        """Where the response stands that asks for a call: until it is committed, its place may change."""
+        response = self.situation.response
+        return response.position if response is not None else call.response
+
     async def letters_waiting(self) -> list[Letter]:
         """The letters in the inbox; the head has taken them into account from now on."""
-        self.head, found = await self.store.inbox(self.head)
-        self.letters = False
-        return found
+        return await self.ledger.letters_waiting()
 
     async def rest(
         self,
@@ -243,32 +235,33 @@ class Journal:
         *,
         letters: Sequence[Letter] = (),
         notices: Sequence[Notice] = (),
+        records: Sequence[Record] = (),
         **fields: Any,
     ) -> bool:
         """The commit that ends or pauses a run and gives the thread back. False: letters came, or a wish to end it
         before its children were made; nothing was noted, and it must be decided anew."""
-        if self.letters and await self._unseen_letters():
+        if self.letters and await self.letters_waiting():
             return False
         before = self.run
         self.note(*entries)
         self.change_run(**run)
         try:
-            await self.commit(letters=letters, notices=notices, resting=True, **fields)
+            await self.commit(letters=letters, notices=notices, records=records, resting=True, **fields)
         except Conflict as exc:
             if exc.reason not in ("delivered", "cancelled"):
+                self._take_back(before, entries)
                 raise
-            self.run, self.letters = before, self.letters or exc.reason == "delivered"
-            self._retract({entry.id for entry in entries})
+            self._take_back(before, entries)
+            self.ledger.letters = self.letters or exc.reason == "delivered"
             return False
+        except Refused:
+            self._take_back(before, entries)
+            raise
         return True
 
-    async def _unseen_letters(self) -> bool:
-        return bool(await self.letters_waiting())
-
-    def forget_run(self) -> None:
-        """The run has ended."""
-        self.run = self._kept_run = None
-        self.recent = []
+    def _take_back(self, run: Run | None, entries: Sequence[Entry]) -> None:
+        self.run = run
+        self.ledger.retract({entry.id for entry in entries})
 
     # What is known
 
@@ -281,8 +274,8 @@ class Journal:
         self.tokens = self._size()
 
     def _folded(self, log: Sequence[Stitch]) -> GrowingContext:
-        first = int(self.run.state.get("context_from") or 0) if self.run is not None else 0
-        return GrowingContext(log, self.lane, first)
+        state: Json = self.run.state if self.run is not None else {}
+        return GrowingContext(seen(log, state), self.lane, int(state.get("context_from") or 0))
 
     def _take_in(self, stitch: Stitch) -> None:
         self._context.add(stitch)
@@ -312,43 +305,52 @@ class Journal:
                 total += estimate(stitch.message)
         return sum(estimate(message) for message in self._context.messages)
 
-    def _retract(self, ids: set[UUID]) -> None:
-        """Take back what was noted last."""
-        self._noted = [entry for entry in self._noted if entry.id not in ids]
-        self._placed = [stitch for stitch in self._placed if stitch.id not in ids]
-        self.recent = [stitch for stitch in self.recent if stitch.id not in ids]
-        self._context = self._folded([stitch for stitch in self._context.stitches if stitch.id not in ids])
+    def follow(self, other: "Journal") -> None:
+        """Go on with the context as another run of the same lane has left it."""
+        self._context, self.tokens = other._context, other.tokens
 
-    def _give_up_children(self) -> None:
-        """Somebody wants the thread to end, so it makes no more children; the calls that ordered them stay open."""
-        ordered = {entry.call_id for entry in self._noted if entry.id in self._children}
-        given_up = {one.id for one in self._noted if one.id in self._children or _answers(one, ordered)}
-        self._children = {}
-        self._retract(given_up)
-        self.head = self.head.changed(cancel_requested=True)
+    # What the ledger tells
 
-    def _changed_run(self) -> dict[str, Any]:
-        kept, run = self._kept_run, self.run
-        if kept is None or run is None:
-            return {}
-        before = kept.__dict__
-        return {name: value for name, value in run.__dict__.items() if before[name] is not value}
+    def move(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
+        run = self.run
+        if run is not None:
+            names = ["output_position"] if not self.begun or self._by_letter else list(_PLACES)
+            moved = {name: places[old] for name in names if (old := getattr(run, name)) in places}
+            self.run = run.changed(**moved) if moved else run
+        if any(stitch.id in stitches for stitch in self.recent):
+            self._context = self._folded([stitches.get(one.id, one) for one in self._context.stitches])
+            self.recent = [stitches.get(one.id, one) for one in self.recent]
 
-    def _replace_placed(self, stitches: Sequence[Stitch]) -> None:
-        """Letters came first, so everything noted stands further back than it was thought to."""
-        guessed = {stitch.id for stitch in self._placed}
-        earlier = [stitch for stitch in self._context.stitches if stitch.id not in guessed]
-        self._context = self._folded([*earlier, *stitches])
-        mine = [stitch for stitch in self.recent if stitch.id not in guessed]
-        self.recent = [*mine, *stitches]
-        self._trim()
-        self.tokens = self._size()
+    def receive(self, stitches: Sequence[Stitch]) -> None:
+        """Letters come before what is noted, and so does what they say."""
+        mine = [stitch for stitch in stitches if stitch.lane == self.lane]
+        if mine:
+            self._context = self._folded(sorted([*self._context.stitches, *mine], key=_place))
+        told = [stitch for stitch in stitches if self.run is not None and _concerns(stitch, self.run)]
+        if told:
+            self.recent = sorted([*self.recent, *told], key=_place)
+            self._trim()
+            # Somebody was answered, so that it may go on.
+            self.ledger.resting.pop(self.open.id, None)
+        if mine or told:
+            self.tokens = self._size()
+
+    def retract(self, ids: set[UUID]) -> None:
+        if any(stitch.id in ids for stitch in self.recent):
+            self.recent = [stitch for stitch in self.recent if stitch.id not in ids]
+            self._context = self._folded([stitch for stitch in self._context.stitches if stitch.id not in ids])
 
 
-def _answers(entry: Entry, call_ids: set[str | None]) -> bool:
-    return entry.type == "tool_call" and entry.call_id in call_ids
+_PLACES = ("first_position", "input_position", "output_position")
+"""What a run that is not stored yet says of places."""
+
+
+def _place(stitch: Stitch) -> int:
+    return stitch.position
 
 
 def _concerns(stitch: Stitch, run: Run) -> bool:
     """Whether a run must know of a stitch: its own, and what children of earlier runs report meanwhile."""
-    return stitch.run_id == run.id or (stitch.type == "thread_result" and stitch.position > run.first_position)
+    if stitch.run_id == run.id:
+        return True
+    return stitch.type == "thread_result" and stitch.lane == run.lane and stitch.position > run.first_position

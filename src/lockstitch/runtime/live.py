@@ -22,7 +22,7 @@ from lockstitch.runtime.wording import keepable
 PAUSE: Final = 0.1
 """Seconds between two writes of one thread. An answer that is there sooner is never written here."""
 
-_COMMITTED: Final = frozenset({"tool_call", "tool_result", "paused", "finished", "failed"})
+_COMMITTED: Final = frozenset({"tool_call", "tool_result", "member_finished", "paused", "finished", "failed"})
 """Events that come after the commit of what was said before them."""
 
 _FENCE: Final = 32

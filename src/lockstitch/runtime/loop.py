@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from lockstitch.errors import ThreadBusy
-from lockstitch.records import Entry, Json, Letter, Run, answer_of, format_time, parse_time, waiting
+from lockstitch import records
+from lockstitch.errors import Conflict, Refused, ThreadBusy
+from lockstitch.records import Json, answer_of, format_time, parse_time, waiting
 from lockstitch.runtime.action import (
     Action,
     CallModel,
     CheckAnswer,
     Compact,
+    Compile,
     FetchFiles,
     Finish,
     Idle,
@@ -23,16 +25,20 @@ from lockstitch.runtime.action import (
     Record,
     Remember,
     Retrieve,
+    RunMembers,
     RunTools,
 )
 from lockstitch.runtime.acts.answer import check_answer, make_title
 from lockstitch.runtime.acts.compacting import compact
 from lockstitch.runtime.acts.files import fetch_files
+from lockstitch.runtime.acts.members import compile_answer, run_members
 from lockstitch.runtime.acts.model import call_model
 from lockstitch.runtime.acts.remembering import remember, retrieve
 from lockstitch.runtime.acts.tools import run_tools
 from lockstitch.runtime.decide import decide
 from lockstitch.runtime.descendants import cancel_children
+from lockstitch.runtime.journal import Journal
+from lockstitch.runtime.letters import take_letters
 from lockstitch.runtime.noticing import notices_of_end, notices_of_wait
 from lockstitch.runtime.reporting import report, result
 from lockstitch.runtime.stage import Stage, Stopped
@@ -46,6 +52,8 @@ _LOOK_AGAIN: Final = timedelta(seconds=30)
 _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
     CallModel: "assistant_message_added",
     RunTools: "tool_result_added",
+    RunMembers: "tool_result_added",
+    Compile: "assistant_message_added",
     Compact: "compaction",
     Retrieve: "memory_injected",
     CheckAnswer: "feedback_added",
@@ -56,6 +64,8 @@ _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
 _ACTS: Final[dict[type[Any], str]] = {
     CallModel: "model call",
     RunTools: "tools",
+    RunMembers: "members",
+    Compile: "compiling",
     Compact: "compaction",
     Retrieve: "memory",
     Remember: "memory",
@@ -69,7 +79,7 @@ _ACTS: Final[dict[type[Any], str]] = {
 
 async def drive(stage: Stage) -> Ended:
     """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
-    the thread back.
+    the thread back. A run within another is driven as far; the thread goes on with the run that caused it.
 
     Conflict when the thread was taken over: then everything is another's now, and nothing more is written.
     """
@@ -84,13 +94,13 @@ async def drive(stage: Stage) -> Ended:
         if isinstance(action, Idle):
             return "idle"
         if stage.leaving() and not isinstance(action, Pause | Finish):
-            await journal.commit(status="pending")
+            await (journal.commit() if journal.nested else journal.commit(status="pending"))
             return "left"
         if isinstance(action, Pause):
-            if await _pause(stage, action):
+            if await (_pause_within(stage, action) if journal.nested else _pause(stage, action)):
                 return "paused"
         elif isinstance(action, Finish):
-            if await _finish(stage, action):
+            if await (_finish_within(stage, action) if journal.nested else _finish(stage, action)):
                 return "finished"
         else:
             await _act(stage, action)
@@ -99,7 +109,7 @@ async def drive(stage: Stage) -> Ended:
 async def _act(stage: Stage, action: Action) -> None:
     journal = stage.journal
     if isinstance(action, CallModel) and journal.letters:
-        await _take_letters(stage)
+        await take_letters(journal)
     stage.doing = {"act": _ACTS[type(action)], "step": journal.open.steps, "since": format_time(journal.clock.now())}
     full = stage.setup.definition.log == "full"
     before = (len(journal.messages), journal.tokens - _answered_tokens(stage)) if full else (0, 0)
@@ -133,6 +143,10 @@ async def _perform(stage: Stage, action: Action) -> None:
             await call_model(stage, action)
         case RunTools():
             await run_tools(stage, action.calls)
+        case RunMembers():
+            await run_members(stage, action.calls, drive)
+        case Compile():
+            await compile_answer(stage, drive)
         case Compact():
             await compact(stage, action.tokens)
         case Retrieve():
@@ -177,7 +191,7 @@ async def _pause(stage: Stage, action: Pause) -> bool:
     if not await journal.rest(
         action.entries, run, notices=notices, status="waiting", waiting_for=waits, wake_at=wake_at
     ):
-        await _take_letters(stage)
+        await take_letters(journal, resting=True)
         return False
     stage.tell("paused", {"waiting_for": waits, "pending": _pending(stage)}, now=True)
     return True
@@ -191,43 +205,142 @@ def _wake_at(waits: Sequence[Json], now: datetime) -> datetime | None:
     return min(limits, default=None)
 
 
+async def _pause_within(stage: Stage, action: Pause) -> bool:
+    """Commit the pause of a run within another, which waits for it, and for those beside it to come as far."""
+    journal = stage.journal
+    run = journal.open
+    if action.entries:
+        journal.note(*action.entries)
+        journal.change_run(status="waiting", stop_reason=f"awaiting_{action.waiting_for[0]['kind']}")
+        await journal.commit()
+    waits = [
+        {**one, "run": one.get("run") or str(run.id), "agent": one.get("agent") or run.agent}
+        for one in action.waiting_for
+    ]
+    journal.ledger.resting[run.id] = waits
+    return True
+
+
+async def _finish_within(stage: Stage, action: Finish) -> bool:
+    """Commit the end of a run within another. The thread learns of its cost, and goes on."""
+    journal = stage.journal
+    if action.summary is not None:
+        journal.change_run(state={**journal.open.state, "summary": action.summary})
+    state = _state_after(stage)
+    if state != journal.head.state:
+        journal.note(first=False, state=state)
+    journal.note(*action.entries)
+    journal.change_run(**_changes(stage, action))
+    if not journal.open.compiles:
+        said = await _said(stage, action)
+        told: Json = {"agent": journal.open.agent, "status": action.status, "output_text": said, "error": action.error}
+        stage.tell("member_finished", told)
+    await journal.commit()
+    return True
+
+
 async def _finish(stage: Stage, action: Finish) -> bool:
     """Commit the end of the run."""
     journal = stage.journal
-    run = journal.open
     if action.status == "cancelled" and journal.head.pending_children:
         # Before its own end, so that whoever comes after a crash does it again.
         await cancel_children(journal.store, journal.head)
-    response = journal.situation.response
-    answered = response is not None and response.message is not None and action.status == "completed"
-    state = {**journal.head.state}
-    if run.total_cost is not None:
-        state["total_cost"] = float(state.get("total_cost") or 0.0) + run.total_cost
-    if "container_id" in run.state:
-        state["container_id"] = run.state["container_id"]
-    changes: dict[str, Any] = {
-        "status": action.status,
-        "stop_reason": action.stop_reason,
-        "completed_at": journal.clock.now(),
-        "error": action.error,
-        "output_position": response.position if answered and response is not None else None,
-    }
-    fields = _resting(stage, action)
+    state, said = _state_after(stage), await _said(stage, action)
+    fields = _resting(stage, action, said)
     if state != journal.head.state:
         fields["state"] = state
     if journal.head.cancel_requested:
         fields["cancel_requested"] = False
     letters = report(journal.head, fields["result"], journal.clock) if fields.get("result") else ()
     notices = notices_of_end(stage, action)
-    if not await journal.rest(action.entries, changes, letters=letters, notices=notices, **fields):
-        await _take_letters(stage, ending=True)
+    changes = _changes(stage, action)
+    written = await _ending(stage, action, changes)
+    try:
+        rests = await journal.rest(action.entries, changes, letters=letters, notices=notices, records=written, **fields)
+    except (Refused, Conflict) as exc:
+        if not written or getattr(exc, "thread_id", None) is not None:
+            raise
+        # The database would not take what the application wrote; the run has ended all the same.
+        _end_alone(stage, exc)
         return False
+    if not rests:
+        await take_letters(journal, resting=True, ending=True)
+        return False
+    if said and action.answer is not None and not action.answer.compiles:
+        stage.tell("text", {"text": said}, now=True)
     if action.status == "failed":
         stage.tell("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
     return True
 
 
-def _resting(stage: Stage, action: Finish) -> dict[str, Any]:
+def _changes(stage: Stage, action: Finish) -> dict[str, Any]:
+    """What becomes of the run."""
+    journal = stage.journal
+    changes: dict[str, Any] = {
+        "status": action.status,
+        "stop_reason": action.stop_reason,
+        "completed_at": journal.clock.now(),
+        "error": action.error,
+        "output_position": _output_position(stage, action),
+    }
+    if action.answer is not None and action.answer.output is not None:
+        changes["output"] = action.answer.output
+    return changes
+
+
+def _output_position(stage: Stage, action: Finish) -> int | None:
+    """Where the answer stands: with the run itself, or with the one within it that gave it."""
+    response = stage.journal.situation.response
+    if action.answer is not None:
+        return action.answer.output_position
+    if action.status != "completed" or action.stop_reason == "delegated" or response is None:
+        return None
+    return response.position if response.message is not None else None
+
+
+async def _said(stage: Stage, action: Finish) -> str | None:
+    """The answer of a run that ends."""
+    journal = stage.journal
+    position, response = _output_position(stage, action), journal.situation.response
+    if position is None:
+        return None
+    if response is not None and response.position == position:
+        return answer_of(response.message)
+    return await journal.store.desk.answer_at(journal.head, position)
+
+
+def _state_after(stage: Stage) -> Json:
+    """The state of the thread when the run has ended."""
+    run, state = stage.journal.open, {**stage.journal.head.state}
+    if run.total_cost is not None:
+        state["total_cost"] = float(state.get("total_cost") or 0.0) + run.total_cost
+    if "container_id" in run.state and run.lane is None:
+        state["container_id"] = run.state["container_id"]
+    return state
+
+
+async def _ending(stage: Stage, action: Finish, changes: dict[str, Any]) -> Sequence[records.Record]:
+    """What an application writes with the end of the run. If it cannot say, the run ends all the same."""
+    journal, ending = stage.journal, stage.setup.ending
+    if ending is None or stage.ends_alone:
+        return ()
+    run = journal.open.changed(**changes)
+    noted = [*journal.noted, *action.entries]
+    told: Json = {"text": await _said(stage, action), "output": run.output, "error": action.error, "noted": noted}
+    work = ending(journal.store, journal.head, run, told)
+    try:
+        return await work
+    except Exception as exc:  # whatever it raises, the thread must not be stuck for it
+        _end_alone(stage, exc)
+        return ()
+
+
+def _end_alone(stage: Stage, exc: Exception) -> None:
+    stage.ends_alone = True
+    stage.journal.note(stage.note_error(exc, fatal=False, where="ending"), first=False)
+
+
+def _resting(stage: Stage, action: Finish, said: str | None) -> dict[str, Any]:
     """What becomes of the thread: a chat waits for the next message, or goes on with one that waits in line; a goal
     ends with its run."""
     journal = stage.journal
@@ -236,54 +349,17 @@ def _resting(stage: Stage, action: Finish) -> dict[str, Any]:
         if journal.queued or journal.unanswered:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [waiting("input", now)], "wake_at": None}
-    response = journal.situation.response
-    said = answer_of(response.message) if response is not None and action.status == "completed" else None
     summary = said if action.summary is None else action.summary
     ended = result(action.status, summary, action.error, output=journal.open.output, data=action.data)
     return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
 
 
-async def _take_letters(stage: Stage, *, ending: bool = False) -> None:
-    """Take what others sent into the log: answers at once, results of children where no call is open, or where the
-    end of the run is going to answer it.
-
-    Messages for the next run stay where they are until this one has ended.
-    """
-    journal = stage.journal
-    letters = await journal.letters_waiting()
-    entries = {letter.id: letter.opened() for letter in letters}
-    journal.queued = [letter for letter in letters if entries[letter.id].type == "input"]
-    open_calls = not ending and any(call.state != "answered" for call in journal.situation.calls)
-    taken = [
-        letter
-        for letter in letters
-        if entries[letter.id].type in ("tool_call", "permission")
-        or (entries[letter.id].type != "input" and not open_calls)
-    ]
-    if taken:
-        await journal.commit(taken=[_placed(stage, letter) for letter in taken])
-
-
-def _placed(stage: Stage, letter: Letter) -> Letter:
-    """A letter as part of the open run, where its sender did not know which that was; an answer that came too late,
-    when its call was answered or its run over, as no more than a note."""
-    entry = letter.opened()
-    run: Run = stage.journal.open
-    if entry.type in ("tool_call", "permission") and not _is_open(stage, entry):
-        said = f"An answer to call {entry.call_id} came when it was answered already."
-        data: Json = {"type": "LateAnswer", "message": said, "fatal": False}
-        return letter.changed(entry=Entry(id=entry.id, type="error", run_id=run.id, data=data).as_json())
-    return letter if entry.run_id is not None else letter.changed(entry=entry.changed(run_id=run.id).as_json())
-
-
-def _is_open(stage: Stage, answer: Entry) -> bool:
-    calls = stage.journal.situation.calls
-    return any(call.id == answer.call_id and call.state != "answered" for call in calls)
-
-
 def _pending(stage: Stage) -> list[Json]:
+    """The calls that others are to answer, of all runs that are open."""
+    lanes = (lane for lane in stage.journal.ledger.lanes if isinstance(lane, Journal))
     return [
         {"tool_use_id": call.id, "name": call.name, "input": call.input}
-        for call in stage.journal.situation.calls
-        if call.state != "answered"
+        for lane in lanes
+        for call in lane.situation.calls
+        if call.state != "answered" and lane.situation.member_run(call) is None
     ]

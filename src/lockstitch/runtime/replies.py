@@ -6,6 +6,7 @@ answered that a cancelled run has answered already.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadWaiting
@@ -22,7 +23,7 @@ async def approve(store: Store, ref: ThreadRef, call_id: str, *, by: str | None 
 
     def make(waiting: _Waiting) -> _Replies:
         call = waiting.call("approval", call_id)
-        return [("approval", call, _permission(waiting, call, "approved", by))] if call.state != "allowed" else []
+        return [("approval", call, _permission(call, "approved", by))] if call.call.state != "allowed" else []
 
     await _reply(store, ref, make)
 
@@ -33,7 +34,7 @@ async def deny(store: Store, ref: ThreadRef, call_id: str, *, reason: str | None
 
     def make(waiting: _Waiting) -> _Replies:
         call = waiting.call("approval", call_id)
-        return [("approval", call, _answer(waiting, call, said, "denied", is_error=True, by=by))]
+        return [("approval", call, _answer(call, said, "denied", is_error=True, by=by))]
 
     await _reply(store, ref, make)
 
@@ -58,10 +59,10 @@ async def settle(
     def make(waiting: _Waiting) -> _Replies:
         call = waiting.call("doubt", call_id)
         if done is not None:
-            return [("doubt", call, _answer(waiting, call, done, "settled", is_error=False, by=by))]
+            return [("doubt", call, _answer(call, done, "settled", is_error=False, by=by))]
         if unknown:
-            return [("doubt", call, _answer(waiting, call, IN_DOUBT, "in_doubt", is_error=True, by=by))]
-        return [("doubt", call, _permission(waiting, call, "redo", by))] if call.state != "allowed" else []
+            return [("doubt", call, _answer(call, IN_DOUBT, "in_doubt", is_error=True, by=by))]
+        return [("doubt", call, _permission(call, "redo", by))] if call.call.state != "allowed" else []
 
     await _reply(store, ref, make)
 
@@ -90,11 +91,11 @@ def _results(waiting: "_Waiting", results: Sequence[Json]) -> "_Replies":
         )
     replies: _Replies = []
     for result in results:
-        call = waiting.call("frontend_tools", str(result["tool_use_id"]))
+        call = waiting.call("frontend_tools", str(result["tool_use_id"]), [asked for _, asked, _ in replies])
         failed = bool(result.get("is_error"))
         content: Any = result.get("content", "")
         status = "error" if failed else "ok"
-        replies.append(("frontend_tools", call, _answer(waiting, call, content, status, is_error=failed)))
+        replies.append(("frontend_tools", call, _answer(call, content, status, is_error=failed)))
     return replies
 
 
@@ -102,18 +103,18 @@ async def answer(store: Store, ref: ThreadRef, text: str, *, by: str | None = No
     """Answer the question that a thread asked in the middle of a run."""
 
     def make(waiting: _Waiting) -> _Replies:
-        asked = waiting.pending("input")
-        if not asked:
+        questions = waiting.pending("input")
+        if not questions:
             raise ThreadWaiting(
                 f"Thread {waiting.head.id} asked nothing; it {_state(waiting.head)}.", thread_id=waiting.head.id
             )
-        call = waiting.call("input", asked[0])
-        return [("input", call, _answer(waiting, call, text, "ok", is_error=False, by=by))]
+        call = waiting.call("input", questions[0])
+        return [("input", call, _answer(call, text, "ok", is_error=False, by=by))]
 
     await _reply(store, ref, make)
 
 
-_Replies = list[tuple[str, Call, Entry]]
+_Replies = list[tuple[str, "_Asked", Entry]]
 """To what kind of waiting, for which call, and what is said."""
 
 
@@ -126,12 +127,12 @@ async def _reply(store: Store, ref: ThreadRef, make: "Callable[[_Waiting], _Repl
 
 
 class _Waiting:
-    """A thread that waits, its open run and the calls it waits for."""
+    """A thread that waits, its open runs and the calls they wait for."""
 
-    def __init__(self, store: Store, situation: Situation) -> None:
+    def __init__(self, store: Store, head: Thread, situations: Sequence[Situation]) -> None:
         self.store = store
-        self.head: Thread = situation.head
-        self.situation = situation
+        self.head = head
+        self.situations = situations
 
     @classmethod
     async def of(cls, store: Store, ref: ThreadRef) -> "_Waiting":
@@ -141,17 +142,33 @@ class _Waiting:
             raise ThreadWaiting(
                 f"Thread {head.id} has no open run; it {_state(head)}.", thread_id=head.id, reason="idle"
             )
-        return cls(store, journal.situation)
+        lanes = [lane for lane in journal.ledger.lanes if isinstance(lane, Journal)]
+        return cls(store, head, [lane.situation for lane in lanes])
 
     def pending(self, kind: str) -> list[str]:
-        return [str(one["id"]) for one in self._waits() if one.get("kind") == kind and one.get("id") is not None]
+        return [
+            str(one["id"])
+            for situation in self.situations
+            for one in self._waits(situation)
+            if one.get("kind") == kind and one.get("id") is not None
+        ]
 
-    def call(self, kind: str, call_id: str) -> Call:
-        """The call that is waited for in this way."""
-        if call_id not in self.pending(kind):
-            waits = ", ".join(f"{one.get('kind')} {one.get('id')}" for one in self._waits()) or "nothing"
-            raise NotFound(f"No call {call_id} waits for {kind} in thread {self.head.id}; it waits for {waits}.")
-        return next(call for call in self.situation.calls if call.id == call_id and call.state != "answered")
+    def call(self, kind: str, call_id: str, but: "Sequence[_Asked]" = ()) -> "_Asked":
+        """The call that is waited for in this way, and whose it is. Models of several runs may have given the same id:
+        then it is the first of them that nobody has said anything of."""
+        found = [
+            _Asked(situation, call)
+            for situation in self.situations
+            if any(one.get("kind") == kind and one.get("id") == call_id for one in self._waits(situation))
+            for call in situation.calls
+            if call.id == call_id and call.state != "answered"
+        ]
+        found = [one for one in found if one not in but]
+        if found:
+            return next((one for one in found if one.call.state != "allowed"), found[0])
+        waits = [one for situation in self.situations for one in self._waits(situation)]
+        told = ", ".join(f"{one.get('kind')} {one.get('id')}" for one in waits) or "nothing"
+        raise NotFound(f"No call {call_id} waits for {kind} in thread {self.head.id}; it waits for {told}.")
 
     async def reply(self, replies: _Replies) -> bool:
         """Reply to what this thread waits for; False when it has changed since it was read."""
@@ -166,42 +183,54 @@ class _Waiting:
             except Conflict:
                 return False
             return True
-        pause = self.situation.last("run_paused")
-        when = pause.position if pause is not None else 0
         letters: list[Letter] = [
-            self.store.letter(self.head, entry, kind, f"{kind}:{when}", call.id) for kind, call, entry in replies
+            self.store.letter(self.head, entry, kind, f"{kind}:{asked.paused_at}", asked.call.id)
+            for kind, asked, entry in replies
         ]
         await self.store.desk.deliver_all(self.head, letters)
         return True
 
-    def _waits(self) -> list[Json]:
+    def _waits(self, situation: Situation) -> list[Json]:
+        """What a run itself waits for, and nobody within it."""
         # A holder that has just taken the thread has not said anew what it waits for: the pause in the log has.
+        pause = situation.last("run_paused")
+        top = situation.run is None or situation.run.parent_run_id is None
+        said: list[Json] = self.head.waiting_for if top else []
+        waits: list[Json] = pause.data.get("waiting_for", []) if pause is not None else said
+        answered = {call.id for call in situation.calls if call.state == "answered"}
+        return [one for one in waits if one.get("id") not in answered and not one.get("run")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call that waits, and the run that made it."""
+
+    situation: Situation
+    call: Call
+
+    @property
+    def paused_at(self) -> int:
         pause = self.situation.last("run_paused")
-        waits: list[Json] = pause.data.get("waiting_for", []) if pause is not None else self.head.waiting_for
-        answered = {call.id for call in self.situation.calls if call.state == "answered"}
-        return [one for one in waits if one.get("id") not in answered]
+        return pause.position if pause is not None else 0
 
 
-def _permission(waiting: _Waiting, call: Call, status: str, by: str | None) -> Entry:
-    return _entry(waiting, call, "permission", status=status, data={"by": by} if by else {})
+def _permission(asked: _Asked, status: str, by: str | None) -> Entry:
+    return _entry(asked, "permission", status=status, data={"by": by} if by else {})
 
 
-def _answer(
-    waiting: _Waiting, call: Call, content: Any, status: str, *, is_error: bool, by: str | None = None
-) -> Entry:
-    block = tool_result(call.id, content, is_error=is_error)
+def _answer(asked: _Asked, content: Any, status: str, *, is_error: bool, by: str | None = None) -> Entry:
+    block = tool_result(asked.call.id, content, is_error=is_error)
     data = {"by": by} if by else {}
-    return _entry(waiting, call, "tool_call", status=status, message=block, data=data, reply_to=call.response)
+    return _entry(asked, "tool_call", status=status, message=block, data=data, reply_to=asked.call.response)
 
 
-def _entry(waiting: _Waiting, call: Call, kind: str, **fields: Any) -> Entry:
-    run = waiting.situation.run
+def _entry(asked: _Asked, kind: str, **fields: Any) -> Entry:
+    run, call = asked.situation.run, asked.call
     assert run is not None
-    lane = run.id if run.parent_run_id is not None else None
     return Entry(
         type=kind,
         run_id=run.id,
-        lane=lane,
+        lane=run.lane,
         name=call.name,
         call_id=call.id,
         call_index=call.index,

@@ -4,9 +4,8 @@ The summary is short and made without a model: what `complete_thread` was given,
 """
 
 from typing import Any, Final
-from uuid import UUID
 
-from lockstitch.records import Clock, Json, Letter, Thread, as_id
+from lockstitch.records import Clock, Json, Letter, Thread
 from lockstitch.records.report import report as letter_of
 
 SUMMARY: Final = 2_000
@@ -28,10 +27,5 @@ def report(head: Thread, ended: Json, clock: Clock) -> list[Letter]:
     if head.parent_id is None:
         return []
     summary = str(ended.get("summary") or ended.get("error") or "")[:SUMMARY]
-    more: dict[str, Any] = {"run_id": _run_that_asked(head), "data": ended.get("data"), "output": ended.get("output")}
+    more: Json = {"data": ended.get("data"), "output": ended.get("output")}
     return [letter_of(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]
-
-
-def _run_that_asked(head: Thread) -> UUID | None:
-    asked: Any = head.state.get("parent_run")
-    return as_id(asked) if isinstance(asked, str) else None

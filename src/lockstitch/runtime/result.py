@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from lockstitch.records import Json, Message, Run, Thread, answer_of
+from lockstitch.records import Json, Message, Run, Thread
 from lockstitch.store import Store
 
 
@@ -101,8 +101,5 @@ async def result_of(store: Store, head: Thread, run: Run, output_text: str | Non
 async def result_in(store: Store, run: Run) -> Result:
     """The result of a run that somebody else drove, as it stands in the store."""
     head = await store.thread(run.thread_id)
-    said = None
-    if run.output_position:
-        found = await store.stitches(head, run.output_position, run.output_position)
-        said = answer_of(found[0].message) if found else None
+    said = await store.desk.answer_at(head, run.output_position) if run.output_position else None
     return await result_of(store, head, run, summary_of(head, said))

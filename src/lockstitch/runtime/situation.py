@@ -10,9 +10,10 @@ being worked on, one of an earlier holder was cut.
     answered   its result stands in the log
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
+from uuid import UUID
 
 from lockstitch.records import Json, Run, Stitch, Thread, tool_uses
 
@@ -43,14 +44,27 @@ class Call:
 class Situation:
     """A thread, its open run, what is recent of the run, and the size of the next request.
 
+    `within` are the runs that a leader's run has caused, and `resting` says what those wait for that were driven as far
+    as they go; one that is open and not among them has yet to be looked at.
+
     Recent is what was written from the last response on, or from a compaction after it: everything before that was
     dealt with, since a context is made smaller only right before a model call.
     """
 
-    def __init__(self, head: Thread, run: Run | None, recent: Sequence[Stitch], tokens: int = 0) -> None:
+    def __init__(
+        self,
+        head: Thread,
+        run: Run | None,
+        recent: Sequence[Stitch],
+        tokens: int = 0,
+        within: Sequence[Run] = (),
+        resting: Mapping[UUID, Sequence[Json]] | None = None,
+    ) -> None:
         self.head = head
         self.run = run
         self.tokens = tokens
+        self.within = within
+        self.resting = resting or {}
         self.response = next((one for one in reversed(recent) if is_response(one)), None)
         """The last response of the loop; calls beside it do not count."""
         after = self.response.position if self.response is not None else 0
@@ -66,6 +80,11 @@ class Situation:
     def last(self, *types: str) -> Stitch | None:
         return next((stitch for stitch in reversed(self.since) if stitch.type in types), None)
 
+    def fatal(self) -> Stitch | None:
+        """The error since the last response that ends the run, if there is one, whatever else went wrong after it."""
+        errors = (stitch for stitch in reversed(self.since) if stitch.type in ("api_error", "error"))
+        return next((stitch for stitch in errors if stitch.data.get("fatal", True)), None)
+
     def ordered(self, what: str) -> list[Json]:
         """What answered calls of the last response ordered of this kind, in the order of their answers."""
         return [stitch.data[what] for stitch in self.since if stitch.type == "tool_call" and stitch.data.get(what)]
@@ -73,6 +92,15 @@ class Situation:
     def reported(self) -> set[str]:
         """The children that have reported since the last response."""
         return {str(stitch.child_id) for stitch in self.since if stitch.type == "thread_result"}
+
+    def member_run(self, call: Call) -> Run | None:
+        """The run of a member that a call has caused, if it has begun."""
+        asked = (call.step, call.id)
+        return next((one for one in self.within if (one.state.get("step"), one.state.get("call")) == asked), None)
+
+    def compile_run(self) -> Run | None:
+        """The leader's latest further run in this turn."""
+        return next((one for one in reversed(self.within) if one.compiles), None)
 
     def _calls(self, response: Stitch) -> list[Call]:
         return [self._call(response, index, block) for index, block in enumerate(tool_uses(response.message))]

@@ -51,6 +51,10 @@ class Stage:
     """The parameters that the run began with; a request names its own only where they differ."""
     doing: Json = field(default_factory=dict[str, Any])
     """The act that is under way and since when: the beat tells it to people who look."""
+    within: "list[Stage]" = field(default_factory=list["Stage"])
+    """Those of runs within this one that are at work."""
+    ends_alone: bool = False
+    """Whether the run's end is written without what an application wanted to write with it."""
     _digest: tuple[Json, RequestDigest] | None = None
     _busy: asyncio.Task[Any] | None = None
     """The task that does something which may be given up."""
@@ -66,7 +70,7 @@ class Stage:
             messages=self.journal.messages,
             tool_choice="none" if final else "auto",
             turn=run.turn,
-            step=step,
+            step=step + int(run.state.get("asked_before") or 0),
         )
 
     def first_request(self, container_id: str | None) -> ModelRequest:
@@ -115,7 +119,8 @@ class Stage:
         if self.listener is None and self.live is None:
             return
         run = self.journal.open
-        event = Event(kind, self.journal.head.id, run.id, self.setup.definition.name, run.steps, data or {})
+        who, member = self.setup.definition.name, run.lane is not None
+        event = Event(kind, self.journal.head.id, run.id, who, run.steps, data or {}, member)
         if now:
             self._pass_on(event)
         else:
@@ -137,11 +142,31 @@ class Stage:
         """Somebody wants the run to end: give up what is being done, now."""
         self.stopping = True
         self._give_up()
+        for stage in self.within:
+            stage.interrupt()
 
     def lose(self, why: str) -> None:
         """The thread is another's now, or soon: give up what is being done, and write nothing more."""
         self.lost = why
         self._give_up()
+        for stage in self.within:
+            stage.lose(why)
+
+    def beginning(self, journal: Journal, setup: Setup, system: str | None) -> "Stage":
+        """The stage of a run within this one."""
+        return replace(
+            self,
+            journal=journal,
+            setup=setup,
+            system=system,
+            parameters={},
+            doing={},
+            within=[],
+            ends_alone=False,
+            _digest=None,
+            _busy=None,
+            _interrupted=None,
+        )
 
     def _give_up(self) -> None:
         if self._busy is not None:

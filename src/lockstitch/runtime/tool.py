@@ -25,7 +25,7 @@ from lockstitch.store import Store
 
 Effect = Literal["safe", "keyed", "once"]
 OnDoubt = Literal["tell", "ask"]
-Side = Literal["backend", "frontend", "person"]
+Side = Literal["backend", "frontend", "person", "team"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -58,13 +58,18 @@ class ToolContext:
     """The response that asks for this call."""
     agents: Sequence[str] = ()
     """The agents whose code this process has."""
+    lane: UUID | None = None
+    """The context that it is called in, if that is a member's."""
+    nested: bool = False
+    """Whether its run is one within another, where a model may have given the id of a call before."""
     files: list[GeneratedFile] = field(default_factory=list[GeneratedFile])
     orders: Orders = field(default_factory=Orders)
 
     @property
     def key(self) -> str:
         """The idempotency key of this call: the same however often it is made."""
-        return f"{self.thread.id}:{self.call_id}"
+        run = f":{self.run_id}" if self.nested else ""
+        return f"{self.thread.id}{run}:{self.call_id}"
 
     def save_file(self, filename: str, content: bytes, *, mime_type: str | None = None, file_id: str = "") -> None:
         """Give the run a file; it is stored with the tool's result. The same file_id replaces it."""
@@ -97,7 +102,7 @@ class ToolContext:
                 "parent_id": head.id,
                 "depth": head.depth + 1,
                 "branching_stitch_id": self.response_id,
-                "state": {"parent_run": str(self.run_id)},
+                "state": {"parent_run": str(self.run_id), **({"parent_lane": str(self.lane)} if self.lane else {})},
                 **fields,
             }
         )
@@ -140,6 +145,8 @@ class Tool:
     timeout: float | None = None
     asks: bool = False
     """Whether it is a question to a person, whose answer is its result."""
+    delegates: bool = False
+    """Whether members of a team do what it asks for."""
     check: Callable[[Json], Json] | None = None
     """The input as the tool takes it; raises Refused with what is wrong with it."""
 
@@ -152,6 +159,8 @@ class Tool:
 
     @property
     def side(self) -> Side:
+        if self.delegates:
+            return "team"
         if self.asks:
             return "person"
         return "backend" if self.call else "frontend"

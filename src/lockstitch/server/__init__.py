@@ -1,6 +1,42 @@
-"""The server: the record over HTTP, traces in, and pages. Needs the extra `server`."""
+"""The server: the record over HTTP, traces in, and pages. Needs the extra `server`.
 
+What an application needs to bring routes and pages of its own is here too.
+"""
+
+from lockstitch.server.access import Actor, Admin, Caller, Reader, Writer, the
+from lockstitch.server.annex import Annex, Serves
+from lockstitch.server.api.answers import Exact
+from lockstitch.server.api.parameters import Body, Moment, Plain, Ref
+from lockstitch.server.api.running import followed, waited
 from lockstitch.server.app import create, router
+from lockstitch.server.navigation import Section
+from lockstitch.server.pages.frame import back, base_of, is_part, page
+from lockstitch.server.problems import Problem
 from lockstitch.server.settings import Settings
 
-__all__ = ["Settings", "create", "router"]
+__all__ = [
+    "Actor",
+    "Admin",
+    "Annex",
+    "Body",
+    "Caller",
+    "Exact",
+    "Moment",
+    "Plain",
+    "Problem",
+    "Reader",
+    "Ref",
+    "Section",
+    "Serves",
+    "Settings",
+    "Writer",
+    "back",
+    "base_of",
+    "create",
+    "followed",
+    "is_part",
+    "page",
+    "router",
+    "the",
+    "waited",
+]

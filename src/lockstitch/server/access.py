@@ -95,6 +95,17 @@ async def check_form(request: Request) -> None:
         raise Problem(403, "Not from here", "This form was not made by this server's pages. Load the page again.")
 
 
+def the(kind: type[Any]) -> Any:
+    """A dependency that gives the application of this kind: `application: Annotated[Planner, the(Planner)]`."""
+
+    async def application(request: Request) -> Any:
+        app = house_of(request).app
+        assert app is not None, "Only an app's own routes ask for its applications."
+        return app.application(kind)
+
+    return Depends(application)
+
+
 def csrf_of(request: Request) -> str:
     """The value that forms of this browser carry; made with its first page."""
     return request.cookies.get(CSRF_COOKIE) or secrets.token_urlsafe(24)

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from lockstitch.runtime import App
 from lockstitch.server import api, health, ingest, pages, problems
+from lockstitch.server.annex import annexes_of
 from lockstitch.server.guard import Guard
 from lockstitch.server.house import House
 from lockstitch.server.ingest.arrivals import Intake
@@ -26,11 +27,14 @@ from lockstitch.version import VERSION
 def create(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
     """A server over an open store, as an ASGI app. `app` is the code of the agents that it may run."""
     settings = settings or Settings()
-    house = House(store, app, settings, News(store.backend), Intake(store, settings))
+    house = House(store, app, settings, News(store.backend), Intake(store, settings), annexes=annexes_of(app))
+    annexes = house.annexes.by_name.values()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
+            if app is not None:
+                await app.ready(store)
             await stack.enter_async_context(working(house))
             await stack.enter_async_context(house.news.open())
             await stack.enter_async_context(digesting(store, house.intake, settings))
@@ -48,10 +52,14 @@ def create(store: Store, app: App | None = None, settings: Settings | None = Non
     server.state.house = house
     server.add_middleware(Guard, settings=settings, figures=house.figures)
     problems.handle(server)
-    for router in (health.router, *api.routers(), *ingest.routers()):
+    added = [router for annex in annexes for router in annex.api]
+    for router in (health.router, *api.routers(), *ingest.routers(), *added):
         server.include_router(router)
-    for router in pages.routers():
+    added = [router for annex in annexes for router in annex.pages]
+    for router in (*pages.routers(), *added):
         server.include_router(router, dependencies=[BarShown])
+    for name, package in house.annexes.static.items():
+        server.mount(f"/static/{name}", _Files(packages=[(package, "static")]), name=f"static-{name}")
     server.mount("/static", _Files(packages=[("lockstitch.server", "static")]), name="static")
     return server
 

@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from lockstitch.runtime import App
+from lockstitch.server.annex import Annexes
 from lockstitch.server.figures import Figures
 from lockstitch.server.ingest.arrivals import Intake
 from lockstitch.server.news import News
@@ -24,6 +25,8 @@ class House:
     intake: Intake
     """Where traces of others come in."""
     figures: Figures = field(default_factory=Figures)
+    annexes: Annexes = field(default_factory=lambda: Annexes({}))
+    """What the app's applications add."""
 
 
 def house_of(connection: HTTPConnection) -> House:

@@ -1,11 +1,12 @@
 """Definitions of agents: a new version only where something has changed."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import Agent, AgentVersion, Clock, Json, codec
+from lockstitch.records import Agent, AgentLink, AgentVersion, Clock, Json, codec
 from lockstitch.store.shelf import Shelf
 
 
@@ -16,12 +17,22 @@ class Agents(Shelf[Agent]):
         super().__init__(backend, Agent)
         self._clock = clock
 
-    async def register(self, project: str, name: str, definition: Json, *, role: str = "agent") -> AgentVersion:
-        """The version of this definition: the newest one if it is the same, else a new one."""
+    async def register(
+        self,
+        project: str,
+        name: str,
+        definition: Json,
+        *,
+        role: str = "agent",
+        members: Sequence[tuple[str, int]] = (),
+    ) -> AgentVersion:
+        """The version of this definition: the newest one if it is the same, else a new one, with links to the members
+        of a team as they are now."""
         digest = codec.digest(definition)
         known = await self.versions(project, name)
         for version in reversed(known):
             if version.digest == digest:
+                await self._link(version, members)
                 return version
         now = self._clock.now()
         newest = known[-1].version if known else 0
@@ -33,8 +44,26 @@ class Agents(Shelf[Agent]):
         kept = await self._backend.get(AgentVersion, (project, name, version.version))
         if kept is None or kept.digest != digest:
             raise Conflict(f"Agent {name} got another version {version.version} at the same time; try again.")
+        await self._link(version, members)
         await self._backend.put([agent.changed(version=version.version)])
         return version
+
+    async def _link(self, team: AgentVersion, members: Sequence[tuple[str, int]]) -> None:
+        """Write down who is in this version of a team, unless somebody has."""
+        where = (
+            Where("project", "=", team.project),
+            Where("team", "=", team.name),
+            Where("version", "=", team.version),
+        )
+        if not members or await self._backend.count(Find(AgentLink, where)) == len(members):
+            return
+        about: Json = {"project": team.project, "team": team.name, "version": team.version}
+        await self._backend.put(
+            [
+                AgentLink(**about, place=place, member=name, member_version=version)
+                for place, (name, version) in enumerate(members, start=1)
+            ]
+        )
 
     async def version(self, project: str, name: str, version: int) -> AgentVersion:
         """One version of a definition, or NotFound."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, StoreUnreachable, ThreadBusy
-from lockstitch.records import Clock, Letter, Notice, Stitch, Thread
+from lockstitch.records import Clock, Letter, Notice, Record, Stitch, Thread
 from lockstitch.store.draft import Draft, Placed, build
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
@@ -47,6 +47,8 @@ class Appender:
         letters: Sequence[tuple[int, Letter]] = (),
         threads: Sequence[Thread] = (),
         notices: Sequence[Notice] = (),
+        records: Sequence[Record] = (),
+        removed: Sequence[UUID] = (),
     ) -> list[Appended]:
         """One transaction over all of it. Letters come with the depth of their receiver, for the lock order."""
         given, drafts = drafts, await self._media.lift(drafts)
@@ -54,7 +56,9 @@ class Appender:
         placed = self._build(drafts)
         while True:
             try:
-                receipts = await self._send(_in_lock_order(placed, letters, threads)._replace(notices=notices))
+                receipts = await self._send(
+                    _in_lock_order(placed, letters, threads)._replace(notices=notices, records=records, removed=removed)
+                )
                 break
             except Conflict as exc:
                 problem = await self._explain(exc, placed)

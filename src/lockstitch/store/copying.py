@@ -6,12 +6,13 @@ Afterwards both logs are read and compared by count and by the sha256 of their c
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.backend import Extends, Find, FullBackend, Where
 from lockstitch.errors import Conflict, StoreDamaged
+from lockstitch.extension import Extension
 from lockstitch.records import (
     OWNED,
     SHELVES,
@@ -27,10 +28,14 @@ from lockstitch.records import (
 )
 from lockstitch.store.archives import pack, unpack
 from lockstitch.store.core import Core
+from lockstitch.store.extending import present
 
 R = TypeVar("R", bound=Record)
 
 _PAGE = 500
+_AFTER = "copied"
+"""The query of an extension that is asked after its tables were copied, such as to give on after the last id."""
+
 Progress = Callable[["Copied"], None]
 
 
@@ -42,6 +47,8 @@ class Copied:
     stitches: int = 0
     records: int = 0
     verified: int = 0
+    left_out: list[str] = field(default_factory=list[str])
+    """Applications whose tables the target cannot have."""
 
     @property
     def total(self) -> int:
@@ -56,6 +63,8 @@ async def copy(source: Core, target: Core, tree: Thread | None, progress: Progre
         await work.shelves()
         async for head in _pages(source.backend, Find(Thread, order=("depth", "id"))):
             await work.thread(head)
+        for extension in await present(source.backend):
+            await work.extension(extension)
     else:
         for head in await source.tree(tree):
             await work.thread(head)
@@ -99,6 +108,19 @@ class _Copy:
         await self._put([_released(head)])
         self.copied.threads += 1
         self._progress(self.copied)
+
+    async def extension(self, extension: Extension) -> None:
+        """The tables of an application, as they are."""
+        target = self._target
+        if not isinstance(target, Extends):
+            self.copied.left_out.append(extension.name)
+            return
+        await target.extend(extension)
+        for kind in extension.kinds:
+            async for record in _pages(self._source, Find(kind, order=kind.primary_key)):
+                await self._put([record])
+        if {_AFTER} <= extension.queries("sqlite").keys() & extension.queries("postgres").keys():
+            await target.ask(extension, _AFTER, {}, None, writes=True)
 
     async def _has_gone_on(self, there: Thread, head: Thread) -> bool:
         """Whether something happened to the thread in the target that did not happen here."""

@@ -17,12 +17,14 @@ from lockstitch.errors import (
 from lockstitch.records import (
     Clock,
     Entry,
+    Eval,
     Feedback,
     File,
     Json,
     Letter,
     Memory,
     Notice,
+    Record,
     Run,
     Stitch,
     Thread,
@@ -73,6 +75,7 @@ class Core(Threads):
         self.memories = Shelf(backend, Memory)
         self.files = Shelf(backend, File)
         self.feedback = Shelf(backend, Feedback)
+        self.evals = Shelf(backend, Eval)
         self.mirrors = Mirrors(backend)
 
     async def __aenter__(self) -> Self:
@@ -115,12 +118,14 @@ class Core(Threads):
         threads: Sequence[Thread] = (),
         notices: Sequence[Notice] = (),
         uses: Sequence[str] = (),
+        records: Sequence[Record] = (),
     ) -> Appended:
         """Append to a thread as it was seen, in one commit with everything that belongs to it, or raise Conflict.
 
         `fields` are changed fields of the head, `runs` changed fields of runs as they were seen. Going to wait or to
         an end gives the thread back and is refused with Conflict (reason "delivered") while unseen letters are there.
         `letters` are for the thread's parent, `threads` are new children, `uses` hashes of texts that it refers to.
+        `records` are an application's own, put in the same transaction.
         """
         spawned = 0
         if threads:
@@ -130,7 +135,7 @@ class Core(Threads):
                 thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread for thread in threads
             ]
         draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned, uses)
-        return (await self.commit([draft], letters=letters, threads=threads, notices=notices))[0]
+        return (await self.commit([draft], letters=letters, threads=threads, notices=notices, records=records))[0]
 
     async def commit(
         self,
@@ -139,10 +144,11 @@ class Core(Threads):
         letters: Sequence[Letter] = (),
         threads: Sequence[Thread] = (),
         notices: Sequence[Notice] = (),
+        records: Sequence[Record] = (),
     ) -> list[Appended]:
         """Append to several threads in one commit, all or none."""
         addressed = await self._addressed(letters, drafts) if letters else ()
-        return await self._appender.commit(drafts, addressed, threads, notices)
+        return await self._appender.commit(drafts, addressed, threads, notices, records)
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
         """The next run of a thread, to be stored with its first append. A nested run shares its parent's turn."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from lockstitch.backend import Commit, Edit, Find, FullBackend, Receipt, Where
-from lockstitch.records import TERMINAL, Clock, Json, Letter, Message, Run, Stitch, Thread
+from lockstitch.records import TERMINAL, Clock, Json, Letter, Message, Run, Stitch, Thread, answer_of
 from lockstitch.store.appending import Appender
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media, holds_media
@@ -45,6 +45,19 @@ class Desk:
         runs = await self._backend.find(Find(Run, where, order=("-sequence",), limit=1))
         return runs[0] if runs else None
 
+    async def runs_within(self, head: Thread, run: Run) -> list[Run]:
+        """The runs that a top-level run has caused: those of members, and further ones of their leaders."""
+        where = (
+            Where("thread_id", "=", head.id),
+            Where("turn", "=", run.turn),
+            Where("parent_run_id", "is not null"),
+        )
+        return await self._backend.find(Find(Run, where, order=("sequence",)))
+
+    async def lane_stitches(self, head: Thread, run: Run) -> list[Stitch]:
+        """What a member's run and its context are made of."""
+        return await self._reading.of_lane(head, run.lane or run.id)
+
     async def hold(self, thread: Thread) -> Thread:
         """A new thread as one that this process holds from its first commit on, so that nobody need claim it.
 
@@ -67,6 +80,11 @@ class Desk:
     async def context_stitches(self, head: Thread, *, until: int | None = None) -> list[Stitch]:
         """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
         return await self._reading.for_context(head, until) if head.position else []
+
+    async def answer_at(self, head: Thread, position: int) -> str | None:
+        """The answer that a model gave there."""
+        found = await self._reading.stitches(head, [(position, position)])
+        return answer_of(found[0].message) if found else None
 
     async def run_log(self, head: Thread, run: Run) -> list[Stitch]:
         """Everything a run did, in order."""

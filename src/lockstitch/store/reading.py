@@ -23,7 +23,7 @@ from lockstitch.records import (
     history,
     text_of,
 )
-from lockstitch.records.fold import kept_positions, replaced_positions
+from lockstitch.records.fold import injected, kept_positions, replaced_positions, seen
 from lockstitch.records.request import build
 from lockstitch.store.archives import Archives
 from lockstitch.store.media import Media
@@ -80,9 +80,11 @@ class Reading:
 
     async def for_context(self, head: Thread, until: int | None = None, lane: UUID | None = None) -> list[Stitch]:
         """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
+        if lane is not None:
+            return await self.of_lane(head, lane, until)
         start = head.context_from
-        if lane is not None or (until is not None and start > until):
-            # A lane's own compactions, or one before that point: rare enough to read from the beginning.
+        if until is not None and start > until:
+            # A compaction before that point: rare enough to read from the beginning.
             return await self.stitches(head, [(1, until)])
         log = await self.stitches(head, [(max(start, 1), until)])
         if not start or not log or log[0].type != "compaction":
@@ -90,6 +92,20 @@ class Reading:
         kept = kept_positions(log[0])
         kept += [(position, position) for position in replaced_positions(log[0])]
         return [*(await self.stitches(head, kept)), *log] if kept else log
+
+    async def of_lane(self, head: Thread, lane: UUID, until: int | None = None) -> list[Stitch]:
+        """The stitches of a member's lane, behind what it was given of others."""
+        run = await self._backend.get(Run, (lane,))
+        if run is None or run.thread_id != head.id:
+            return []
+        given: list[Json] = run.state.get("injected") or []
+        named = {int(one["position"]): str(one["agent"]) for one in given}
+        answers = await self.stitches(head, [(position, position) for position in named]) if named else []
+        log = await self.stitches(head, [(run.first_position, until)])
+        return [
+            *(injected(answer, lane, named[answer.position]) for answer in answers),
+            *(stitch for stitch in log if stitch.lane == lane),
+        ]
 
     async def context(self, head: Thread, lane: UUID | None = None, until: int | None = None) -> list[Message]:
         return context(await self.for_context(head, until, lane), lane)
@@ -152,9 +168,7 @@ class Reading:
         tools_text = await self._optional_text(kept.get("tools"))
         tools: list[Json] = codec.loads(tools_text) if tools_text is not None else []
         log = await self.for_context(head, stitch.position - 1, stitch.lane)
-        first = int(kept.get("context_from") or 0)
-        log = [one for one in log if one.position >= first]
-        request = build(kept.get("parameters") or {}, system, tools, context(log, stitch.lane))
+        request = build(kept.get("parameters") or {}, system, tools, context(seen(log, kept), stitch.lane))
         if codec.digest(request) != kept.get("sha256"):
             raise StoreDamaged(
                 f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent: "

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound, ThreadBusy
-from lockstitch.records import TERMINAL, Feedback, Memory, Metric, Thread
-from lockstitch.records.figures import Asked
+from lockstitch.errors import NotFound, Refused, ThreadBusy
+from lockstitch.records import TERMINAL, Feedback, Memory, Thread
 from lockstitch.store.archives import Archives
 from lockstitch.store.core import Core
-from lockstitch.store.statistics import daily, together
+from lockstitch.store.extending import absent, present
+from lockstitch.store.statistics import kept_figures
 
 _PAGE = 200
 
@@ -24,9 +24,24 @@ async def archive(store: Core, archives: Archives, before: datetime) -> int:
 
 
 async def purge(store: Core, before: datetime | None, user_id: str | None, force: bool) -> int:
-    """Delete trees at rest that are old or expired, or whatever belongs to a user; how many threads."""
-    if user_id is not None:
-        return await _purge_user(store, user_id, force)
+    """Delete trees at rest that are old or expired, or whatever belongs to a user; how many threads.
+
+    A user goes from the tables of applications too: Refused when the code of one is not here, unless forced.
+    """
+    unknown = await absent(store.backend)
+    if user_id is not None and unknown and not force:
+        raise Refused(
+            f"{', '.join(unknown)} may know this user and cannot be asked: the code is not found here. "
+            "Install it with its entry point, or force the deletion of the rest; nothing was deleted."
+        )
+    number = await (_purge_user(store, user_id, force) if user_id is not None else _purge_old(store, before))
+    for extension in await present(store.backend):
+        if extension.purging is not None:
+            await extension.purging(store, before, user_id)
+    return number
+
+
+async def _purge_old(store: Core, before: datetime | None) -> int:
     number = 0
     now = store.clock.now()
     due = Where("created_at", "<", before) if before else Where("expires_at", "<=", now)
@@ -102,10 +117,6 @@ async def threads(store: Core, *where: Where) -> AsyncIterator[Thread]:
 async def _keep_figures(store: Core, tree: list[Thread]) -> None:
     """Add the runs about to go to the day's totals, so that purging loses no figure."""
     for start in range(0, len(tree), _PAGE):
-        threads = [head.id for head in tree[start : start + _PAGE]]
-        totals: list[Metric] = []
-        for metric in await daily(store.backend, Asked(threads=threads)):
-            kept = await store.backend.get(Metric, [getattr(metric, name) for name in Metric.primary_key])
-            totals.append(metric if kept is None else together(kept, metric))
+        totals = await kept_figures(store.backend, [head.id for head in tree[start : start + _PAGE]])
         if totals:
             await store.backend.put(totals)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypedDict, Unpack
+from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
@@ -127,6 +128,15 @@ async def daily(backend: FullBackend, asked: Asked) -> list[Metric]:
     found = await backend.usage(replace(asked, by=_DAILY))
     metrics = [_metric(row) for row in found if any(row[1:])]
     return sorted(metrics, key=lambda metric: (metric.project, metric.day, metric.agent, metric.model))
+
+
+async def kept_figures(backend: FullBackend, threads: Sequence[UUID]) -> list[Metric]:
+    """The daily metrics as they are to be once these threads are gone, so that removing them loses no figure."""
+    totals: list[Metric] = []
+    for metric in await daily(backend, Asked(threads=list(threads))):
+        kept = await backend.get(Metric, [getattr(metric, name) for name in Metric.primary_key])
+        totals.append(metric if kept is None else together(kept, metric))
+    return totals
 
 
 def together(one: Metric, other: Metric) -> Metric:

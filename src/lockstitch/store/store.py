@@ -10,8 +10,9 @@ from uuid import UUID
 from lockstitch import lenses
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.errors import Refused
-from lockstitch.records import ERRORS, Clock, Json, Message, Stitch, Thread, codec
-from lockstitch.store import adopting, copying, doctor, forking, overview, retention, starting
+from lockstitch.extension import Extension
+from lockstitch.records import ERRORS, Clock, Json, Message, Record, Stitch, Thread, codec
+from lockstitch.store import adopting, copying, doctor, extending, forking, overview, retention, starting
 from lockstitch.store.audits import Audits
 from lockstitch.store.core import Core
 from lockstitch.store.difference import Difference, difference
@@ -152,6 +153,25 @@ class Store(Core):
         """
         async with look_through(self, name, blocking=False) as connection:
             yield connection
+
+    # Applications
+
+    async def extend(self, extension: Extension) -> None:
+        """Make the tables of an application, or bring them to its version. Refused for a store of files."""
+        await extending.extend(self.backend, extension)
+
+    async def ask(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
+        """What a named query of an application gives that only reads: tuples, or records of the kind `into`."""
+        return await extending.ask(self.backend, extension, name, values, into)
+
+    async def tell(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
+        """The same for one that writes, in a transaction of its own."""
+        return await extending.ask(self.backend, extension, name, values, into, writes=True)
+
+    async def lens_parts(self, name: str, dialect: str) -> list[str]:
+        """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
+        added = [one.lens(lenses.check(name), dialect) for one in await extending.present(self.backend)]
+        return [part for part in added if part]
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
         """Stitches as they come, from any process: of one thread, or of all threads of the project.

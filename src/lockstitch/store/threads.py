@@ -1,6 +1,6 @@
 """Threads: making them, finding them, and their families."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lockstitch.backend import EDITABLE, Edit, Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.records import Clock, Thread, as_id, codec, waiting
+from lockstitch.records import Clock, Letter, Record, Thread, as_id, codec, waiting
 from lockstitch.records.report import report
 from lockstitch.store.appending import Appender
 from lockstitch.store.forest import below
@@ -25,13 +25,29 @@ class Threads:
     project: str
     _appender: Appender
 
-    async def create(self, **fields: Any) -> Thread:
-        """A new thread. KeyTaken when its key is in use."""
+    async def create(
+        self, *, records: Sequence[Record] = (), removed: Sequence[ThreadRef] = (), **fields: Any
+    ) -> Thread:
+        """A new thread. KeyTaken when its key is in use.
+
+        `records` are an application's own, which are put in the same transaction; `removed` are threads that go in it,
+        with all that is theirs, and their parents are told. ThreadBusy while one of those is held.
+        """
         if fields.get("parent_id") is not None:
             fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
         thread = self.new_thread(**fields)
-        await self._appender.commit([], threads=[thread])
+        gone = [await self.thread(ref) for ref in removed]
+        letters = await self._told_of(gone)
+        await self._appender.commit([], letters, threads=[thread], records=records, removed=[one.id for one in gone])
         return thread
+
+    async def _told_of(self, gone: Sequence[Thread]) -> list[tuple[int, Letter]]:
+        """What parents are told that may wait for threads which go; those that go themselves are told nothing."""
+        open_ = [one for one in gone if one.parent_id is not None and not one.ended]
+        if not open_:
+            return []
+        all_ = {each.id for one in gone for each in await self.tree(one)}
+        return [(one.depth - 1, _deleted(one, self.clock.now())) for one in open_ if one.parent_id not in all_]
 
     def new_thread(self, **fields: Any) -> Thread:
         """A thread that is not stored yet: for `append(..., threads=[…])`, which creates it with its cause."""
@@ -155,7 +171,7 @@ class Threads:
         ids = [root.id, *(thread.id for thread in below)]
         deleted = await self.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
         if deleted and root.parent_id is not None and not root.ended:
-            letter = report(root, root.parent_id, "cancelled", "It was deleted.", self.clock.now())
+            letter = _deleted(root, self.clock.now())
             with suppress(NotFound):
                 await self._appender.deliver([(root.depth - 1, letter)])
         return deleted
@@ -179,3 +195,9 @@ class Threads:
             if value is not None:
                 where.append(Where(field, "in" if isinstance(value, list | tuple | set) else "=", value))
         return Find(Thread, where)
+
+
+def _deleted(child: Thread, now: datetime) -> Letter:
+    """What the parent of a thread is told that is deleted before it has ended."""
+    assert child.parent_id is not None
+    return report(child, child.parent_id, "cancelled", "It was deleted.", now)

@@ -77,7 +77,7 @@ class Tracer:
         members = Find(Run, (Where("parent_run_id", "=", run.id),), order=("sequence",))
         for member in await self._store.backend.find(members):
             if member.thread_id == head.id:
-                nest(root, await self._grown(head, member, level + 2), member.first_position)
+                nest(root, await self._grown(head, member, level + 2), member)
         await self._expand(root, level)
         return root
 

@@ -201,10 +201,18 @@ def _hang(
     return reached
 
 
-def nest(root: Node, member: Node, first_position: int) -> None:
-    """Hang a nested run below the model call of its parent that was the last one when it began."""
-    before = [one for one in root.children if one.kind == "model" and (one.position or 0) < first_position]
-    (before[-1] if before else root).children.append(member)
+def nest(root: Node, member: Node, run: Run) -> None:
+    """Hang a nested run below what caused it: a member's below the call that asked for it, a leader's further run below
+    the first. Of others only what came before is known."""
+    models = [one for one in root.children if one.kind == "model" and (one.position or 0) < run.first_position]
+    if run.compiles:
+        root.children.append(member)
+        return
+    asked = (run.state.get("step"), run.state.get("call"))
+    calls = (
+        call for one in models for call in one.children if call.kind == "tool" and (one.step, call.call_id) == asked
+    )
+    next(calls, models[-1] if models else root).children.append(member)
 
 
 def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:

@@ -8,7 +8,22 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import Fields, Receipt
-from lockstitch.records import Clock, Entry, Feedback, File, Json, Letter, Memory, Notice, Run, Stitch, Thread, Worker
+from lockstitch.records import (
+    Clock,
+    Entry,
+    Eval,
+    Feedback,
+    File,
+    Json,
+    Letter,
+    Memory,
+    Notice,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    Worker,
+)
 from lockstitch.store import Appended, Draft, Store
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import CLOSING, Portal
@@ -35,6 +50,7 @@ class SyncCore:
         self.memories: SyncShelf[Memory] = SyncShelf(store.memories, self._portal)
         self.files: SyncShelf[File] = SyncShelf(store.files, self._portal)
         self.feedback: SyncShelf[Feedback] = SyncShelf(store.feedback, self._portal)
+        self.evals: SyncShelf[Eval] = SyncShelf(store.evals, self._portal)
 
     def __enter__(self) -> Self:
         try:
@@ -75,8 +91,8 @@ class SyncCore:
 
     # Threads
 
-    def create(self, **fields: Any) -> Thread:
-        return self._call(self._store.create(**fields))
+    def create(self, *, records: Sequence[Record] = (), removed: Sequence[ThreadRef] = (), **fields: Any) -> Thread:
+        return self._call(self._store.create(records=records, removed=removed, **fields))
 
     def new_thread(self, **fields: Any) -> Thread:
         return self._store.new_thread(**fields)
@@ -142,6 +158,7 @@ class SyncCore:
         threads: Sequence[Thread] = (),
         notices: Sequence[Notice] = (),
         uses: Sequence[str] = (),
+        records: Sequence[Record] = (),
     ) -> Appended:
         return self._call(
             self._store.append(
@@ -155,6 +172,7 @@ class SyncCore:
                 threads=threads,
                 notices=notices,
                 uses=uses,
+                records=records,
             )
         )
 
@@ -165,8 +183,11 @@ class SyncCore:
         letters: Sequence[Letter] = (),
         threads: Sequence[Thread] = (),
         notices: Sequence[Notice] = (),
+        records: Sequence[Record] = (),
     ) -> list[Appended]:
-        return self._call(self._store.commit(drafts, letters=letters, threads=threads, notices=notices))
+        return self._call(
+            self._store.commit(drafts, letters=letters, threads=threads, notices=notices, records=records)
+        )
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
         return self._store.new_run(head, **fields)

@@ -1,12 +1,16 @@
 """Agents without await: every function is the twin of a method of `Agent`, or of the function of the same name."""
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lockstitch import runtime
 from lockstitch.records import Json, Thread
 from lockstitch.runtime import Agent, App, Event, Result
 from lockstitch.runtime.agent import Call, Prompt
+from lockstitch.runtime.evals.evaluating import Progress
+from lockstitch.runtime.evals.evaluation import Evaluation
+from lockstitch.runtime.grader import Case, Grader
 from lockstitch.runtime.stage import Listener
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import Work
@@ -124,6 +128,24 @@ def answer(store: SyncStore, ref: ThreadRef, text: str, *, by: str | None = None
 
 def cancel(store: SyncStore, ref: ThreadRef) -> Thread:
     return _outcome(store, lambda: runtime.cancel(store.awaited, ref))
+
+
+def evaluate(
+    agent: Agent,
+    dataset: str | Path | Sequence[Case],
+    *,
+    store: SyncStore,
+    graders: str | Grader | Sequence[str | Grader],
+    name: str | None = None,
+    version: int | None = None,
+    concurrency: int = 4,
+    deps: Any = None,
+    progress: Progress | None = None,
+    dataset_name: str = "cases",
+) -> Evaluation:
+    options: dict[str, Any] = {"name": name, "version": version, "concurrency": concurrency, "deps": deps}
+    options |= {"progress": progress, "dataset_name": dataset_name}
+    return _outcome(store, lambda: runtime.evaluate(agent, dataset, store=store.awaited, graders=graders, **options))
 
 
 def _outcome(store: SyncStore, work: Callable[[], Coroutine[Any, Any, T]]) -> T:

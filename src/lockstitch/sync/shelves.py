@@ -40,8 +40,16 @@ class SyncAgents(SyncShelf[Agent]):
         super().__init__(agents, portal)
         self._agents = agents
 
-    def register(self, project: str, name: str, definition: Json, *, role: str = "agent") -> AgentVersion:
-        return self._portal.call(self._agents.register(project, name, definition, role=role))
+    def register(
+        self,
+        project: str,
+        name: str,
+        definition: Json,
+        *,
+        role: str = "agent",
+        members: Sequence[tuple[str, int]] = (),
+    ) -> AgentVersion:
+        return self._portal.call(self._agents.register(project, name, definition, role=role, members=members))
 
     def version(self, project: str, name: str, version: int) -> AgentVersion:
         return self._portal.call(self._agents.version(project, name, version))

@@ -8,7 +8,8 @@ from typing import Any, cast
 from uuid import UUID
 
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
-from lockstitch.records import Clock, Json, Message, Stitch, Thread
+from lockstitch.extension import Extension
+from lockstitch.records import Clock, Json, Message, Record, Stitch, Thread
 from lockstitch.store import Copied, Page, Report, Store
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.copying import Progress
@@ -139,6 +140,20 @@ class SyncStore(SyncCore):
             yield connection
         finally:
             self._call(opened.__aexit__(None, None, None))
+
+    # Applications
+
+    def extend(self, extension: Extension) -> None:
+        self._portal.call(self._store.extend(extension))
+
+    def ask(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
+        return self._portal.call(self._store.ask(extension, name, into=into, **values))
+
+    def tell(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
+        return self._portal.call(self._store.tell(extension, name, into=into, **values))
+
+    def lens_parts(self, name: str, dialect: str) -> list[str]:
+        return self._portal.call(self._store.lens_parts(name, dialect))
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> Generator[Stitch, None, None]:
         source = self._store.watch(ref, after=after, recent=recent)

@@ -63,11 +63,12 @@ async def test_backends_of_one_process_at_once(postgres_url: str) -> None:
         await backend.close()
 
 
-async def test_two_questions_when_there_is_nothing_to_do(wired: PostgresBackend, wire: Wire) -> None:
+async def test_three_questions_when_there_is_nothing_to_do(wired: PostgresBackend, wire: Wire) -> None:
     await wired.migrate()
-    version, lenses = wire.said
+    version, lenses, extensions = wire.said
     assert version == "SELECT max(version) FROM lockstitch.schema_versions"
     assert "pg_namespace" in lenses
+    assert "extension_versions" in extensions
 
 
 async def test_a_store_that_was_never_migrated(postgres_url: str) -> None:

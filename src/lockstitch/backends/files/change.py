@@ -7,12 +7,14 @@ from uuid import UUID
 from lockstitch.backend import Change, Commit, Edit, Receipt
 from lockstitch.backends.files import document, heads, inbox, layout, rules, stitching, tables
 from lockstitch.backends.files.transaction import Transaction
-from lockstitch.errors import Conflict, NotFound
+from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.records import TERMINAL, BlobUse, Letter, Notice, Run, Thread
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
     """Prepare all of a commit; later steps see what earlier ones did."""
+    if not commit.plain:
+        raise Refused("Applications keep tables of their own, which a store of files has none of. Use SQLite.")
     for thread in commit.threads:
         if transaction.exists(layout.head(thread.id)):
             raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)

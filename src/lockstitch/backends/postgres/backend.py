@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from lockstitch.backend import (
     Change,
     Commit,
     Edit,
+    Fields,
     Find,
     Hit,
     Receipt,
@@ -26,7 +28,7 @@ from lockstitch.backends.postgres import bulk
 from lockstitch.backends.postgres.change import change, fits
 from lockstitch.backends.postgres.claim import claim
 from lockstitch.backends.postgres.delete import delete
-from lockstitch.backends.postgres.dialect import dialect
+from lockstitch.backends.postgres.dialect import dialect, speaking
 from lockstitch.backends.postgres.errors import translate
 from lockstitch.backends.postgres.guest import Guest, insert, place, undone_alone
 from lockstitch.backends.postgres.looking import looking
@@ -34,15 +36,17 @@ from lockstitch.backends.postgres.notifier import Notifier
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.postgres.query import query
 from lockstitch.backends.postgres.read import read
-from lockstitch.backends.postgres.schema import migrate
+from lockstitch.backends.postgres.schema import extend, migrate
 from lockstitch.backends.postgres.search import Searcher
 from lockstitch.backends.postgres.url import parse
 from lockstitch.backends.postgres.watcher import Watcher
 from lockstitch.backends.postgres.work import is_ready, makes_work
 from lockstitch.backends.sql import figures, reports, verbs
+from lockstitch.backends.sql.extending import asked
 from lockstitch.backends.sql.fresh import fresh
 from lockstitch.backends.sql.script import Script
 from lockstitch.errors import Refused
+from lockstitch.extension import Extension
 from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
@@ -75,7 +79,9 @@ class PostgresBackend:
         elif _is_one_statement(commit):
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
         else:
-            receipts = await self._pool.transact(lambda: self._commit(commit))
+            # A blob that found a new user meanwhile is refused by its foreign key; the next look sees that user.
+            again = (pg.ForeignKeyViolation,) if commit.removed else ()
+            receipts = await self._pool.transact(lambda: self._commit(commit), again=again)
         for thread in commit.threads:
             self._notifier.tell(thread.id, thread.position)
         for step, receipt in zip(commit.steps, receipts, strict=True):
@@ -83,6 +89,20 @@ class PostgresBackend:
         if makes_work(commit, receipts, self._clock.now()):
             self._notifier.tell_work()
         return receipts
+
+    async def extend(self, extension: Extension) -> None:
+        shown = self._pool.address.shown
+        await self._pool.run(lambda connection: extend(connection, self._dialect, extension, shown))
+
+    async def extensions(self) -> list[str]:
+        return await self._read(self._extensions)
+
+    async def ask(
+        self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
+    ) -> list[Any]:
+        spoken = speaking(self._dialect, extension)
+        script = partial(asked, spoken, extension, name, parameters, into)
+        return await (self._pool.transact(script) if writes else self._read(script))
 
     async def insert_within(self, connection: object, thread: Thread) -> None:
         guest = Guest(connection, self._pool.address.shown)
@@ -205,7 +225,14 @@ class PostgresBackend:
         return looking(self._pool, self._dialect, name, blocking)
 
     def _commit(self, commit: Commit) -> Script[list[Receipt]]:
-        return verbs.commit(self._dialect, change, commit, self._clock)
+        return verbs.commit(self._dialect, change, self._remove, commit, self._clock)
+
+    def _remove(self, find: Find[Thread]) -> Script[int]:
+        return delete(self._dialect, find, force=False)
+
+    def _extensions(self) -> Script[list[str]]:
+        rows = yield self._dialect.statement("extensions", {})
+        return [row[0] for row in rows]
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
         return await self._pool.alone(script, repeatable=True)
@@ -217,7 +244,7 @@ class PostgresBackend:
 
 def _is_one_statement(commit: Commit) -> bool:
     """Whether a commit needs no transaction around it: it is a change, an edit or a new record, and nothing else."""
-    if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1:
+    if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1 or not commit.plain:
         return False
     step = commit.steps[0] if commit.steps else None
     return step is None or isinstance(step, Edit) or (isinstance(step, Change) and fits(step))

@@ -1,13 +1,16 @@
 """PostgreSQL's dialect: everything as the text of its type, every table by its full name."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
-from lockstitch.backends.sql import queries
+from lockstitch.backends.sql import extending, queries
 from lockstitch.backends.sql.dialect import Dialect, Target
+from lockstitch.extension import Extension
 from lockstitch.records import (
     SHELVES,
     Clock,
@@ -39,14 +42,20 @@ TYPES = {
 
 # The full name instead of a search_path: a path set at connect does not survive a transaction-mode pooler, which
 # refuses startup options and hands a session's settings to whoever comes next.
-_OWN = ["schema_versions", "text_search", "search_mark", r"\{table\}"]
+_OWN = ["schema_versions", "extension_versions", "text_search", "search_mark", r"\{table\}"]
 _TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + _OWN
-_TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE)(\s+)({'|'.join(_TABLES)})(?!\w)")
 
 
-def qualified(text: str) -> str:
+def _named(tables: Sequence[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(FROM|JOIN|INTO|UPDATE)(\s+)({'|'.join(tables)})(?!\w)")
+
+
+_TABLE = _named(_TABLES)
+
+
+def qualified(text: str, tables: re.Pattern[str] = _TABLE) -> str:
     """The same SQL with every table of ours by its full name."""
-    return _TABLE.sub(rf"\1\2{SCHEMA}.\3", text)
+    return tables.sub(rf"\1\2{SCHEMA}.\3", text)
 
 
 def _json(value: Any) -> str:
@@ -140,3 +149,11 @@ def dialect(clock: Clock) -> Dialect:
         targets=_TARGETS,
         unnest=_unnest,
     )
+
+
+@lru_cache(maxsize=64)
+def speaking(spoken: Dialect, extension: Extension) -> Dialect:
+    """The dialect with the queries of an extension, its tables by their full names too."""
+    tables = _named([*_TABLES, *(kind.table for kind in extension.kinds)])
+    theirs = extending.speaking(spoken, extension, "postgres").queries
+    return replace(spoken, queries={name: qualified(text, tables) for name, text in theirs.items()})

@@ -3,18 +3,24 @@
 A schema is ours if its comment says so, and the comment has the digest of the scripts its views were made of. One that
 is somebody else's is left alone; so is one that we may not change, or whose views others have built upon. Nothing else
 suffers from that: only using such a lens is refused, or shows it as it was.
+
+Behind that digest stand those of the parts that applications have added. Code that does not know an application leaves
+its part as it is; if it must make the lens anew it makes it without, and whoever knows the application adds it again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
 from importlib import resources
 from typing import NamedTuple
 
 from psycopg import errors as pg
 
-from lockstitch import lenses
+from lockstitch import extension, lenses
 from lockstitch.backends.postgres.connection import Connection
 from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.script import Rows
 from lockstitch.errors import Refused
+from lockstitch.extension import Extension
 
 MARK = "Lockstitch lens "
 """What the comment on a schema of ours begins with."""
@@ -47,6 +53,8 @@ class Known(NamedTuple):
     may_create: bool
     lacks_reader: bool
     """Whether the role that reads for people is missing, and could be made."""
+    extensions: Sequence[Extension]
+    """What applications have added, as far as their code is here."""
 
     def is_current(self) -> bool:
         return not self.lacks_reader and not self.stale()
@@ -64,19 +72,30 @@ class Known(NamedTuple):
             return self.may_create
         if name not in self.marked():
             return False
-        is_whole = self.views[name] >= len(lenses.views(name))
-        return not is_whole or self.marks[name] != MARK + lenses.digest(name, "postgres")
+        parts = self.parts(name)
+        is_whole = self.views[name] >= len(lenses.views(name, list(parts.values())))
+        digest, *theirs = (self.marks[name] or "").removeprefix(MARK).split(" ")
+        is_ours = digest == lenses.digest(name, "postgres")
+        return not is_whole or not is_ours or not set(_marks(parts)) <= set(theirs)
+
+    def parts(self, name: str) -> dict[str, str]:
+        """What applications add to a lens, by their names."""
+        found = {one.name: one.lens(name, "postgres") for one in self.extensions}
+        return {added: part for added, part in found.items() if part}
 
 
 async def known(connection: Connection, dialect: Dialect) -> Known:
     rows = await connection.execute_one(dialect.statement("lenses_known", {"names": " ".join(lenses.NAMES)}))
     schemas = [row for row in rows if row[0]]
+    extended = any(there for name, what, there, _ in rows if not name and what == "extensions")
+    added: Rows = await connection.execute_one(dialect.statement("extensions", {})) if extended else ()
     return Known(
         marks={name: mark for name, mark, _, _ in schemas},
         ours=frozenset(name for name, _, ours, _ in schemas if ours),
         views={name: number for name, _, _, number in schemas},
         may_create=any(may for name, what, may, _ in rows if not name and what is None),
         lacks_reader=any(lacks for name, what, lacks, _ in rows if not name and what == "reader"),
+        extensions=extension.known([row[0] for row in added]),
     )
 
 
@@ -89,13 +108,14 @@ async def step_aside(connection: Connection, dialect: Dialect) -> None:
 
 async def make(connection: Connection, dialect: Dialect) -> None:
     """Make what is missing and refresh what is stale, within the migration's transaction."""
-    stale = (await known(connection, dialect)).stale()
+    there = await known(connection, dialect)
+    stale = there.stale()
     has_reader = await _attempt(connection, lambda: _run(connection, _access()))
     free = [name for name in stale if await _attempt(connection, lambda name=name: _drop(connection, dialect, name))]
     if not await _attempt(connection, lambda: _run(connection, lenses.script("folds", "postgres"))):
         return
     for name in free:
-        await _attempt(connection, lambda name=name: _make(connection, name))
+        await _attempt(connection, lambda name=name: _make(connection, name, there.parts(name)))
     if has_reader:
         for name in (await known(connection, dialect)).marked():
             await _attempt(connection, lambda name=name: _grant(connection, name))
@@ -128,10 +148,15 @@ async def _drop(connection: Connection, dialect: Dialect, name: str) -> None:
         await _run(connection, f"DROP VIEW {', '.join(view for (view,) in rows)}")
 
 
-async def _make(connection: Connection, name: str) -> None:
+async def _make(connection: Connection, name: str, parts: Mapping[str, str]) -> None:
     await _run(connection, f"CREATE SCHEMA IF NOT EXISTS {name}; SET LOCAL search_path TO {name}")
-    await _run(connection, lenses.script(name, "postgres"))
-    await _run(connection, f"COMMENT ON SCHEMA {name} IS '{MARK}{lenses.digest(name, 'postgres')}'")
+    await _run(connection, lenses.composed(name, "postgres", list(parts.values())))
+    mark = " ".join((MARK + lenses.digest(name, "postgres"), *_marks(parts)))
+    await _run(connection, f"COMMENT ON SCHEMA {name} IS '{mark}'")
+
+
+def _marks(parts: Mapping[str, str]) -> list[str]:
+    return [f"{added}={sha256(part.encode()).hexdigest()[:16]}" for added, part in parts.items()]
 
 
 async def _grant(connection: Connection, name: str) -> None:

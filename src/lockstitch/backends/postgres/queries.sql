@@ -235,7 +235,8 @@ CREATE TABLE schema_versions (version bigint PRIMARY KEY, name text NOT NULL, ap
 
 -- own: lenses_known
 -- The schemas with these names, what their comments say, whether we own them and how many views they have; whether we may
--- make more; and whether the role that reads for people is missing where it could be made.
+-- make more; whether the role that reads for people is missing where it could be made; and whether it can be asked for
+-- what applications have added.
 SELECT n.nspname::text, obj_description(n.oid, 'pg_namespace'), pg_has_role(n.nspowner, 'USAGE'),
        (SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind = 'v')
 FROM pg_catalog.pg_namespace n WHERE n.nspname = ANY (string_to_array(:names, ' '))
@@ -244,7 +245,9 @@ SELECT '', NULL, has_database_privilege(current_database(), 'CREATE'), 0
 UNION ALL
 SELECT '', 'reader', to_regprocedure('lockstitch.ask(text, bigint)') IS NULL AND (rolsuper OR (rolcreaterole
     AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_reader'))), 0
-FROM pg_catalog.pg_roles WHERE rolname = current_user;
+FROM pg_catalog.pg_roles WHERE rolname = current_user
+UNION ALL
+SELECT '', 'extensions', to_regclass('lockstitch.extension_versions') IS NOT NULL, 0;
 
 -- own: lens_patience
 -- Whoever reads through a lens without end keeps it as it is; they do not keep a store from being opened.

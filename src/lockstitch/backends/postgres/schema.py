@@ -6,11 +6,12 @@ from lockstitch.backends.postgres import lenses
 from lockstitch.backends.postgres.connection import Connection
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.schema import refuse_newer
+from lockstitch.backends.sql.schema import refuse_newer, refuse_newer_extension
+from lockstitch.extension import Extension
 
 
 async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
-    """Apply what is missing, refresh the lenses, and return the version. Two questions when there is nothing to do."""
+    """Apply what is missing, refresh the lenses, and return the version. Three questions when nothing is missing."""
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
@@ -25,11 +26,37 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
         if done < newest:
             await lenses.step_aside(connection, dialect)
         for number, name, text in steps[done:]:
-            # A script of many statements: it has no parameters and is not prepared.
-            await connection.execute(text.encode(), prepare=False)
+            await _apply(connection, text)
             await connection.execute_one(dialect.statement("version_set", {"version": number, "name": name}))
         await lenses.make(connection, dialect)
     return newest
+
+
+async def extend(connection: Connection, dialect: Dialect, extension: Extension, store: str) -> None:
+    """Apply what is missing of an extension, and give the lenses its part of them."""
+    steps = extension.migrations("postgres")
+    newest = steps[-1][0]
+    about = {"extension": extension.name}
+    asked = dialect.statement("extension_version", about)
+    known = (await connection.execute_one(asked))[0][0] or 0
+    if known == newest and (await lenses.known(connection, dialect)).is_current():
+        return
+    async with connection.steps():
+        await connection.execute_one(dialect.statement("schema_lock", {}))
+        await connection.execute_one(dialect.statement("schema_path", {}))
+        done = (await connection.execute_one(asked))[0][0] or 0
+        refuse_newer_extension(done, newest, extension.name, store)
+        if done < newest:
+            await lenses.step_aside(connection, dialect)
+        for number, name, text in steps[done:]:
+            await _apply(connection, text)
+            await connection.execute_one(dialect.statement("extension_set", {"version": number, "name": name, **about}))
+        await lenses.make(connection, dialect)
+
+
+async def _apply(connection: Connection, text: str) -> None:
+    # A script of many statements: it has no parameters and is not prepared.
+    await connection.execute(text.encode(), prepare=False)
 
 
 async def _prepare(connection: Connection, dialect: Dialect) -> int:

@@ -111,9 +111,10 @@ class Dialect:
     # Statements made of a record's own columns
 
     def insert(self, record: Record, name: str = "insert") -> Statement:
-        """Insert, `upsert` or `keep` a record."""
-        kind = type(record)
-        return Statement(self._insert_text(kind, name), self.encode(kind, record.__dict__))
+        """Insert, `upsert` or `keep` a record; what it leaves to the database to give is not named."""
+        kind, values = type(record), record.__dict__
+        given = frozenset(field for field in kind.given if values[field] is None)
+        return Statement(self._insert_text(kind, name, given), self.encode(kind, values))
 
     def upsert_name(self, kind: type[Record]) -> str:
         return "upsert" if set(self.target(kind).values) - set(self.target(kind).key) else "keep"
@@ -236,15 +237,16 @@ class Dialect:
         return asks
 
     @cached_property
-    def _insert_text(self) -> Callable[[type[Record], str], str]:
+    def _insert_text(self) -> Callable[[type[Record], str, frozenset[str]], str]:
         @lru_cache(maxsize=256)
-        def text(kind: type[Record], name: str) -> str:
+        def text(kind: type[Record], name: str, given: frozenset[str]) -> str:
             target = self.target(kind)
-            changed = [column for column in target.values if column not in target.key]
+            values = {column: value for column, value in target.values.items() if column not in given}
+            changed = [column for column in values if column not in target.key]
             parts = {
                 "table": target.table,
-                "columns": ", ".join(target.values),
-                "values": ", ".join(target.values.values()),
+                "columns": ", ".join(values),
+                "values": ", ".join(values.values()),
                 "key": ", ".join(target.key),
                 "changes": ", ".join(f"{column} = excluded.{column}" for column in changed),
             }

@@ -20,7 +20,7 @@ class Fresh(NamedTuple):
 
 def fresh(commit: Commit) -> list[Fresh] | None:
     """The new threads of a commit with their changes, if it is made of nothing else."""
-    if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices:
+    if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.plain:
         return None
     new = {thread.id: thread for thread in commit.threads}
     found: list[Fresh] = []

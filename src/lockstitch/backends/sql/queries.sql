@@ -313,5 +313,14 @@ SELECT max(version) FROM schema_versions;
 -- name: version_set
 INSERT INTO schema_versions (version, name, applied_at) VALUES (:version, :name, {now});
 
+-- name: extension_version
+SELECT max(version) FROM extension_versions WHERE extension = :extension;
+
+-- name: extension_set
+INSERT INTO extension_versions (extension, version, name, applied_at) VALUES (:extension, :version, :name, {now});
+
+-- name: extensions
+SELECT DISTINCT extension FROM extension_versions ORDER BY extension;
+
 -- name: sightings
 SELECT thread_id, max(position), max(log_id) FROM stitches WHERE log_id > :mark GROUP BY thread_id;

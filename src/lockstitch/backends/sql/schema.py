@@ -1,4 +1,4 @@
-"""The rule about versions of the schema."""
+"""The rules about versions of the schema, and of what applications add to it."""
 
 from lockstitch.errors import SchemaMismatch
 
@@ -9,4 +9,13 @@ def refuse_newer(found: int, known: int, store: str) -> None:
         raise SchemaMismatch(
             f"{store} has schema version {found}, this Lockstitch knows {known}. "
             "Upgrade Lockstitch here, or use the version that wrote the store."
+        )
+
+
+def refuse_newer_extension(found: int, known: int, extension: str, store: str) -> None:
+    """The same for the tables of an application."""
+    if found > known:
+        raise SchemaMismatch(
+            f"{store} has version {found} of the tables of {extension}, this code knows {known}. "
+            f"Upgrade {extension} here, or use the version that wrote them."
         )

@@ -17,7 +17,13 @@ Changing = Callable[[Dialect, Change], Script[Receipt]]
 """How a dialect writes one change: compare-and-set first, then everything that depends on it."""
 
 
-def commit(dialect: Dialect, change: Changing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
+Removing = Callable[[Find[Thread]], Script[int]]
+"""How a dialect deletes threads with all that is theirs."""
+
+
+def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
+    if wanted.removed:
+        yield from remove(Find(Thread, (Where("id", "in", wanted.removed),)))
     for thread in wanted.threads:
         yield dialect.insert(thread)
     receipts: list[Receipt] = []
@@ -30,6 +36,7 @@ def commit(dialect: Dialect, change: Changing, wanted: Commit, clock: Clock) -> 
             receipts.append((yield from _deliver(dialect, step, clock)))
     for notice in wanted.notices:
         yield dialect.insert(notice)
+    yield from put(dialect, wanted.records)
     return receipts
 
 

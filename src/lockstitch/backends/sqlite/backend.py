@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from lockstitch.backend import (
     Answer,
     Change,
     Commit,
+    Fields,
     Find,
     Hit,
     Receipt,
@@ -25,8 +27,9 @@ from lockstitch.backend import (
 from lockstitch.backends.sql import figures, reports, verbs
 from lockstitch.backends.sql.claim import choosing, claim_one, taken
 from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.extending import asked, speaking
 from lockstitch.backends.sql.fresh import fresh
-from lockstitch.backends.sql.script import Script
+from lockstitch.backends.sql.script import Rows, Script
 from lockstitch.backends.sqlite import search
 from lockstitch.backends.sqlite.change import begin, change
 from lockstitch.backends.sqlite.connection import connect, run
@@ -35,8 +38,9 @@ from lockstitch.backends.sqlite.errors import translate
 from lockstitch.backends.sqlite.lenses import look_through
 from lockstitch.backends.sqlite.query import query
 from lockstitch.backends.sqlite.reader import Reader
-from lockstitch.backends.sqlite.schema import migrate
+from lockstitch.backends.sqlite.schema import extend, migrate
 from lockstitch.backends.sqlite.writer import Writer
+from lockstitch.extension import Extension
 from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
@@ -71,14 +75,15 @@ class SqliteBackend:
         return await asyncio.to_thread(self._migrate)
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        step = commit.steps[0] if len(commit.steps) == 1 and not commit.threads and not commit.notices else None
+        alone = len(commit.steps) == 1 and not commit.threads and not commit.notices and commit.plain
+        step = commit.steps[0] if alone else None
         if isinstance(step, Change) and not step.replaced:
             # It is refused before it has written anything; whatever is more needs a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
         new = fresh(commit)
         if new is not None:
             return await self._writer.run(lambda connection: [begin(connection, self._dialect, one) for one in new])
-        return await self._write(lambda: verbs.commit(self._dialect, self._change, commit, self._clock))
+        return await self._write(lambda: verbs.commit(self._dialect, self._change, self._remove, commit, self._clock))
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         small = all(last is not None and last - first < SMALL for first, last in ranges)
@@ -195,6 +200,19 @@ class SqliteBackend:
             connection.execute("PRAGMA query_only = ON")
             yield connection
 
+    async def extend(self, extension: Extension) -> None:
+        await asyncio.to_thread(self._extend, extension)
+
+    async def extensions(self) -> list[str]:
+        return [row[0] for row in await self._reader.run(self._extensions, small=True)]
+
+    async def ask(
+        self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
+    ) -> list[Any]:
+        spoken = speaking(self._dialect, extension, "sqlite")
+        script = partial(asked, spoken, extension, name, parameters, into)
+        return await (self._write(script) if writes else self._reader.run(script))
+
     async def _write(self, script: Callable[[], Script[T]]) -> T:
         return await self._writer.run(lambda connection: run(connection, script()))
 
@@ -223,6 +241,19 @@ class SqliteBackend:
                 return migrate(self._writer.connection, self._dialect, self._path)
         except sqlite3.Error as exc:
             raise translate(exc, self._path) from exc
+
+    def _extend(self, extension: Extension) -> None:
+        try:
+            with self._writer.lock:
+                extend(self._writer.connection, self._dialect, extension, self._path)
+        except sqlite3.Error as exc:
+            raise translate(exc, self._path) from exc
+
+    def _extensions(self) -> Script[Rows]:
+        return (yield self._dialect.statement("extensions", {}))
+
+    def _remove(self, find: Find[Thread]) -> Script[int]:
+        return self._delete(find, force=False)
 
     def _claim(self, wish: Wish) -> Script[list[Thread]]:
         statement = yield from choosing(self._dialect, wish)

@@ -4,7 +4,8 @@ import re
 import sqlite3
 
 from lockstitch import lenses
-from lockstitch.backends.sqlite.schema import statements
+from lockstitch.backends.sqlite.schema import extensions, statements
+from lockstitch.extension import known
 
 _VIEW = re.compile(r"\bCREATE VIEW\b")
 
@@ -16,6 +17,7 @@ def look_through(connection: sqlite3.Connection, name: str) -> None:
     """
     lenses.check(name)
     connection.execute("PRAGMA temp_store = MEMORY")
-    for part in ("folds", name):
-        for statement in statements(lenses.script(part, "sqlite")):
+    parts = [part for one in known(extensions(connection)) if (part := one.lens(name, "sqlite"))]
+    for script in (lenses.script("folds", "sqlite"), lenses.composed(name, "sqlite", parts)):
+        for statement in statements(script):
             connection.execute(_VIEW.sub("CREATE TEMP VIEW", statement, count=1))

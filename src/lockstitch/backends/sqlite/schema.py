@@ -1,11 +1,14 @@
 """Migrations on SQLite: one transaction, so two processes that start at once wait for each other."""
 
 import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.schema import refuse_newer
+from lockstitch.backends.sql.schema import refuse_newer, refuse_newer_extension
 from lockstitch.backends.sqlite.connection import patiently
+from lockstitch.extension import Extension
 
 _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
     version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"""
@@ -20,21 +23,62 @@ def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
     # effect on an empty one; 8 KB pages keep 1 KB messages with little waste.
     connection.execute("PRAGMA page_size = 8192")
     patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-    try:
+    with _transaction(connection):
         connection.execute(_VERSIONS)
         done = _version(connection, dialect)
         refuse_newer(done, steps[-1][0], path)
-        for number, name, text in steps[done:]:
-            for statement in statements(text):
-                connection.execute(statement)
-            connection.execute(*dialect.statement("version_set", {"version": number, "name": name}))
+        _apply(
+            connection,
+            steps[done:],
+            lambda number, name: dialect.statement("version_set", {"version": number, "name": name}),
+        )
+    return steps[-1][0]
+
+
+def extend(connection: sqlite3.Connection, dialect: Dialect, extension: Extension, path: str) -> None:
+    """Apply what is missing of an extension."""
+    steps = extension.migrations("sqlite")
+    if patiently(lambda: _extended(connection, dialect, extension)) == steps[-1][0]:
+        return
+    with _transaction(connection):
+        done = _extended(connection, dialect, extension)
+        refuse_newer_extension(done, steps[-1][0], extension.name, path)
+        about = {"extension": extension.name}
+        _apply(
+            connection,
+            steps[done:],
+            lambda number, name: dialect.statement("extension_set", {"version": number, "name": name, **about}),
+        )
+
+
+def extensions(connection: sqlite3.Connection) -> list[str]:
+    """The names of the extensions that a file has."""
+    if not _has(connection, "extension_versions"):
+        return []
+    return [name for (name,) in connection.execute("SELECT DISTINCT extension FROM extension_versions ORDER BY 1")]
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Generator[None]:
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return steps[-1][0]
+
+
+def _apply(
+    connection: sqlite3.Connection,
+    steps: Sequence[tuple[int, str, str]],
+    note: Callable[[int, str], tuple[object, ...]],
+) -> None:
+    for number, name, text in steps:
+        for statement in statements(text):
+            connection.execute(statement)
+        connection.execute(*note(number, name))  # pyright: ignore[reportArgumentType]
 
 
 def statements(text: str) -> list[str]:
@@ -50,7 +94,15 @@ def statements(text: str) -> list[str]:
 
 
 def _version(connection: sqlite3.Connection, dialect: Dialect) -> int:
-    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_versions'").fetchone()
-    if not known:
+    if not _has(connection, "schema_versions"):
         return 0
     return connection.execute(*dialect.statement("version", {})).fetchone()[0] or 0
+
+
+def _extended(connection: sqlite3.Connection, dialect: Dialect, extension: Extension) -> int:
+    asked = dialect.statement("extension_version", {"extension": extension.name})
+    return connection.execute(*asked).fetchone()[0] or 0
+
+
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())

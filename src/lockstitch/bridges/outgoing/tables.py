@@ -38,7 +38,7 @@ async def export_lens(store: Store, lens: str, path: Path, *, update: bool = Fal
     vanished from what is still in the store are removed. What the store no longer has, such as runs that were purged,
     stays in the file. On any error a new file is not made, and an old one is as it was.
     """
-    lenses.check(lens)
+    script = "\n".join((lenses.script(lenses.check(lens), "tables"), *await store.lens_parts(lens, "tables")))
     new = free_place(path, "or update it with --update" if not update else None)
     # A new file gets its name once it is whole.
     target = path.with_name(f"{path.name}.partial") if new else path
@@ -46,7 +46,7 @@ async def export_lens(store: Store, lens: str, path: Path, *, update: bool = Fal
         target.unlink(missing_ok=True)
     try:
         async with snapshot(store, lens) as rows:
-            exported = await _written(rows, lens, target)
+            exported = await _written(rows, script, target)
     except BaseException as exc:
         if new:
             target.unlink(missing_ok=True)
@@ -68,14 +68,14 @@ def free_place(path: Path, otherwise: str | None = "") -> bool:
     return not there
 
 
-async def _written(rows: Snapshot, lens: str, target: Path) -> Exported:
+async def _written(rows: Snapshot, script: str, target: Path) -> Exported:
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("BEGIN IMMEDIATE")
         writer = _Writer(connection)
-        for statement in _statements(lenses.script(lens, "tables")):
+        for statement in _statements(script):
             connection.execute(statement)
-        for table in writer.tables(lens):
+        for table in writer.tables(script):
             await writer.write(rows, table)
         writer.remove_vanished()
         connection.execute("COMMIT")
@@ -109,11 +109,9 @@ class _Writer:
         connection.execute("CREATE UNIQUE INDEX temp.named_key ON named (tab, key)")
         connection.execute("CREATE TEMP TABLE seen (tab TEXT, number INTEGER, PRIMARY KEY (tab, number)) WITHOUT ROWID")
 
-    def tables(self, lens: str) -> list[_Table]:
+    def tables(self, script: str) -> list[_Table]:
         """The tables of a lens, those that others refer to first."""
-        names = [
-            line.split()[5] for line in lenses.script(lens, "tables").splitlines() if line.startswith("CREATE TABLE")
-        ]
+        names = [line.split()[5] for line in script.splitlines() if line.startswith("CREATE TABLE")]
         self._tables = [self._table(name) for name in names]
         return self._tables
 

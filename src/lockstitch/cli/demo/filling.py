@@ -7,9 +7,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from lockstitch.apps.notebooks import Notebooks
+from lockstitch.apps.prioritizer import Prioritizer, keeping
 from lockstitch.bridges.ingest import Ingest
 from lockstitch.bridges.langsmith import LangSmith
 from lockstitch.bridges.langsmith.reading import read
+from lockstitch.cli.demo import notebook, plans
 from lockstitch.cli.demo.office import app, pace
 from lockstitch.records import FakeClock, SystemClock, codec
 from lockstitch.runtime import cancel
@@ -32,6 +35,7 @@ async def fill(url: str, *, project: str = "default", now: datetime | None = Non
     pace.clock = clock
     try:
         async with open_store(url, project=project, clock=clock) as store:
+            await app.ready(store)
             for moment, happen in sorted([*_everyday(now), *_lately(now)], key=lambda event: event[0]):
                 clock.advance(max(0.0, (moment - clock.now()).total_seconds()))
                 await happen(store, clock)
@@ -66,6 +70,10 @@ def _lately(now: datetime) -> Iterator[Event]:
     lease = partial(_say, "legal", "Redlines for the Aldermoor lease", key="aldermoor", user_id="dana.o")
     yield ago(hours=5, minutes=14), lease
     goal = "A ranked review of 5 suppliers with sources, for the board"
+    yield ago(hours=26), partial(_plan, "mika.s", plans.YEAR, plans.year_tasks())
+    yield ago(minutes=52), partial(_plan, "ada.l", plans.CHECKOUT, plans.CHECKOUT_TASKS)
+    for moment, happen in notebook.story(now):
+        yield moment, partial(happen, app.application(Notebooks))
     yield ago(minutes=49), partial(_goal, "review-lead", goal, "suppliers")
     yield ago(minutes=31), _trace
     yield ago(minutes=30), _given_up
@@ -111,6 +119,14 @@ async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock)
         clock.advance(0.05)
     worker.leave()
     await moving
+
+
+async def _plan(user: str, outcome: str, tasks: str, store: Store, clock: FakeClock) -> None:
+    """A list of tasks put in order."""
+    prioritizer = app.application(Prioritizer)
+    await keeping.add_file(store, user, tasks, "tasks.md")
+    wanted = await keeping.add_outcome(store, user, outcome)
+    await prioritizer.prioritize(store, user, wanted.id)
 
 
 async def _in_doubt(store: Store, clock: FakeClock) -> None:

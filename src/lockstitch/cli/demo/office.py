@@ -7,7 +7,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from lockstitch.apps.notebooks import Notebooks
+from lockstitch.apps.prioritizer import Prioritizer
+from lockstitch.cli.demo import library
 from lockstitch.cli.demo.pace import Pace, Played
+from lockstitch.cli.demo.plans import Planner, Reader
 from lockstitch.cli.demo.stories import reply
 from lockstitch.runtime import Agent, App, ToolContext, ToolFailed, thread_tools, tool
 
@@ -162,5 +166,15 @@ app: Final = App(
         _agent("writer", "large", "You write.", web_search, write_document, *thread_tools()),
         _agent("triage", "fast", "You read issues.", label_issue, *thread_tools()),
         _agent("watcher", "fast", "You watch tables.", *thread_tools()),
-    ]
+    ],
+    applications=[
+        Notebooks(model=Played("large", library.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
+        # All plans are kept: whoever plans again sees both.
+        Prioritizer(
+            model=Planner(pace),
+            embedder=Reader(pace),
+            sessions="all",
+            prices={"large": _PRICES["large"]},
+        ),
+    ],
 )

@@ -31,13 +31,14 @@ class Pace:
 class Played(Scripted):
     """A scripted model that takes its time, and whose tokens are like those of a real one."""
 
-    def __init__(self, model: str, answering: Callable[[ModelRequest], Any], pace: Pace) -> None:
+    def __init__(self, model: str, answering: Callable[[ModelRequest], Any], pace: Pace, *, haste: float = 1.0) -> None:
         super().__init__(answering)
         self.model = model
         self._pace = pace
+        self._haste = haste
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
-        await self._pace.take(0.6, 1.8)
+        await self._take(0.6, 1.8)
         async for piece in super().stream(request):
             if isinstance(piece, Response):
                 yield replace(piece, usage=self._usage(request, piece.usage))
@@ -45,10 +46,13 @@ class Played(Scripted):
                 for word in piece.text.splitlines(keepends=True):
                     for part in _words(word):
                         yield piece._replace(text=part)
-                        await self._pace.take(0.02, 0.06)
+                        await self._take(0.02, 0.06)
             else:
                 yield piece
-                await self._pace.take(0.8, 3.5)
+                await self._take(0.8, 3.5)
+
+    async def _take(self, shortest: float, longest: float) -> None:
+        await self._pace.take(shortest / self._haste, longest / self._haste)
 
     def _usage(self, request: ModelRequest, counted: Usage) -> Usage:
         """More than the few words here: a system prompt and a history of a usual size, mostly from the cache."""

@@ -4,6 +4,10 @@
 -- What has the caller's own name is unique within a project only, so such views also say which one (`project`).
 -- An array is put together when it is asked for, by sequence, since seconds do not order the runs of one message.
 
+-- Added: what the answer of a run cites. Nothing by itself; an application that knows puts its own in its place.
+CREATE VIEW lens_citations AS
+SELECT NULL::uuid AS run_id, 0::bigint AS place, NULL::jsonb AS citation WHERE false;
+
 -- Added: a run per row, which is what the arrays are made of.
 CREATE VIEW agno_runs AS
 SELECT r.id AS run_id,
@@ -11,6 +15,8 @@ SELECT r.id AS run_id,
        r.thread_id,
        r.sequence,
        r.turn,
+       -- Whether it is a leader's further run in a turn, which nobody was asked for.
+       coalesce((r.state ->> 'compiles')::boolean, false) AS compiles,
        CASE r.status WHEN 'waiting' THEN 'PAUSED' ELSE upper(r.status) END AS status,
        jsonb_build_object(
            'run_id', r.id, 'session_id', coalesce(t.key, t.id::text), 'parent_run_id', r.parent_run_id,
@@ -51,7 +57,10 @@ SELECT r.id AS run_id,
                                    CASE WHEN s.status IN ('ok', 'settled') THEN 'ToolCallCompleted'
                                         ELSE 'ToolCallError' END
                             FROM lockstitch.stitches s WHERE s.run_id = r.id AND s.type = 'tool_call') AS e),
-           'model', r.model, 'model_provider', r.provider, 'citations', NULL,
+           'model', r.model, 'model_provider', r.provider,
+           'citations', (SELECT CASE WHEN count(*) > 0
+                                     THEN jsonb_build_object('documents', jsonb_agg(c.citation ORDER BY c.place)) END
+                         FROM lens_citations c WHERE c.run_id = r.id),
            'created_at', floor(extract(epoch FROM r.started_at))::bigint) AS run,
        -- Everything that was said in the run, whatever was compacted since, behind the instructions it began with.
        coalesce((SELECT jsonb_build_array(jsonb_build_object('role', 'system', 'content', said.text))
@@ -76,7 +85,7 @@ SELECT coalesce(t.key, t.id::text) AS session_id,
        (SELECT coalesce(jsonb_agg(a.run || jsonb_build_object(
                    'messages', a.messages,
                    'member_responses', (SELECT coalesce(jsonb_agg(m.run ORDER BY m.sequence), '[]') FROM agno_runs m
-                                        WHERE m.parent_run_id = a.run_id))
+                                        WHERE m.parent_run_id = a.run_id AND NOT m.compiles))
                    ORDER BY a.sequence), '[]')
         FROM agno_runs a WHERE a.thread_id = t.id) AS runs,
        lockstitch.safe_jsonb(t.result) AS summary,
@@ -228,8 +237,8 @@ SELECT e.id::text AS run_id,
        CASE WHEN coalesce(a.role, 'agent') = 'agent' THEN e.agent END AS agent_id,
        CASE WHEN a.role = 'team' THEN e.agent END AS team_id,
        CASE WHEN a.role = 'workflow' THEN e.agent END AS workflow_id,
-       r.model AS model_id,
-       r.provider AS model_provider,
+       coalesce(r.model, lockstitch.safe_jsonb(e.result) ->> 'model') AS model_id,
+       coalesce(r.provider, lockstitch.safe_jsonb(e.result) ->> 'provider') AS model_provider,
        e.agent AS evaluated_component_name,
        floor(extract(epoch FROM e.created_at))::bigint AS created_at,
        floor(extract(epoch FROM e.updated_at))::bigint AS updated_at

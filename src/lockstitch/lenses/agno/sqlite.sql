@@ -5,6 +5,10 @@
 -- Differs from PostgreSQL: the tables behind the views `runs` and `stitches` are named, so that a run's stitches are
 -- found by its number; JSON is text, and what an array holds is put in order by a subquery.
 
+-- Added: what the answer of a run cites. Nothing by itself; an application that knows puts its own in its place.
+CREATE VIEW lens_citations AS
+SELECT NULL AS run_id, 0 AS place, NULL AS citation WHERE false;
+
 -- Added: a run per row, which is what the arrays are made of.
 CREATE VIEW agno_runs AS
 SELECT r.id AS run_id,
@@ -12,6 +16,8 @@ SELECT r.id AS run_id,
        t.id AS thread_id,
        r.sequence,
        r.turn,
+       -- Whether it is a leader's further run in a turn, which nobody was asked for.
+       coalesce(r.state ->> '$.compiles', 0) AS compiles,
        CASE r.status WHEN 'waiting' THEN 'PAUSED' ELSE upper(r.status) END AS status,
        json_object(
            'run_id', r.id, 'session_id', coalesce(t.key, t.id), 'parent_run_id', r.parent_run_id,
@@ -59,7 +65,10 @@ SELECT r.id AS run_id,
                                                    ELSE 'ToolCallError' END
                                        FROM main.stitch_rows s WHERE s.run_no = r.no AND s.type = 'tool_call') AS e
                                  ORDER BY e.position, e.place, e.call_index))),
-           'model', r.model, 'model_provider', r.provider, 'citations', NULL,
+           'model', r.model, 'model_provider', r.provider,
+           'citations', json((SELECT CASE WHEN count(*) > 0
+                                          THEN json_object('documents', json_group_array(json(citation))) END
+                              FROM (SELECT c.citation FROM lens_citations c WHERE c.run_id = r.id ORDER BY c.place))),
            'created_at', unixepoch(r.started_at)) AS run,
        -- Everything that was said in the run, whatever was compacted since, behind the instructions it began with.
        (SELECT '[' || coalesce(said.system || iif(said.history = '[]', '', ','), '') || substr(said.history, 2)
@@ -88,7 +97,7 @@ SELECT session_id, role AS session_type,
        (SELECT json_group_array(json(run))
         FROM (SELECT json_set(a.run, '$.messages', json(a.messages), '$.member_responses',
                               json((SELECT json_group_array(json(run))
-                                    FROM (SELECT m.run FROM agno_runs m WHERE m.parent_run_id = a.run_id
+                                    FROM (SELECT m.run FROM agno_runs m WHERE m.parent_run_id = a.run_id AND NOT m.compiles
                                           ORDER BY m.sequence)))) AS run
               FROM agno_runs a WHERE a.thread_id = id ORDER BY a.sequence)) AS runs,
        result AS summary,
@@ -239,8 +248,8 @@ SELECT e.id AS run_id,
        CASE WHEN coalesce(a.role, 'agent') = 'agent' THEN e.agent END AS agent_id,
        CASE WHEN a.role = 'team' THEN e.agent END AS team_id,
        CASE WHEN a.role = 'workflow' THEN e.agent END AS workflow_id,
-       r.model AS model_id,
-       r.provider AS model_provider,
+       coalesce(r.model, e.result ->> '$.model') AS model_id,
+       coalesce(r.provider, e.result ->> '$.provider') AS model_provider,
        e.agent AS evaluated_component_name,
        unixepoch(e.created_at) AS created_at,
        unixepoch(e.updated_at) AS updated_at

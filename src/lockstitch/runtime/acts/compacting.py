@@ -18,6 +18,11 @@ _SUMMARY: Final = (
 
 async def compact(stage: Stage, tokens: int) -> None:
     """Ask the compactor. What it leaves is the context from here on; no run's history changes."""
+    async with stage.journal.using():
+        await _compact(stage, tokens)
+
+
+async def _compact(stage: Stage, tokens: int) -> None:
     journal, setup = stage.journal, stage.setup
     memory, scope = setup.memory, scope_of(stage)
     await look(stage, "memory_before_compact", memory.before_compact(scope, journal.messages))

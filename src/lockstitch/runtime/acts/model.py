@@ -65,16 +65,17 @@ async def call_model(stage: Stage, action: CallModel) -> None:
     journal = stage.journal
     if journal.first:
         await journal.commit()
-    request = stage.request(action.step, final=action.final)
     step = action.step
-    if stage.setup.definition.log == "full":
-        journal.note(_started(stage, request), first=False)
     hearing = _Hearing()
-    try:
-        asked = await stage.unless_stopped(_ask(stage, request, hearing))
-    except Stopped:
-        _note_partial(stage, request, hearing, step)
-        return
+    async with journal.using():
+        request = stage.request(step, final=action.final)
+        if stage.setup.definition.log == "full":
+            journal.note(_started(stage, request), first=False)
+        try:
+            asked = await stage.unless_stopped(_ask(stage, request, hearing))
+        except Stopped:
+            _note_partial(stage, request, hearing, step)
+            return
     journal.note(*asked.entries, *_chunks(stage, hearing, step), first=False)
     if asked.response is None:
         return

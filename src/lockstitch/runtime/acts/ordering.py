@@ -1,6 +1,7 @@
 """Placing orders: what calls want to happen with their results, as far as the limits of a tree of threads allow it."""
 
 from lockstitch.records import Json
+from lockstitch.records.report import lane_of
 from lockstitch.runtime.orders import Orders
 from lockstitch.runtime.situation import Call
 from lockstitch.runtime.stage import Stage
@@ -28,13 +29,18 @@ def refusal(stage: Stage, orders: Orders) -> ToolFailed | None:
 
 
 async def settle_wait(stage: Stage, orders: Orders) -> None:
-    """Wait only for those who will still report: not for who has, and without names for all that are open."""
+    """Wait only for those who will still report here: not for who has, nor for who was made in another lane; and
+    without names for all that are open."""
     wait = orders.wait
     if wait is None:
         return
     journal = stage.journal
-    if not wait["ids"]:
-        wait["ids"] = [str(one.id) for one in await journal.store.children(journal.head) if not one.ended]
+    new = {str(child.id) for child in orders.children}
+    if not wait["ids"] or not new.issuperset(wait["ids"]):
+        children = await journal.store.children(journal.head)
+        others = {str(one.id) for one in children if lane_of(one) != journal.lane}
+        names = wait["ids"] or [str(one.id) for one in children if not one.ended]
+        wait["ids"] = [name for name in names if name not in others]
     reported = await journal.store.desk.reported(journal.head, wait["ids"])
     left = [name for name in wait["ids"] if name not in reported]
     enough = not left or (wait["mode"] == "any" and len(left) < len(wait["ids"]))

@@ -137,6 +137,8 @@ async def _run(stage: Stage, call: Call) -> _Outcome:
         deps=stage.setup.deps,
         response_id=response.id if response is not None else None,
         agents=stage.setup.agents,
+        lane=journal.lane,
+        nested=journal.nested,
     )
     began = journal.clock.now()
     content: Any = None
@@ -230,7 +232,7 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
             name=call.name,
             call_id=call.id,
             call_index=call.index,
-            reply_to=call.response,
+            reply_to=journal.asked_at(call),
             status="error" if failed else "ok",
             message=block,
             data=orders.data,

@@ -26,8 +26,12 @@ ItemType = Literal[
 
 Fields = dict[str, str | bool]
 
-BREAKS: Final = frozenset({"retry", "tool_result", "server_tool_result", "paused", "finished"})
+BREAKS: Final = frozenset(
+    {"retry", "tool_result", "server_tool_result", "member_started", "member_finished", "paused", "finished"}
+)
 """Events that end a text also where nothing is shown of them: what follows a retry, say, is no more of the same."""
+
+_SPOKEN: Final = frozenset({"text", "thinking", "citation"})
 
 _SERVER_RESULT_FIELDS: Final = {"id": "tool_use_id", "name": "type"}
 
@@ -45,6 +49,9 @@ class Item:
 def items_of(event: Event, detail: bool) -> Iterator[Item]:
     """What a format tells of `event`. Message history, tool results and final metadata only with `detail`."""
     data = event.data
+    if event.member and event.type in _SPOKEN:
+        # What a member says is for its leader, who tells the user.
+        return
     match event.type:
         case "text" | "thinking":
             if data.get("text"):
@@ -75,7 +82,7 @@ def items_of(event: Event, detail: bool) -> Iterator[Item]:
         case "finished":
             if detail:
                 yield Item("meta_final", _json(data))
-        case "raw" | "retry" | "compacted":
+        case "raw" | "retry" | "compacted" | "member_started" | "member_finished":
             return
 
 

@@ -14,6 +14,7 @@ from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound, Refused
 from lockstitch.records import Agent as AgentRecord
 from lockstitch.records import Json, Thread, format_time, text_of
+from lockstitch.records.report import lane_of
 from lockstitch.runtime.orders import EndStatus, Mode
 from lockstitch.runtime.tool import Tool, ToolContext, ToolFailed
 from lockstitch.runtime.tools.function import tool
@@ -68,7 +69,7 @@ async def wait_for_threads(
 
     Their results come to you as messages. With timeout_seconds you go on after that time in any case.
     """
-    children = {str(child.id): child for child in await ctx.store.children(ctx.thread)}
+    children = {str(child.id): child for child in await ctx.store.children(ctx.thread) if lane_of(child) == ctx.lane}
     wanted = list(children) if thread_ids is None else list(dict.fromkeys(thread_ids))
     strangers = [name for name in wanted if name not in children]
     if strangers:

@@ -1,6 +1,6 @@
 """Agents: which there are, their versions, and whose code this server has."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
@@ -15,9 +15,14 @@ AgentName = Annotated[Name, Path()]
 
 
 @router.get("")
-async def agents(caller: Reader, limit: Limit = 1000) -> Exact:
+async def agents(
+    caller: Reader,
+    role: Annotated[Literal["agent", "team", "workflow"] | None, Query(description="Only those: teams, say.")] = None,
+    limit: Limit = 1000,
+) -> Exact:
     """The agents that the project knows; `here` are those that this server's app has the code of."""
-    known = await caller.store.agents.list(project=caller.project, limit=limit)
+    equal = {"project": caller.project, **({"role": role} if role is not None else {})}
+    known = await caller.store.agents.list(limit=limit, **equal)
     here = sorted(caller.house.app.agents) if caller.house.app is not None else []
     return Exact({"agents": rows(known), "here": here})
 

@@ -54,11 +54,10 @@ async def run(
     before = await _before(caller, prompt.thread)
     begun = await begin(caller, name, prompt)
     if stream:
-        position = before.position if before is not None else 0
-        return streamed(caller, Follower(caller.store, caller.house.news, begun.thread_id, position), "idle")
+        return followed(caller, before, begun)
     if prompt.wait:
-        in_line = before is not None and (await caller.store.run(begun.run_id)).sequence <= before.last_sequence
-        return await _waited(request, caller, begun, in_line)
+        result, idle = await waited(request, caller, before, begun)
+        return Exact(result.as_json(), 200 if idle else 202)
     return Exact(begun.as_json(), 202)
 
 
@@ -79,21 +78,28 @@ async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
     return begun
 
 
-async def _waited(request: Request, caller: Caller, begun: Result, in_line: bool) -> Exact:
+def followed(caller: Caller, before: Thread | None, begun: Result) -> Response:
+    """What a thread does since it was as `before`, as events, until its run has ended or waits for somebody."""
+    position = before.position if before is not None else 0
+    return streamed(caller, Follower(caller.store, caller.house.news, begun.thread_id, position), "idle")
+
+
+async def waited(request: Request, caller: Caller, before: Thread | None, begun: Result) -> tuple[Result, bool]:
     """The result of a run that has ended or waits for somebody; of the last one, if ours came in line behind others.
 
-    How it stands, if the caller or the server leaves before.
+    How it stands, and False, if the caller or the server leaves before.
     """
     store, news = caller.store, caller.house.news
+    in_line = before is not None and (await store.run(begun.run_id)).sequence <= before.last_sequence
     with news.read(begun.thread_id) as reader:
         while True:
             head = await store.thread(begun.thread_id)
             idle = is_idle(head)
             run = (await store.desk.last_run(head) if idle and in_line else None) or await store.run(begun.run_id)
             if idle or (run.status in TERMINAL and not in_line):
-                return Exact((await result_in(store, run)).as_json())
+                return await result_in(store, run), True
             if news.leaving or await request.is_disconnected():
-                return Exact((await result_in(store, run)).as_json(), 202)
+                return await result_in(store, run), False
             await reader.wait(LIVELY if head.status == "running" else QUIET)
 
 

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from lockstitch.backend import Find, Where
 from lockstitch.records import Thread, Worker
 from lockstitch.server.access import PROJECT_COOKIE, Actor, Caller, caller_of
+from lockstitch.server.navigation import Section
 from lockstitch.server.pages.frame import back, base_of, is_part
 from lockstitch.server.pages.keeping import Kept
-from lockstitch.server.pages.navigation import SECTIONS, Section
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 
@@ -56,7 +56,7 @@ async def bar_of(caller: Caller) -> Bar:
     workers = await _workers(caller.store)
     open_to_all = not caller.house.settings.tokens_needed and caller.actor == "local"
     return Bar(
-        sections=[one for one in SECTIONS if caller.may(one.scope)],
+        sections=[one for one in caller.house.annexes.sections if caller.may(one.scope)],
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
         wants=await caller.store.count_asking(),

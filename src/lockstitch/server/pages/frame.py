@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
 from fastapi import Request
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lockstitch.records import format_time, words
@@ -25,6 +25,7 @@ SAID_COOKIE: Final = "lockstitch_said"
 """What the page after a form says: it is shown once."""
 
 _THEMES: Final = ("light", "dark")
+_HERE: Final = "lockstitch.server"
 
 
 def page(request: Request, caller: Caller, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
@@ -55,9 +56,10 @@ def is_part(request: Request) -> bool:
 def render(request: Request, template: str, context: Mapping[str, Any], status: int = 200) -> HTMLResponse:
     theme = request.cookies.get(THEME_COOKIE, "")
     csrf = csrf_of(request)
+    annexes = house_of(request).annexes
     said = "" if is_part(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
     body = (
-        _templates()
+        _templates(annexes.templates)
         .get_template(template)
         .render(
             {
@@ -66,7 +68,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
                 "theme": theme if theme in _THEMES else "",
                 "csrf": csrf,
                 "path": request.url.path.removeprefix(base_of(request)),
-                "static": partial(_static, base_of(request)),
+                "static": partial(_static, base_of(request), annexes.static),
                 "bar": getattr(request.state, "bar", None),
                 "said": said,
                 **context,
@@ -87,20 +89,25 @@ def base_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _static(base: str, name: str) -> str:
-    return f"{base}/static/{name}?{digest(name)}"
+def _static(base: str, annexes: Mapping[str, str], name: str) -> str:
+    """Where a file is: one of ours, or `application/name` of what an application brings."""
+    first, _, rest = name.partition("/")
+    found = digest(annexes[first], rest) if first in annexes else digest(_HERE, name)
+    return f"{base}/static/{name}?{found}"
 
 
 @cache
-def digest(name: str) -> str:
+def digest(package: str, name: str) -> str:
     """Changes with the file, so that browsers may keep it for as long as they like."""
-    return hashlib.sha256(files("lockstitch.server").joinpath("static", name).read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(files(package).joinpath("static", name).read_bytes()).hexdigest()[:12]
 
 
 @cache
-def _templates() -> Environment:
+def _templates(annexes: tuple[tuple[str, str], ...]) -> Environment:
+    """Ours by their names; those of applications with the application's name before them."""
+    added: dict[str, BaseLoader] = {name: PackageLoader(package, "templates") for name, package in annexes}
     environment = Environment(
-        loader=PackageLoader("lockstitch.server", "templates"),
+        loader=ChoiceLoader([PackageLoader(_HERE, "templates"), PrefixLoader(added)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -18,7 +18,7 @@ _INLINE: Final = re.compile(
 )
 
 Inline = tuple[str, str, str]
-"""What it is (text, code, bold, soft or link), its text, and where a link leads."""
+"""What it is (text, code, bold, soft or link, and cite, which apps put in), its text, and where a link leads."""
 
 
 @dataclass(slots=True)

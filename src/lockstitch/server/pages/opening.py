@@ -78,11 +78,23 @@ async def opening(store: Store, head: Thread) -> Open:
     queued = await _queued(store, head, run)
     if run is None:
         return Open([], [], queued)
-    recent = await _recent(store, head, run)
-    situation = Situation(head, run, recent)
+    within = await store.desk.runs_within(head, run) if run.role == "team" else []
+    asks: list[Ask] = []
+    running: list[tuple[Call, datetime | None]] = []
+    for one in (run, *(member for member in within if member.open)):
+        asked, busy = await _of_run(store, head, one)
+        asks += asked
+        running += busy
+    return Open(asks, running if head.status == "running" else [], queued)
+
+
+async def _of_run(store: Store, head: Thread, run: Run) -> tuple[list[Ask], list[tuple[Call, datetime | None]]]:
+    """What a run asks people, and which of its calls run."""
+    situation = Situation(head, run, await _recent(store, head, run))
     definition = await _definition(store, head, run)
     calls = {call.id: call for call in situation.calls if call.state != "answered"}
-    asks = _asks(head, _waits(head, situation), calls, definition)
+    told = [one for one in _waits(head, situation) if one.get("run") in (None, str(run.id))]
+    asks = _asks(head, run, told, calls, definition)
     asked = {call.id for ask in asks for call in ask.calls}
     begun = {stitch.call_id: stitch.at for stitch in situation.since if stitch.type == "tool_started"}
     running = [
@@ -90,7 +102,7 @@ async def opening(store: Store, head: Thread) -> Open:
         for call in calls.values()
         if call.id not in asked and call.state in ("running", "cut")
     ]
-    return Open(asks, running if head.status == "running" else [], queued)
+    return asks, running
 
 
 async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
@@ -126,21 +138,23 @@ def _waits(head: Thread, situation: Situation) -> list[Json]:
     return personal_waits(told)
 
 
-def _asks(head: Thread, told: Sequence[Json], calls: dict[str, Call], definition: Definition | None) -> list[Ask]:
+def _asks(
+    head: Thread, run: Run, told: Sequence[Json], calls: dict[str, Call], definition: Definition | None
+) -> list[Ask]:
     waits = [one for one in told if str(one.get("id")) in calls and calls[str(one.get("id"))].state != "allowed"]
     asks: list[Ask] = []
     for wait in (one for one in waits if one.get("kind") != "frontend_tools"):
         call = calls[str(wait["id"])]
-        asks.append(Ask(str(wait["kind"]), waiting.since_of(wait), [_asked(head, call, definition)]))
+        asks.append(Ask(str(wait["kind"]), waiting.since_of(wait), [_asked(head, run, call, definition)]))
     browser = [one for one in waits if one.get("kind") == "frontend_tools"]
     if browser:
         # Their results are handed in together, since the model is told of them together.
-        asked = [_asked(head, calls[str(one["id"])], definition) for one in browser]
+        asked = [_asked(head, run, calls[str(one["id"])], definition) for one in browser]
         asks.append(Ask("frontend_tools", waiting.since_of(browser[0]), asked))
     return asks
 
 
-def _asked(head: Thread, call: Call, definition: Definition | None) -> Asked:
+def _asked(head: Thread, run: Run, call: Call, definition: Definition | None) -> Asked:
     tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
     given: Any = call.input
     options: Any = given.get("options") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -153,7 +167,7 @@ def _asked(head: Thread, call: Call, definition: Definition | None) -> Asked:
         fields=fields_of(tool.input_schema, given) if tool and tool.side == "frontend" else [],
         question=call.question or "",
         options=[str(one) for one in _list(options)][:20],
-        key=f"{head.id}:{call.id}",
+        key=f"{head.id}:{call.id}" if run.parent_run_id is None else f"{head.id}:{run.id}:{call.id}",
     )
 
 

@@ -40,11 +40,12 @@ async def schema_of(store: Store, lens: str) -> Schema:
 
 
 async def _told(store: Store, lens: str) -> Schema:
-    wanted = _core() if lens == RECORD else lenses.tables(lens)
+    parts = [] if lens == RECORD else await store.lens_parts(lens, "tables")
+    wanted = _core() if lens == RECORD else lenses.tables(lens, parts)
     async with store.lens(lenses.NAMES[0] if lens == RECORD else lens) as connection:
         if isinstance(connection, sqlite3.Connection):
             place = "main" if lens == RECORD else "temp"
-            types = {} if lens == RECORD else _types(lens)
+            types = {} if lens == RECORD else _types(lens, parts)
             told = [
                 (table, row[1], row[2] or types.get((table, row[1]), ""))
                 for table in wanted
@@ -60,11 +61,12 @@ def _columns(connection: sqlite3.Connection, place: str, table: str) -> list[tup
     return connection.execute(f"PRAGMA {place}.table_xinfo({table})").fetchall()
 
 
-def _types(lens: str) -> dict[tuple[str, str], str]:
+def _types(lens: str, parts: list[str]) -> dict[tuple[str, str], str]:
     """What the columns of a lens are where it stands in a file of its own: views of SQLite do not always tell."""
     with closing(sqlite3.connect(":memory:")) as scratch:
-        scratch.executescript(lenses.script(lens, "tables"))
-        return {(table, row[1]): row[2] for table in lenses.tables(lens) for row in _columns(scratch, "main", table)}
+        scratch.executescript("\n".join((lenses.script(lens, "tables"), *parts)))
+        tables = lenses.tables(lens, parts)
+        return {(table, row[1]): row[2] for table in tables for row in _columns(scratch, "main", table)}
 
 
 def _tables(wanted: list[str], told: list[tuple[str, str, str]]) -> dict[str, list[Column]]:

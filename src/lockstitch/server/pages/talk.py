@@ -64,7 +64,7 @@ class Talk:
         if missing:
             found = await store.stitches(head, missing[0], missing[-1])
             known |= {stitch.position: stitch for stitch in found if stitch.position in missing}
-        wanted = list({stitch.run_id for stitch in stitches if stitch.type == "run_started" and stitch.run_id})
+        wanted = list({one.run_id for one in stitches if one.run_id and (one.lane or one.type == "run_started")})
         found_runs = await store.backend.find(Find(Run, (Where("id", "in", wanted),))) if wanted else []
         ids = {one.child_id for one in stitches if one.child_id}
         where = (Where("id", "in", list(ids)), Where("project", "=", head.project))
@@ -81,13 +81,13 @@ class Talk:
             return None
         match stitch.type:
             case "input":
-                said = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._head.user_id or "User"}
+                said = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._asks(stitch)}
                 return Knot(stitch, "input", "ink", said)
             case "run_started":
                 run = self._runs.get(stitch.run_id) if stitch.run_id else None
                 return Knot(stitch, "run", about={"run": run})
             case "llm_call" if stitch.message is not None:
-                return Knot(stitch, "model", "k-model", {"parts": _parts(stitch)})
+                return Knot(stitch, "model", "k-model", {"parts": _parts(stitch), "by": self._member(stitch)})
             case "llm_call":
                 purpose = stitch.data.get("purpose")
                 said = f"{str(purpose).replace('_', ' ')}, asked beside" if purpose else f"{stitch.name or 'model'}"
@@ -101,6 +101,15 @@ class Talk:
                 return Knot(stitch, "result", "k-child", {"row": self._child(stitch), "summary": summary})
             case _:
                 return self._rest(stitch)
+
+    def _asks(self, stitch: Stitch) -> str:
+        """Who says what a run begins with: the user, or to a member the leader."""
+        return str(self._head.agent if stitch.lane else self._head.user_id or "User")
+
+    def _member(self, stitch: Stitch) -> str | None:
+        """Whose a stitch of a member's lane is."""
+        run = self._runs.get(stitch.run_id) if stitch.lane and stitch.run_id else None
+        return run.agent if run is not None else None
 
     def _rest(self, stitch: Stitch) -> Knot | None:
         data = stitch.data

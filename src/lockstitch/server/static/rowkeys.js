@@ -2,7 +2,7 @@
 import { keys } from "./keys.js";
 
 export function rowKeys(inside) {
-  const rows = () => [...inside.querySelectorAll("[data-row]")];
+  const rows = () => [...inside.querySelectorAll("[data-row]")].filter((row) => row.checkVisibility());
   const here = () => document.activeElement.closest?.("[data-row]");
   const move = (step) => {
     const all = rows(), at = all.indexOf(here());

@@ -1,8 +1,9 @@
 // The page of a thread: stitches that come, text that is being said, what is open, and the keys.
+import { ending } from "./ending.js";
 import { keys } from "./keys.js";
 import { follow } from "./live.js";
-import { markdown } from "./markdown.js";
-import { element, part } from "./nodes.js";
+import { part } from "./nodes.js";
+import { saying } from "./saying.js";
 import { announce } from "./toast.js";
 
 const page = document.getElementById("thread"), id = page.dataset.thread, talks = page.dataset.view === "talk";
@@ -10,28 +11,15 @@ const path = `${document.body.dataset.base}/threads/${id}`;
 const seam = document.getElementById("seam");
 let position = Number(page.dataset.position);
 
-// The end: sticks to it only while the reader is there.
-const talk = document.querySelector(".talk");
-const atEnd = () => talk.getBoundingClientRect().bottom <= innerHeight + 160;
-const toEnd = () => talk.scrollIntoView({ block: "end" });
-let unseen = 0;
-function grown(was, counts = true) {
-  if (was) { toEnd(); return; }
-  if (!counts) return;
-  unseen += 1;
-  const below = document.getElementById("below");
-  below.hidden = false;
-  below.querySelector("button").textContent = `${unseen} new below`;
-}
-addEventListener("scroll", () => { if (unseen && atEnd()) { unseen = 0; document.getElementById("below").hidden = true; } }, { passive: true });
-document.getElementById("below")?.addEventListener("click", () => toEnd());
+const end = ending(document.querySelector(".talk"));
+const said = saying(end, { place: seam });
 
 // Stitches: asked for one by one and in order, the same one never twice.
 let line = Promise.resolve();
 function stitch(data) {
   if (data.position <= position) return;
   position = data.position;
-  if (data.type === "llm_call") ends(data);
+  if (data.type === "llm_call") said.ends(data);
   if (!talks) { soon(); return; }
   line = line.then(async () => {
     const nodes = await part(`${path}/stitch/${data.position}`);
@@ -40,13 +28,12 @@ function stitch(data) {
     if (data.type === "thread_result") await again(seam.querySelectorAll("li[data-type=thread_spawned]"));
     const fresh = nodes?.querySelector("li");
     if (!fresh || document.getElementById(fresh.id)) return;
-    const was = atEnd();
-    saying.get(key(data))?.node.remove();
-    saying.delete(key(data));
+    const was = end.reached();
+    said.gone(data);
     seam.append(fresh);
     window.htmx?.process(fresh);
     document.querySelector(".talk > .empty")?.remove();
-    grown(was);
+    end.grown(was);
     if (data.type === "llm_call") announce(fresh.querySelector(".say")?.textContent.slice(0, 300) ?? "");
   });
 }
@@ -57,36 +44,6 @@ async function again(stitches) {
     const fresh = (await part(`${path}/stitch/${old.dataset.position}`))?.querySelector("li");
     if (fresh) old.replaceWith(fresh);
   }
-}
-
-// Text that is being said: dots on the seam, until its stitch is there.
-const saying = new Map();
-const key = (data) => `${data.run_id}/${data.step_number}`;
-function ends(data) { const one = saying.get(key(data)); if (one) one.done = true; }
-function delta(data) {
-  if (!talks) return;
-  const was = atEnd();
-  let one = saying.get(key(data));
-  if (one?.done || one && data.number <= one.number) return;
-  if (!one) {
-    const say = element("div", { class: "say" }), think = element("div", { class: "pre" });
-    const thinks = element("details", { class: "think", hidden: true }, element("summary", {}, "Thinks"), think);
-    const node = element("li", { class: "open live-text" }, element("span", { class: "pos" }), element("span", { class: "knot k-model", "aria-hidden": "true" }), element("div", { class: "cell" }, thinks, say));
-    one = { node, say, think, thinks, text: "", thought: "", number: 0, attempt: data.attempt, due: 0 };
-    saying.set(key(data), one);
-    seam.append(node);
-  }
-  if (data.attempt !== one.attempt) Object.assign(one, { text: "", thought: "", attempt: data.attempt });
-  one.number = data.number;
-  if (data.kind === "thinking") one.thought += data.text; else one.text += data.text;
-  one.due ||= requestAnimationFrame(() => {
-    one.due = 0;
-    one.thinks.hidden = !one.thought;
-    one.think.textContent = one.thought;
-    one.say.replaceChildren(...markdown(one.text.slice(-20000)));
-    (one.say.lastElementChild ?? one.say).append(element("span", { class: "caret", "aria-hidden": "true" }));
-    grown(was, false);
-  });
 }
 
 // What else changes: what is open, how it stands, what is beside.
@@ -109,7 +66,7 @@ async function refresh() {
 function opened(fresh) {
   const old = document.getElementById("open");
   if (!old || !fresh) return;
-  const asked = fresh.dataset.mark && fresh.dataset.mark !== old.dataset.mark, had = document.activeElement, held = old.contains(had), was = atEnd();
+  const asked = fresh.dataset.mark && fresh.dataset.mark !== old.dataset.mark, had = document.activeElement, held = old.contains(had), was = end.reached();
   // Whoever fills in a form keeps it, as long as the same thing is asked.
   for (const ask of fresh.querySelectorAll(".asks")) {
     const same = [...old.querySelectorAll(".asks")].find((one) => one.dataset.id === ask.dataset.id);
@@ -119,7 +76,7 @@ function opened(fresh) {
   window.htmx?.process(fresh);
   if (held) (had.isConnected ? had : fresh.querySelector(".asks") ?? seam.lastElementChild)?.focus({ preventScroll: true });
   if (asked) { announce(`Needs you: ${fresh.querySelector(".ask h2")?.textContent ?? ""}`); offer(); }
-  if (was) grown(true);
+  if (was) end.grown(true);
 }
 
 // Tools that run in the page: a module of one's own may take them, else the form stays.
@@ -134,7 +91,7 @@ function offer() {
 
 addEventListener("htmx:afterRequest", (event) => {
   if (!event.detail.successful || event.detail.requestConfig.verb === "get") return;
-  if (event.target.id === "composer") { event.target.reset(); toEnd(); }
+  if (event.target.id === "composer") { event.target.reset(); end.go(); }
   soon();
 });
 addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "seam") seam.querySelector("li")?.focus({ preventScroll: true }); });
@@ -164,12 +121,13 @@ keys.on("n", () => {
 keys.on("/", () => { const field = document.querySelector("#composer textarea"); if (!field) return false; field.focus(); }, "write", { group });
 
 offer();
-if (talks && !location.hash && !new URLSearchParams(location.search).has("before")) toEnd();
+if (talks && !location.hash && !new URLSearchParams(location.search).has("before")) end.go();
 if (location.hash === "#needs") document.getElementById("needs")?.focus({ preventScroll: true });
 
 if (document.querySelector("#state [data-live]")) {
   const stream = follow(`${document.body.dataset.base}/api/threads/${id}/events`, {
-    stitch, delta,
+    stitch,
+    delta: (data) => { if (talks) said.delta(data); },
     status: () => soon(),
     end() { stream.close(); document.querySelectorAll("[data-live]").forEach((place) => { place.hidden = true; }); soon(); },
   }, position);

@@ -1,6 +1,8 @@
-"""Where one can go: the links at the top of every page, or at the bottom on a phone. Apps add theirs."""
+"""Where one can go: the links at the top of every page, or at the bottom on a phone. Applications add theirs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,16 +16,15 @@ class Section:
     """What a token must allow for the link to be shown."""
 
 
-SECTIONS: list[Section] = [
+SECTIONS: Final = (
     Section("Threads", "/", "t"),
     Section("Stats", "/stats", "s"),
     Section("SQL", "/sql", "q", scope="admin"),
     Section("Workers", "/workers", "w"),
-]
-"""In the order in which they are shown; `add` is for apps."""
+)
+"""Those of every server, in the order in which they are shown."""
 
 
-def add(section: Section) -> None:
-    """Show another section, before that of the workers; once, however often it is added."""
-    if section not in SECTIONS:
-        SECTIONS.insert(len(SECTIONS) - 1, section)
+def with_others(added: Iterable[Section]) -> tuple[Section, ...]:
+    """Those of one server: what its applications add stands before the workers."""
+    return (*SECTIONS[:-1], *added, SECTIONS[-1])

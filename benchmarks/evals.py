@@ -1,0 +1,53 @@
+"""An eval, beside the same runs without one: what it costs to grade and to write down."""
+
+import asyncio
+import time
+
+from benchmarks.measure import middle, take_turns
+from benchmarks.places import SQL, Places
+from benchmarks.report import Measured, Row, at_most
+from benchmarks.scale import Scale
+from lockstitch import Agent, Store, evaluate, open_store
+from lockstitch.runtime.grader import Case
+from lockstitch.testing import Scripted
+
+BACKENDS = SQL
+
+AT_ONCE = 10
+
+OVERHEAD = 2.5
+"""A case is a run, which takes two commits without tools; what came of it is a third, and is read back before."""
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    cases = [Case(str(number), f"What is {number}?", "A number.") for number in range(scale.cases)]
+    agent = Agent("bench", model=Scripted(["A number."]), title=False)
+    with places.fresh(backend) as url:
+        async with open_store(url) as store:
+            rounds = await take_turns(
+                scale.rounds, lambda: _runs(agent, store, cases), lambda: _eval(agent, store, cases)
+            )
+    alone, graded = middle([(one[0], one[1]) for one in rounds])
+    name = f"eval of {scale.cases} cases, beside their runs alone"
+    return Measured([Row(name, backend, graded, "ms", alone, at_most(OVERHEAD), AT_ONCE)], [])
+
+
+async def _runs(agent: Agent, store: Store, cases: list[Case]) -> float:
+    started = time.perf_counter()
+    waiting = iter(cases)
+
+    async def work() -> None:
+        for case in waiting:
+            await agent.run(case.input, store=store)
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return (time.perf_counter() - started) * 1000
+
+
+async def _eval(agent: Agent, store: Store, cases: list[Case]) -> float:
+    started = time.perf_counter()
+    made = await evaluate(agent, cases, store=store, graders="exact", concurrency=AT_ONCE)
+    spent = (time.perf_counter() - started) * 1000
+    if made.totals.passed != len(cases):
+        raise RuntimeError(f"{made.totals.passed} of {len(cases)} cases passed")
+    return spent

@@ -1,0 +1,50 @@
+"""A turn of a team, beside the same work by agents alone: what it costs to lead."""
+
+import time
+
+from benchmarks.measure import middle, take_turns
+from benchmarks.places import SQL, Places
+from benchmarks.report import Measured, Row, at_most
+from benchmarks.scale import Scale
+from lockstitch import Agent, Store, Team, open_store, tool
+from lockstitch.testing import Scripted
+
+BACKENDS = SQL
+
+OVERHEAD = 2.0
+"""A leader's turn has a run more than its agents alone: the one that sums up."""
+
+TURNS = 20
+
+
+@tool(effect="safe")
+def ask() -> str:
+    """Ask somebody who knows."""
+    return "Found."
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    turns = TURNS if scale.rounds > 1 else 2
+    asks = {"name": "delegate", "input": {"member": "knower", "task": "Find it."}}
+    knower = Agent("knower", model=Scripted(["Found."]), title=False)
+    crew = Team("crew", model=Scripted([[{"calls": [asks]}, "It was found."]]), members=[knower], title=False)
+    asker = Agent("asker", model=Scripted([[{"calls": [{"name": "ask"}]}, "It was found."]]), tools=[ask], title=False)
+    with places.fresh(backend) as url:
+        async with open_store(url) as store:
+            rounds = await take_turns(
+                scale.rounds, lambda: _timed(store, turns, asker, knower), lambda: _timed(store, turns, crew)
+            )
+    alone, led = middle([(one[0], one[1]) for one in rounds])
+    name = "a turn of a team with one member, beside both agents alone"
+    return Measured([Row(name, backend, led, "ms", alone, at_most(OVERHEAD))], [])
+
+
+async def _timed(store: Store, turns: int, *agents: Agent) -> float:
+    """Milliseconds of a turn: each of these agents is asked once, in a thread of its own."""
+    started = time.perf_counter()
+    for _ in range(turns):
+        for agent in agents:
+            result = await agent.run("Go", store=store)
+            if result.status != "completed":
+                raise RuntimeError(f"{agent.name} is {result.status}: {result.error}")
+    return (time.perf_counter() - started) / turns * 1000

@@ -1,0 +1,148 @@
+"""Citations as people look at them: the number, the source, the place in it, and the words there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from lockstitch.apps.notebooks.document import Place
+from lockstitch.apps.notebooks.finding import Key, passages_of
+from lockstitch.apps.notebooks.findings import findings
+from lockstitch.apps.notebooks.records import Citation, Finding, Passage, Source
+from lockstitch.apps.notebooks.sentences import best
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound
+from lockstitch.records import Json, Thread
+from lockstitch.store import Store
+
+_AROUND: Final = 240
+"""Characters that are shown before and after what is marked, beyond its passage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """What a number of a chat stands for. Without a source: it was removed since."""
+
+    finding: Finding
+    source: Source | None = None
+    place: Place | None = None
+    before: str = ""
+    quote: str = ""
+    """What is marked: the sentences of the passage that say most about what was searched for."""
+    after: str = ""
+
+    @property
+    def number(self) -> int:
+        return self.finding.number
+
+    @property
+    def where(self) -> str:
+        """The place as people say it: page 17 of 84."""
+        if self.source is None or self.place is None:
+            return "This source was removed."
+        if self.source.pages and self.place.page is not None:
+            return f"{self.place.words.partition(',')[0]} of {self.source.pages}"
+        return self.place.words
+
+    @property
+    def found(self) -> str:
+        """How it was found: found by words and meaning, rank 1 of 6."""
+        return f"found by {self.finding.found_by}, rank {self.finding.rank} of {self.finding.among}"
+
+    def as_json(self) -> Json:
+        place = self.place
+        return {
+            "number": self.number,
+            "source_id": str(self.source.id) if self.source is not None else None,
+            "source": self.source.name if self.source is not None else None,
+            "where": self.where,
+            "page": place.page if place else None,
+            "heading": place.heading if place else None,
+            "line": place.line if place else None,
+            "start": place.start if place else None,
+            "end": place.end if place else None,
+            "before": self.before,
+            "quote": self.quote,
+            "after": self.after,
+            "query": self.finding.query,
+            "found_by": self.finding.found_by,
+            "rank": self.finding.rank,
+            "among": self.finding.among,
+        }
+
+
+async def cited(store: Store, thread: Thread, number: int, *, said: str = "") -> Cited:
+    """What a number stands for in a chat. NotFound when nothing was found under it.
+
+    `said` is what an answer says with the number: the sentences that say most about that are marked.
+    """
+    found = await findings(store, thread.id, [number]) if 0 < number < 2**31 else []
+    if not found:
+        raise NotFound(f"Nothing in session {thread.key or thread.id} is cited as [{number}].")
+    return (await _resolved(store, found, said))[0]
+
+
+async def citations_of(store: Store, run_id: UUID) -> list[Cited]:
+    """What the answer of a run cites, in the order in which it does."""
+    return (await citations_of_runs(store, [run_id])).get(run_id, [])
+
+
+async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID, list[Cited]]:
+    """The same for several runs of one thread at once; a run that cites nothing is not in it."""
+    if not run_ids:
+        return {}
+    where = (Where("run_id", "in", list(run_ids)),)
+    kept = await store.backend.find(Find(Citation, where, order=("run_id", "place")))
+    if not kept:
+        return {}
+    numbers = sorted({one.number for one in kept})
+    resolved = {one.number: one for one in await _resolved(store, await findings(store, kept[0].thread_id, numbers))}
+    found: dict[UUID, list[Cited]] = {}
+    for one in kept:
+        if one.number in resolved:
+            found.setdefault(one.run_id, []).append(resolved[one.number])
+    return found
+
+
+async def _resolved(store: Store, found: Sequence[Finding], said: str = "") -> list[Cited]:
+    ids = {one.source_id for one in found if one.source_id is not None}
+    where = (Where("id", "in", list(ids)), Where("project", "=", store.project))
+    sources = {one.id: one for one in await store.backend.find(Find(Source, where))} if ids else {}
+    keys = [
+        (one.source_id, number)
+        for one in found
+        if one.source_id is not None
+        for number in (one.passage - 1, one.passage, one.passage + 1)
+    ]
+    passages = await passages_of(store, [key for key in keys if key[1] > 0])
+    return [_cited(one, sources, passages, said) for one in found]
+
+
+def _cited(finding: Finding, sources: Mapping[UUID, Source], passages: Mapping[Key, Passage], said: str = "") -> Cited:
+    source = sources.get(finding.source_id) if finding.source_id is not None else None
+    passage = passages.get((source.id, finding.passage)) if source is not None else None
+    if source is None or passage is None:
+        return Cited(finding)
+    ahead, behind = passages.get((source.id, passage.number - 1)), passages.get((source.id, passage.number + 1))
+    mark = best(passage.text, said or finding.query)
+    before = _tail(ahead.text if ahead else "") + passage.text[: mark.start]
+    after = passage.text[mark.end :] + _head(behind.text if behind else "")
+    start = passage.start_at + mark.start
+    line = passage.line + passage.text.count("\n", 0, mark.start)
+    place = passage.place._replace(start=start, end=passage.start_at + mark.end, line=line)
+    return Cited(finding, source, place, before.lstrip(), passage.text[mark.start : mark.end], after.rstrip())
+
+
+def _tail(text: str) -> str:
+    """The end of what comes before, from a word on."""
+    if len(text) <= _AROUND:
+        return text
+    cut = text[-_AROUND:]
+    return f"… {cut.partition(' ')[2] or cut}"
+
+
+def _head(text: str) -> str:
+    if len(text) <= _AROUND:
+        return text
+    cut = text[:_AROUND]
+    return f"{cut.rpartition(' ')[0] or cut} …"

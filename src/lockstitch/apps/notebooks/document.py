@@ -1,0 +1,93 @@
+"""A document: what was read of a source, as one text with the places in it that people know it by."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["text", "markdown", "html", "pdf"]
+
+_UNDER: Final = " / "
+_PATH: Final = 255
+"""Characters of a path of headings."""
+
+
+class Heading(NamedTuple):
+    """A heading, and where in the text it stands."""
+
+    at: int
+    level: int
+    text: str
+
+
+class Place(NamedTuple):
+    """A range of characters of a text, and how a person would find it."""
+
+    start: int
+    end: int
+    line: int
+    page: int | None = None
+    last_page: int | None = None
+    heading: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The place as a person says it: page 17, Shelf C, line 12."""
+        named: list[str] = []
+        if self.page is not None:
+            several = self.last_page is not None and self.last_page != self.page
+            named.append(f"pages {self.page} to {self.last_page}" if several else f"page {self.page}")
+        if self.heading:
+            named.append(self.heading)
+        if self.page is None:
+            named.append(f"line {self.line}")
+        return ", ".join(named)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text and its places. `pages` are where each page begins; one without pages has none."""
+
+    kind: Kind
+    text: str
+    title: str | None = None
+    pages: Sequence[int] = ()
+    headings: Sequence[Heading] = field(default_factory=tuple[Heading, ...])
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        starts = [0]
+        at = self.text.find("\n")
+        while at >= 0:
+            starts.append(at + 1)
+            at = self.text.find("\n", at + 1)
+        return starts
+
+    @cached_property
+    def _paths(self) -> list[tuple[int, str]]:
+        """Each heading with those that it stands under."""
+        above: list[Heading] = []
+        found: list[tuple[int, str]] = []
+        for heading in self.headings:
+            above = [one for one in above if one.level < heading.level]
+            above.append(heading)
+            path = _UNDER.join(one.text for one in above)
+            found.append((heading.at, path if len(path) <= _PATH else heading.text[:_PATH]))
+        return found
+
+    def place(self, start: int, end: int) -> Place:
+        """How a person would find the characters from `start` to before `end`."""
+        page = bisect_right(self.pages, start) or None if self.pages else None
+        last = bisect_right(self.pages, max(start, end - 1)) or None if self.pages else None
+        return Place(start, end, bisect_right(self._lines, start), page, last, self._heading(start, end))
+
+    def _heading(self, start: int, end: int) -> str | None:
+        """Under which heading a range stands. Of several with nothing in between, it is the last."""
+        last = bisect_right(self._paths, start, key=lambda one: one[0]) - 1
+        while 0 <= last < len(self.headings) - 1 and self.headings[last + 1].at < end:
+            here, following = self.headings[last], self.headings[last + 1]
+            if self.text[here.at : following.at].replace(here.text, "", 1).strip("#=- \t\n"):
+                break
+            last += 1
+        return self._paths[last][1] if last >= 0 else None

@@ -1,0 +1,10 @@
+"""The pages of notebooks: the list, a notebook with its chats, its sources, and what the team remembers."""
+
+from fastapi import APIRouter
+
+from lockstitch.apps.notebooks.pages import acts, listing, memories, notebook, sources
+
+
+def routers() -> tuple[APIRouter, ...]:
+    """What is named stands before what a notebook's number could be taken for."""
+    return (listing.router, notebook.router, acts.router, sources.router, memories.router)

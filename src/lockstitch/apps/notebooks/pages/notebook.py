@@ -1,0 +1,155 @@
+"""A notebook: one of its chats in the middle, its sources and chats beside, and the place that is cited."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse
+
+from lockstitch.apps.notebooks import looking, sessions, shelf
+from lockstitch.apps.notebooks.application import Notebooks
+from lockstitch.apps.notebooks.pages.beside import beside
+from lockstitch.apps.notebooks.pages.chat import Chat, chat_of
+from lockstitch.apps.notebooks.pages.places import Mark, Place, place_of
+from lockstitch.apps.notebooks.pages.shown import Said
+from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.errors import NotFound
+from lockstitch.records import Thread
+from lockstitch.server import Caller, Reader, base_of, is_part, page, the
+
+router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}")
+
+Application = Annotated[Notebooks, the(Notebooks)]
+Before = Annotated[int | None, Query(ge=1, lt=2**31)]
+After = Annotated[int, Query(ge=0, lt=2**62)]
+
+
+@router.get("", name="notebook")
+async def notebook(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
+    """A notebook with the chat in which something was said last."""
+    found = await shelf.get(caller.store, notebook_id)
+    chats = await looking.chats(caller.store, found)
+    return await _page(request, caller, application, found, chats[0].thread if chats else None)
+
+
+@router.get("/new")
+async def new(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
+    """A notebook with a chat that begins with what is asked."""
+    return await _page(request, caller, application, await shelf.get(caller.store, notebook_id), None)
+
+
+@router.get("/now")
+async def now_without(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
+    """What changes in a notebook where no chat is open."""
+    return await _now(request, caller, application, await shelf.get(caller.store, notebook_id), None, 0)
+
+
+@router.get("/chats/{thread_id}", name="notebook_chat")
+async def chat(
+    request: Request,
+    caller: Reader,
+    application: Application,
+    notebook_id: int,
+    thread_id: UUID,
+    cited: str = "",
+    before: Before = None,
+) -> HTMLResponse:
+    """A chat, with a cited place. Asked for as a part of a page it is the place alone."""
+    found, head = await chat_in(caller, notebook_id, thread_id)
+    wanted = Mark.of(cited)
+    if is_part(request):
+        place = await place_of(caller.store, head, wanted) if wanted else None
+        return page(request, caller, "notebooks/place.html", notebook=found, place=place)
+    return await _page(request, caller, application, found, head, wanted, before)
+
+
+@router.get("/chats/{thread_id}/now")
+async def now(
+    request: Request,
+    caller: Reader,
+    application: Application,
+    notebook_id: int,
+    thread_id: UUID,
+    after: After = 0,
+) -> HTMLResponse:
+    """What changes as a chat goes on: what was said after a position, who is at it, and what stands beside."""
+    found, head = await chat_in(caller, notebook_id, thread_id)
+    return await _now(request, caller, application, found, head, after)
+
+
+async def chat_in(caller: Caller, notebook_id: int, thread_id: UUID) -> tuple[Notebook, Thread]:
+    """A notebook and one of its chats. NotFound where the thread is none of them."""
+    found = await shelf.get(caller.store, notebook_id)
+    head = await caller.store.thread(thread_id)
+    link = await sessions.link_of(caller.store, head)
+    if link is None or link.notebook_id != found.number:
+        raise NotFound(f"Notebook {notebook_id} has no chat {thread_id}.")
+    return found, head
+
+
+async def _page(
+    request: Request,
+    caller: Caller,
+    application: Notebooks,
+    found: Notebook,
+    head: Thread | None,
+    cited: Mark | None = None,
+    before: int | None = None,
+) -> HTMLResponse:
+    here = _here(request, found, head)
+    told = await chat_of(caller.store, head, f"{here}?cited=", before) if head is not None else Chat()
+    place = await _place(caller, head, told, cited)
+    shown = await _shown(caller, application, found, head, here, told)
+    return page(request, caller, "notebooks/page.html", **shown, place=place, before=before)
+
+
+async def _now(
+    request: Request, caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, after: int
+) -> HTMLResponse:
+    here = _here(request, found, head)
+    told = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else Chat()
+    shown = await _shown(caller, application, found, head, here, told)
+    shown["spoken"] = [one for one in told.spoken if one.position > after]
+    return page(request, caller, "notebooks/now.html", **shown, place=None)
+
+
+async def _shown(
+    caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, here: str, told: Chat
+) -> dict[str, Any]:
+    return {
+        "notebook": found,
+        "here": here,
+        "spoken": told.spoken,
+        "open": told.open,
+        "turns": told.turns,
+        "runs": told.runs,
+        "cost": told.cost,
+        "rest": told.rest,
+        "first": told.first,
+        "can_act": caller.may("write"),
+        **await beside(caller, application, found, head),
+    }
+
+
+async def _place(caller: Caller, head: Thread | None, told: Chat, cited: Mark | None) -> Place | None:
+    """The place that was asked for; without, the first that the last answer cites."""
+    if head is None:
+        return None
+    for one in [cited] if cited else _cited_last(told.spoken):
+        place = await place_of(caller.store, head, one)
+        if place is not None:
+            return place
+    return None
+
+
+def _cited_last(spoken: list[Said]) -> list[Mark]:
+    for said in reversed(spoken):
+        numbers = [text for block in said.blocks for item in block.items for kind, text, _ in item if kind == "cite"]
+        if numbers:
+            return [Mark(said.position, int(number)) for number in dict.fromkeys(numbers)]
+    return []
+
+
+def _here(request: Request, found: Notebook, head: Thread | None) -> str:
+    path = f"{base_of(request)}/notebooks/{found.id}"
+    return f"{path}/chats/{head.id}" if head is not None else path

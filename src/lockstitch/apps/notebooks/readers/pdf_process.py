@@ -1,0 +1,71 @@
+"""The process that reads one PDF: bytes come in, JSON goes out, and it takes no more than it is allowed.
+
+python -m lockstitch.apps.notebooks.readers.pdf_process PAGES CHARACTERS MEMORY SECONDS < file.pdf
+"""
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final
+
+from lockstitch.apps.notebooks.readers.apart import answer
+from lockstitch.records import Json
+
+_MOST_HEADINGS: Final = 2_000
+_DEEPEST: Final = 6
+
+
+def main() -> None:
+    # Before the limits, which are for what a PDF takes.
+    import_module("pypdf")
+    answer(read, sys.argv[1:])
+
+
+def read(content: bytes, most_pages: int, most_characters: int) -> Json:
+    """The texts of the pages, the title and the outline; or `refused` with a reason."""
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(content), strict=False)
+    if reader.is_encrypted and not reader.decrypt(""):
+        return {"refused": "is protected by a password. Save a copy without one."}
+    count = len(reader.pages)
+    if not count:
+        return {"refused": "has no pages."}
+    if count > most_pages:
+        return {"refused": f"has {count:,} pages; at most {most_pages:,} are read. Split it."}
+    texts: list[str] = []
+    length = 0
+    for page in reader.pages:
+        # What is no text, such as half of a pair, is no reason to give the page up.
+        texts.append(page.extract_text().encode("utf-8", "replace").decode())
+        length += len(texts[-1])
+        if length > most_characters:
+            return {"refused": f"has more than {most_characters:,} characters of text. Split it."}
+    if not any(text.strip() for text in texts):
+        return {"refused": "has no text in it: its pages are pictures. Have their text recognised first."}
+    title: str | None = None
+    outline: list[tuple[int, str, int]] = []
+    # Both are only nice to have, and often the part of a PDF that is wrong.
+    with suppress(Exception):
+        title = str(reader.metadata.title) if reader.metadata and reader.metadata.title else None
+    with suppress(Exception):
+        _collect(reader, reader.outline, 1, outline)
+    return {"pages": texts, "title": title, "outline": outline}
+
+
+def _collect(reader: Any, entries: Any, level: int, found: list[tuple[int, str, int]]) -> None:
+    for entry in entries:
+        if len(found) >= _MOST_HEADINGS:
+            return
+        if isinstance(entry, list):
+            if level < _DEEPEST:
+                _collect(reader, entry, level + 1, found)
+            continue
+        page = reader.get_destination_page_number(entry)
+        if page is not None:
+            found.append((level, str(entry.title), int(page)))
+
+
+if __name__ == "__main__":
+    main()

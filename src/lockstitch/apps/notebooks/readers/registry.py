@@ -1,0 +1,75 @@
+"""Readers by kind, and which kind a source is: by what it is said to be, else by its name."""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from lockstitch.apps.notebooks.document import Document, Kind
+from lockstitch.apps.notebooks.reader import Limits, Reader
+from lockstitch.apps.notebooks.readers.html import HtmlReader
+from lockstitch.apps.notebooks.readers.markdown import MarkdownReader
+from lockstitch.apps.notebooks.readers.pdf import PdfReader
+from lockstitch.apps.notebooks.readers.text import TextReader
+from lockstitch.errors import Refused
+
+_READERS: Final[Mapping[Kind, Reader]] = {
+    "text": TextReader(),
+    "markdown": MarkdownReader(),
+    "html": HtmlReader(),
+    "pdf": PdfReader(),
+}
+
+_ENDINGS: Final[Mapping[str, Kind]] = {
+    ".txt": "text",
+    ".text": "text",
+    ".log": "text",
+    ".csv": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".pdf": "pdf",
+}
+
+_MEDIA_TYPES: Final[Mapping[str, Kind]] = {
+    "text/plain": "text",
+    "text/csv": "text",
+    "text/markdown": "markdown",
+    "text/x-markdown": "markdown",
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "application/pdf": "pdf",
+}
+
+KINDS: Final = tuple(_READERS)
+ENDINGS: Final = tuple(_ENDINGS)
+
+
+def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
+    """Which kind of source this is. Refused when it is none of ours."""
+    if b"%PDF-" in content[:1024]:
+        return "pdf"
+    by_name = _ENDINGS.get(PurePosixPath(name).suffix.lower())
+    by_type = _MEDIA_TYPES.get((media_type or "").partition(";")[0].strip().lower())
+    # A browser calls everything plain text that it does not know better, so the name says more.
+    found = by_name or by_type
+    if found is None:
+        raise Refused(f"{name} is none of the kinds that are read: {', '.join(ENDINGS)}. Nothing was added.")
+    return found
+
+
+def kind_of_text(name: str) -> Kind:
+    """Which kind a source is that was given as a text."""
+    found = _ENDINGS.get(PurePosixPath(name).suffix.lower(), "text")
+    return "text" if found == "pdf" else found
+
+
+async def read(name: str, content: bytes, kind: Kind | None = None, *, limits: Limits | None = None) -> Document:
+    """The document that a source is. Refused says what is wrong with it; nothing is changed by reading."""
+    limits = limits or Limits()
+    if not content:
+        raise Refused(f"{name} is empty. Nothing was added.")
+    if len(content) > limits.bytes:
+        raise Refused(f"{name} has {len(content):,} bytes; at most {limits.bytes:,} are read. Nothing was added.")
+    return await _READERS[kind or kind_of(name, content)].read(name, content, limits)

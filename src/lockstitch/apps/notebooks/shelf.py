@@ -1,0 +1,137 @@
+"""The notebooks of a project: made, found, changed and removed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from lockstitch.apps.notebooks.records import UNTITLED, Notebook, NotebookSession
+from lockstitch.apps.notebooks.tables import EXTENSION
+from lockstitch.backend import Fields, Find, Where
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import Thread
+from lockstitch.records.clock import parse_time
+from lockstitch.store import Store
+
+_LARGEST = 2**63
+
+
+class Counted(NamedTuple):
+    """A notebook with what it has."""
+
+    notebook: Notebook
+    sources: int
+    chats: int
+    last_chat_at: datetime | None
+    """When a message was last sent in one of its chats."""
+
+
+async def create(
+    store: Store, title: str | None = None, *, description: str | None = None, instructions: str | None = None
+) -> Notebook:
+    """A new notebook. Refused says what is wrong with its title."""
+    now = store.clock.now()
+    new = Notebook(
+        project=store.project,
+        title=title if title is not None else UNTITLED,
+        description=description,
+        instructions=instructions,
+        created_at=now,
+        updated_at=now,
+    )
+    return await _told(store, "notebook_new", new)
+
+
+async def get(store: Store, notebook_id: int) -> Notebook:
+    """One notebook of this project. NotFound when it has none of this id."""
+    where = (Where("id", "=", notebook_id), Where("project", "=", store.project))
+    found = await store.backend.find(Find(Notebook, where)) if 0 < notebook_id < _LARGEST else []
+    if not found:
+        raise missing(store, notebook_id)
+    return found[0]
+
+
+async def listed(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Notebook]:
+    """The notebooks of this project, the most recently updated first."""
+    where = (Where("project", "=", store.project),)
+    return await store.backend.find(Find(Notebook, where, order=("-updated_at", "-id"), limit=limit, offset=offset))
+
+
+async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Counted]:
+    """The same with what each has."""
+    notebooks = await listed(store, limit=limit, offset=offset)
+    rows: Sequence[Any] = await store.ask(EXTENSION, "notebook_counts", project=store.project)
+    known = {int(row[0]): row for row in rows}
+    found: list[Counted] = []
+    for notebook in notebooks:
+        _, sources, chats, last = known.get(notebook.number, (0, 0, 0, None))
+        found.append(Counted(notebook, int(sources), int(chats), _time(last)))
+    return found
+
+
+async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
+    """Other values for title, description or instructions."""
+    wrong = fields.keys() - {"title", "description", "instructions"}
+    if wrong:
+        raise Refused(f"A notebook's {', '.join(sorted(wrong))} cannot be changed.")
+    before = await get(store, notebook_id)
+    now = max(store.clock.now(), before.updated_at)
+    return await _told(store, "notebook_change", before.changed(**before.checked({**fields, "updated_at": now})))
+
+
+async def touch(store: Store, notebook_id: int) -> None:
+    """Make a notebook a recent one."""
+    await store.tell(EXTENSION, "notebook_touch", id=notebook_id, project=store.project, now=store.clock.now())
+
+
+async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False, force: bool = False) -> int:
+    """Delete a notebook with its sources, and its chats with everything of theirs; how many chats.
+
+    With `keep_sessions` the chats stay as threads that belong to no notebook. ThreadBusy while one of them is held,
+    and then nothing is deleted, unless forced.
+    """
+    await get(store, notebook_id)
+    removed = 0
+    while True:
+        if not keep_sessions:
+            ids = [session.thread_id for session in await sessions(store, notebook_id)]
+            if ids:
+                removed += await store.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
+        gone: Sequence[Any] = await store.tell(
+            EXTENSION, "notebook_remove", id=notebook_id, project=store.project, keep_sessions=int(keep_sessions)
+        )
+        if gone:
+            return removed
+        # A chat was begun meanwhile, or somebody else removed the notebook.
+        await get(store, notebook_id)
+
+
+async def sessions(store: Store, notebook_id: int) -> list[NotebookSession]:
+    """Which threads are chats of a notebook, in the order in which they were begun."""
+    where = (Where("notebook_id", "=", notebook_id), Where("project", "=", store.project))
+    return await store.backend.find(Find(NotebookSession, where, order=("id",)))
+
+
+async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
+    """The notebook that a thread is a chat of, if it is one."""
+    found: Sequence[Notebook] = await store.ask(EXTENSION, "notebook_of_thread", into=Notebook, thread=thread.id)
+    return found[0] if found else None
+
+
+def missing(store: Store, notebook_id: int) -> NotFound:
+    return NotFound(f"There is no notebook {notebook_id} in project {store.project}.")
+
+
+async def _told(store: Store, query: str, wanted: Notebook) -> Notebook:
+    values: Fields = {"title": wanted.title, "description": wanted.description, "instructions": wanted.instructions}
+    if wanted.id is not None:
+        values["id"] = wanted.id
+    found: Sequence[Notebook] = await store.tell(
+        EXTENSION, query, into=Notebook, project=store.project, now=wanted.updated_at, **values
+    )
+    if not found:
+        raise missing(store, wanted.number)
+    return found[0]
+
+
+def _time(value: Any) -> datetime | None:
+    return parse_time(value) if isinstance(value, str) else value

@@ -1,0 +1,55 @@
+-- Notebooks in the lens of Agno: the document's own two tables, and their sources among what is known.
+-- `project` says which of the projects, since session_id is a caller's own name in one of them.
+
+CREATE VIEW notebooks AS
+SELECT n.id, n.title, n.description, n.instructions, n.created_at, n.updated_at, n.project
+FROM lockstitch.notebooks n;
+
+CREATE VIEW notebook_sessions AS
+SELECT s.id, s.notebook_id, s.session_id, s.created_at, s.project
+FROM lockstitch.notebook_sessions s;
+
+CREATE VIEW lens_citations AS
+SELECT c.run_id,
+       c.place,
+       jsonb_build_object('number', c.number, 'document_title', coalesce(s.title, s.name), 'file_name', s.name,
+                          'source_id', f.source_id, 'page', p.page, 'heading', p.heading, 'line', p.line,
+                          'start', p.start_at, 'end', p.end_at, 'cited_text', p.text) AS citation
+FROM lockstitch.notebook_citations c
+JOIN lockstitch.notebook_findings f ON f.thread_id = c.thread_id AND f.number = c.number
+LEFT JOIN lockstitch.notebook_sources s ON s.id = f.source_id
+LEFT JOIN lockstitch.notebook_passages p ON p.source_id = f.source_id AND p.number = f.passage;
+
+-- Instead of the lens's own, whose documents come first.
+CREATE VIEW agno_knowledge AS
+SELECT k.id::text AS id,
+       k.name,
+       k.description,
+       lockstitch.safe_jsonb(k.metadata) AS metadata,
+       k.type,
+       k.size,
+       lockstitch.safe_jsonb(k.metadata) ->> 'linked_to' AS linked_to,
+       CASE WHEN jsonb_typeof(lockstitch.safe_jsonb(k.metadata) -> 'access_count') = 'number'
+            THEN (lockstitch.safe_jsonb(k.metadata) ->> 'access_count')::numeric::bigint ELSE 0 END AS access_count,
+       k.status,
+       lockstitch.safe_jsonb(k.metadata) ->> 'status_message' AS status_message,
+       lockstitch.safe_jsonb(k.metadata) ->> 'external_id' AS external_id,
+       floor(extract(epoch FROM k.created_at))::bigint AS created_at,
+       floor(extract(epoch FROM k.updated_at))::bigint AS updated_at
+FROM lockstitch.knowledge k
+UNION ALL
+SELECT s.id::text,
+       s.name,
+       s.title,
+       jsonb_build_object('sha256', s.sha256, 'characters', s.characters, 'pages', s.pages, 'passages', s.passages,
+                          'embedder', s.embedder, 'project', s.project),
+       s.kind,
+       s.size,
+       'notebook ' || s.notebook_id,
+       (SELECT count(*) FROM lockstitch.notebook_findings f WHERE f.source_id = s.id),
+       'completed',
+       NULL,
+       s.url,
+       floor(extract(epoch FROM s.created_at))::bigint,
+       floor(extract(epoch FROM s.created_at))::bigint
+FROM lockstitch.notebook_sources s;

@@ -1,0 +1,55 @@
+-- Notebooks in the lens of Agno: the document's own two tables, and their sources among what is known.
+-- `project` says which of the projects, since session_id is a caller's own name in one of them.
+
+CREATE VIEW notebooks AS
+SELECT n.id, n.title, n.description, n.instructions, n.created_at, n.updated_at, n.project
+FROM main.notebooks n;
+
+CREATE VIEW notebook_sessions AS
+SELECT s.id, s.notebook_id, s.session_id, s.created_at, s.project
+FROM main.notebook_sessions s;
+
+CREATE VIEW lens_citations AS
+SELECT c.run_id,
+       c.place,
+       json_object('number', c.number, 'document_title', coalesce(s.title, s.name), 'file_name', s.name,
+                   'source_id', f.source_id, 'page', p.page, 'heading', p.heading, 'line', p.line,
+                   'start', p.start_at, 'end', p.end_at, 'cited_text', p.text) AS citation
+FROM main.notebook_citations c
+JOIN main.notebook_findings f ON f.thread_id = c.thread_id AND f.number = c.number
+LEFT JOIN main.notebook_sources s ON s.id = f.source_id
+LEFT JOIN main.notebook_passages p ON p.source_id = f.source_id AND p.number = f.passage;
+
+-- Instead of the lens's own, whose documents come first.
+CREATE VIEW agno_knowledge AS
+SELECT k.id,
+       k.name,
+       k.description,
+       k.metadata,
+       k.type,
+       k.size,
+       k.metadata ->> '$.linked_to' AS linked_to,
+       CASE WHEN json_type(k.metadata, '$.access_count') IN ('integer', 'real')
+            THEN CAST(k.metadata ->> '$.access_count' AS INTEGER) ELSE 0 END AS access_count,
+       k.status,
+       k.metadata ->> '$.status_message' AS status_message,
+       k.metadata ->> '$.external_id' AS external_id,
+       unixepoch(k.created_at) AS created_at,
+       unixepoch(k.updated_at) AS updated_at
+FROM main.knowledge k
+UNION ALL
+SELECT s.id,
+       s.name,
+       s.title,
+       json_object('sha256', s.sha256, 'characters', s.characters, 'pages', s.pages, 'passages', s.passages,
+                   'embedder', s.embedder, 'project', s.project),
+       s.kind,
+       s.size,
+       'notebook ' || s.notebook_id,
+       (SELECT count(*) FROM main.notebook_findings f WHERE f.source_id = s.id),
+       'completed',
+       NULL,
+       s.url,
+       unixepoch(s.created_at),
+       unixepoch(s.created_at)
+FROM main.notebook_sources s;

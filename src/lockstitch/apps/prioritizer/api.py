@@ -1,0 +1,186 @@
+"""The prioritiser over HTTP: sessions and their reasoning, and what plans are made of."""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Body, Query
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lockstitch.apps.prioritizer import keeping
+from lockstitch.apps.prioritizer.application import NoActiveOutcome, Prioritizer
+from lockstitch.apps.prioritizer.lists import MAX_BYTES
+from lockstitch.apps.prioritizer.models import (
+    AgentSession,
+    ExecutionMetadata,
+    Model,
+    ReasoningTrace,
+    SessionStatus,
+    Share,
+    TaskId,
+    as_json,
+)
+from lockstitch.apps.prioritizer.records import Document
+from lockstitch.apps.prioritizer.sessions import latest, metadata_of, session_of, sessions, shown, trace_of
+from lockstitch.errors import NotFound
+from lockstitch.server import Exact, Problem, Reader, Writer, the
+
+router = APIRouter(prefix="/api/agent", tags=["prioritizer"])
+
+ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
+UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
+Statement = Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"^[^\x00]*$")]
+
+
+class Given(BaseModel):
+    """What a caller sends; nothing beside its fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Asked(Given):
+    outcome_id: UUID
+    user_id: UserId
+    replace: bool = False
+    """Whether a session of this user that runs is cancelled for it."""
+    documents: Annotated[list[UUID], Field(max_length=1_000)] | None = None
+    """The documents whose tasks are meant; all of the user's if none are named."""
+
+
+class Begun(Model):
+    session_id: UUID
+    status: SessionStatus
+    execution_metadata: ExecutionMetadata
+
+
+class NewOutcome(Given):
+    user_id: UserId
+    statement: Statement
+
+
+class NewRelationship(Given):
+    user_id: UserId
+    source_task_id: TaskId
+    target_task_id: TaskId
+    relationship_type: Literal["prerequisite", "blocks", "related"] = "prerequisite"
+    confidence: Share = 1.0
+
+
+@router.post("/prioritize", response_model=Begun)
+async def prioritize(request: Request, caller: Writer, application: ThePrioritizer) -> Response:
+    """Start a session for a user's outcome. Workers drive it; its status is asked for, or followed as its thread is.
+
+    400 for a body that is none, 403 when the user does not work towards this outcome, 409 while one of theirs runs.
+    """
+    asked = _read(await request.body())
+    try:
+        session = await application.start(
+            caller.store, asked.user_id, asked.outcome_id, documents=asked.documents, replace=asked.replace
+        )
+    except (NoActiveOutcome, NotFound) as exc:
+        raise Problem(403, "No active outcome", str(exc)) from exc
+    begun = Begun(session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session))
+    return Exact(as_json(begun))
+
+
+@router.get("/sessions", response_model=list[AgentSession])
+async def listed(
+    caller: Reader,
+    user_id: Annotated[UserId | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """Sessions of a user or of all, newest first."""
+    return Exact([as_json(shown(one)) for one in await sessions(caller.store, user_id, limit=limit)])
+
+
+@router.get("/sessions/latest", response_model=AgentSession)
+async def newest(caller: Reader, user_id: Annotated[UserId, Query()]) -> Response:
+    """The newest session of a user."""
+    return Exact(as_json(shown(await latest(caller.store, user_id))))
+
+
+@router.get("/sessions/{session_id}", response_model=AgentSession)
+async def one(caller: Reader, session_id: UUID) -> Response:
+    """A session with its plan, once there is one."""
+    return Exact(as_json(shown(await session_of(caller.store, session_id))))
+
+
+@router.get("/sessions/{session_id}/trace", response_model=ReasoningTrace)
+async def trace(caller: Reader, session_id: UUID) -> Response:
+    """The reasoning of a session, as far as it is; 404 once it has expired."""
+    return Exact(as_json(await trace_of(caller.store, await session_of(caller.store, session_id))))
+
+
+@router.get("/outcomes")
+async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
+    """Outcomes of a user or of all, newest first."""
+    return Exact([one.as_json() for one in await keeping.outcomes(caller.store, user_id)])
+
+
+@router.post("/outcomes", status_code=201)
+async def add_outcome(caller: Writer, given: NewOutcome) -> Response:
+    """A new outcome, which plans can be made towards."""
+    made = await keeping.add_outcome(caller.store, given.user_id, given.statement)
+    return Exact(made.as_json(), status_code=201)
+
+
+@router.patch("/outcomes/{outcome_id}")
+async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[bool, Body(embed=True)]) -> Exact:
+    """Say whether plans are still made towards an outcome."""
+    return Exact((await keeping.set_active(caller.store, outcome_id, is_active)).as_json())
+
+
+@router.get("/documents")
+async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
+    """Documents with their tasks, oldest first."""
+    return Exact([_document(one) for one in await keeping.documents(caller.store, user_id)])
+
+
+@router.post("/documents", status_code=201)
+async def add_documents(
+    request: Request,
+    caller: Writer,
+    user_id: Annotated[UserId, Query()],
+    name: Annotated[str, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = "tasks.md",
+) -> Response:
+    """The body is a list of tasks, Markdown or (if the name ends in .csv) CSV. One of the same name is replaced."""
+    if int(request.headers.get("content-length") or 0) > MAX_BYTES:
+        raise Problem(413, "Too large", f"A list of tasks has {MAX_BYTES:,} bytes at most.")
+    made = await keeping.add_file(caller.store, user_id, await request.body(), name)
+    return Exact([_document(one) for one in made.documents], status_code=201)
+
+
+@router.delete("/documents/{document_id}", status_code=204)
+async def remove_document(caller: Writer, document_id: UUID) -> Response:
+    await keeping.remove_document(caller.store, document_id)
+    return Response(status_code=204)
+
+
+@router.post("/relationships", status_code=201)
+async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
+    """That one task waits for another: the source waits for the target."""
+    made = await keeping.add_relationship(
+        caller.store,
+        given.user_id,
+        given.source_task_id,
+        given.target_task_id,
+        given.relationship_type,
+        given.confidence,
+    )
+    return Exact(made.as_json(), status_code=201)
+
+
+def _read(body: bytes) -> Asked:
+    """What is asked. A Problem of status 400 says what is wrong with it."""
+    try:
+        return Asked.model_validate_json(body)
+    except ValidationError as exc:
+        said = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in exc.errors())
+        raise Problem(400, "Invalid", said) from exc
+
+
+def _document(document: Document) -> dict[str, Any]:
+    told = document.as_json()
+    told["tasks"] = told.pop("structured_output")["tasks"]
+    return told

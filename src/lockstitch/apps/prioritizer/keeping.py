@@ -1,0 +1,173 @@
+"""Keeping what plans are made of: outcomes, documents with their tasks, relationships. Each act is one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from lockstitch.apps.prioritizer.lists import TaskList, read_list
+from lockstitch.apps.prioritizer.models import RelationshipType, as_json
+from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
+from lockstitch.apps.prioritizer.tasks import base_for
+from lockstitch.backend import Commit, Find, Where
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import Record
+from lockstitch.records.ids import foreign_id
+from lockstitch.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The documents that a file became, and all records of theirs in the order in which they must be written."""
+
+    documents: list[Document]
+    relationships: list[TaskRelationship]
+
+    @property
+    def records(self) -> list[Record]:
+        return [*self.documents, *self.relationships]
+
+    @property
+    def task_count(self) -> int:
+        return sum(len(document.tasks) for document in self.documents)
+
+
+def new_outcome(store: Store, user_id: str, statement: str) -> Outcome:
+    """An outcome that is not stored yet."""
+    now = store.clock.now()
+    wanted = " ".join(statement.split())
+    if not user_id.strip():
+        raise Refused("An outcome is somebody's: say whose.")
+    if not wanted:
+        raise Refused("An outcome says what is to be true in the end; this one says nothing.")
+    return Outcome(project=store.project, user_id=user_id, statement=wanted, created_at=now, updated_at=now)
+
+
+async def add_outcome(store: Store, user_id: str, statement: str) -> Outcome:
+    outcome = new_outcome(store, user_id, statement)
+    await store.backend.put([outcome])
+    return outcome
+
+
+async def outcome_of(store: Store, outcome_id: UUID) -> Outcome:
+    """An outcome of this project, or NotFound."""
+    found = await store.backend.get(Outcome, (outcome_id,))
+    if found is None or found.project != store.project:
+        raise NotFound(f"There is no outcome {outcome_id} in project {store.project} of this store.")
+    return found
+
+
+async def outcomes(store: Store, user_id: str | None = None) -> list[Outcome]:
+    """The outcomes of a user or of all, newest first."""
+    return await store.backend.find(Find(Outcome, _theirs(store, user_id), order=("-created_at", "-id")))
+
+
+async def set_active(store: Store, outcome_id: UUID, active: bool) -> Outcome:
+    outcome = (await outcome_of(store, outcome_id)).changed(is_active=active, updated_at=store.clock.now())
+    await store.backend.put([outcome])
+    return outcome
+
+
+async def documents(store: Store, user_id: str | None = None) -> list[Document]:
+    """The documents of a user or of all, oldest first."""
+    return await store.backend.find(Find(Document, _theirs(store, user_id), order=("created_at", "id")))
+
+
+async def read_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
+    """What a file would become: nothing is written yet. Refused says what is wrong with it.
+
+    The same file read again takes the place of what it was before.
+    """
+    others = [one for one in await documents(store, user_id) if one.source != name]
+    return imported(store, user_id, name, read_list(content, name, [task.id for one in others for task in one.tasks]))
+
+
+def imported(store: Store, user_id: str, name: str, found: TaskList) -> Imported:
+    now = store.clock.now()
+    kept: dict[UUID, Document] = {}
+    owner: dict[str, UUID] = {}
+    for place, document in enumerate(found.documents):
+        id = foreign_id(store.project, "prioritizer", "\x1f".join((user_id, name, document.title)))
+        before = kept.get(id)
+        # Two headings of one name are one document.
+        tasks = [*(before.structured_output["tasks"] if before else ()), *map(as_json, document.tasks)]
+        kept[id] = Document(
+            id=id,
+            project=store.project,
+            user_id=user_id,
+            title=document.title,
+            source=name,
+            markdown=f"{before.markdown}\n\n{document.text}" if before else document.text,
+            structured_output={"tasks": tasks},
+            # So that they are found in the order of the file.
+            created_at=now + timedelta(microseconds=place),
+            updated_at=now,
+        )
+        owner |= {task.id: id for task in document.tasks}
+    relationships = [
+        TaskRelationship(
+            project=store.project,
+            user_id=user_id,
+            source_task_id=one.source,
+            target_task_id=one.target,
+            relationship_type=one.kind,
+            confidence=one.confidence,
+            document_id=owner[one.source],
+            created_at=now,
+            updated_at=now,
+        )
+        for one in found.relations
+    ]
+    return Imported(list(kept.values()), relationships)
+
+
+async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
+    """Keep the tasks of a file. What the file said before is replaced."""
+    made = await read_file(store, user_id, content, name)
+    await store.backend.append(Commit(records=made.records))
+    await drop_stale(store, user_id, name, made.documents)
+    return made
+
+
+async def drop_stale(store: Store, user_id: str, name: str, documents: Sequence[Document]) -> None:
+    """Remove documents that a file once held and holds no more."""
+    kept = {one.id for one in documents}
+    where = (*_theirs(store, user_id), Where("source", "=", name))
+    stale = [one.id for one in await store.backend.find(Find(Document, where)) if one.id not in kept]
+    if stale:
+        await store.backend.delete(Find(Document, (Where("id", "in", stale),)))
+
+
+async def remove_document(store: Store, document_id: UUID) -> None:
+    found = await store.backend.get(Document, (document_id,))
+    if found is None or found.project != store.project:
+        raise NotFound(f"There is no document {document_id} in project {store.project} of this store.")
+    await store.backend.delete(Find(Document, (Where("id", "=", document_id),)))
+
+
+async def add_relationship(
+    store: Store, user_id: str, source: str, target: str, kind: RelationshipType, confidence: float = 1.0
+) -> TaskRelationship:
+    """Keep that one task waits for another. NotFound when the user has no such task."""
+    known = (await base_for(store, store.project, user_id, None)).tasks
+    for id in (source, target):
+        if id not in known:
+            raise NotFound(f"{user_id} has no task {id}.")
+    now = store.clock.now()
+    made = TaskRelationship(
+        project=store.project,
+        user_id=user_id,
+        source_task_id=source,
+        target_task_id=target,
+        relationship_type=kind,
+        confidence=confidence,
+        created_at=now,
+        updated_at=now,
+    )
+    await store.backend.put([made])
+    return made
+
+
+def _theirs(store: Store, user_id: str | None) -> tuple[Where, ...]:
+    project = Where("project", "=", store.project)
+    return (project,) if user_id is None else (project, Where("user_id", "=", user_id))

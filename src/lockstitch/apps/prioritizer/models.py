@@ -1,0 +1,305 @@
+"""What a prioritisation consists of, as models whose validators are the rules: nothing that breaks one is stored.
+
+A dependency's source waits for its target, whatever its type. Everything that writes, reads or answers uses these.
+"""
+
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self, get_args
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from lockstitch.records import Json
+
+MAX_STEPS: Final = 10
+"""Reasoning steps that a session may have."""
+
+ToolName = Literal[
+    "semantic-search", "detect-dependencies", "query-task-graph", "cluster-by-similarity", "get-document-context"
+]
+TOOLS: Final[tuple[ToolName, ...]] = get_args(ToolName)
+
+RelationshipType = Literal["prerequisite", "blocks", "related"]
+DetectionMethod = Literal["ai_inference", "stored_relationship"]
+StepStatus = Literal["success", "failed", "skipped"]
+SessionStatus = Literal["running", "completed", "failed"]
+
+ORDERING: Final = frozenset({"prerequisite", "blocks"})
+"""The types that put one task before another; `related` never does."""
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it says nothing")
+    return text
+
+
+def _moment(text: str) -> str:
+    """`text`, if it is a moment in ISO 8601."""
+    if "T" not in text:
+        raise ValueError(f"{text!r} is no moment in ISO 8601")
+    try:
+        datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError(f"{text!r} is no moment in ISO 8601") from exc
+    return text
+
+
+TaskId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_said)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Hours = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Milliseconds = Annotated[int, Field(ge=0, strict=True)]
+
+
+class Model(BaseModel):
+    """Frozen, and nothing beside its fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(Model):
+    """One thing to do, as a document tells of it."""
+
+    id: TaskId
+    title: Annotated[str, Field(max_length=2_000), AfterValidator(_said)]
+    details: str = ""
+    section: str | None = None
+    estimate_hours: Hours | None = None
+    line: Annotated[int, Field(ge=1)] | None = None
+    """Where in its document it stands."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.title}\n{self.details}" if self.details else self.title
+
+
+class TaskDependency(Model):
+    """That one task waits for another: `source` depends on `target`."""
+
+    source_task_id: TaskId
+    target_task_id: TaskId
+    relationship_type: RelationshipType
+    confidence: Share
+    detection_method: DetectionMethod
+
+    @model_validator(mode="after")
+    def _of_two_tasks(self) -> Self:
+        if self.source_task_id == self.target_task_id:
+            raise ValueError(f"task {self.source_task_id} cannot depend on itself")
+        return self
+
+    @property
+    def orders(self) -> bool:
+        return self.relationship_type in ORDERING
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.source_task_id, self.target_task_id, self.relationship_type
+
+
+class ExecutionWave(Model):
+    """Tasks that no prerequisite keeps apart."""
+
+    wave_number: Annotated[int, Field(ge=1, strict=True)]
+    task_ids: Annotated[list[TaskId], Field(min_length=1)]
+    parallel_execution: bool
+    estimated_duration_hours: Hours | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.task_ids)) != len(self.task_ids):
+            raise ValueError("a task stands in it twice")
+        if self.parallel_execution and len(self.task_ids) == 1:
+            raise ValueError("one task alone has nothing to run beside")
+        return self
+
+
+class Plan(Model):
+    """The prioritised plan: waves that partition the tasks, in an order that no dependency contradicts."""
+
+    ordered_task_ids: Annotated[list[TaskId], Field(min_length=1)]
+    execution_waves: list[ExecutionWave]
+    dependencies: list[TaskDependency]
+    confidence_scores: dict[TaskId, Share]
+    synthesis_summary: Annotated[str, AfterValidator(_said)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        ordered = self.ordered_task_ids
+        _check_once(ordered, "ordered_task_ids names task {} twice")
+        if set(self.confidence_scores) != set(ordered):
+            odd = sorted(set(self.confidence_scores) ^ set(ordered))
+            raise ValueError(f"confidence_scores must be of exactly the ordered tasks; {odd[0]} is of one alone")
+        wave_of = self._wave_of()
+        if [wave_of[task] for task in ordered] != sorted(wave_of[task] for task in ordered):
+            raise ValueError("ordered_task_ids has a task before one of an earlier wave")
+        self._check_dependencies(wave_of)
+        return self
+
+    def _wave_of(self) -> dict[str, int]:
+        """The wave of every task, once it is sure that each has exactly one."""
+        numbers = [wave.wave_number for wave in self.execution_waves]
+        if numbers != list(range(1, len(numbers) + 1)):
+            raise ValueError(f"waves are numbered 1, 2, 3 and so on, not {numbers}")
+        placed = [task for wave in self.execution_waves for task in wave.task_ids]
+        _check_once(placed, "task {} stands in two waves")
+        if set(placed) != set(self.ordered_task_ids):
+            odd = min(set(placed) ^ set(self.ordered_task_ids))
+            where = "in no wave" if odd in self.ordered_task_ids else "in a wave but not in the order"
+            raise ValueError(f"task {odd} stands {where}")
+        return {task: wave.wave_number for wave in self.execution_waves for task in wave.task_ids}
+
+    def _check_dependencies(self, wave_of: dict[str, int]) -> None:
+        _check_once([one.key for one in self.dependencies], "the dependency {} is there twice")
+        waiting: set[str] = set()
+        for one in self.dependencies:
+            for end in (one.source_task_id, one.target_task_id):
+                if end not in wave_of:
+                    raise ValueError(f"a dependency names task {end}, which is not in the plan")
+            if not one.orders:
+                continue
+            waiting.add(one.source_task_id)
+            if wave_of[one.source_task_id] <= wave_of[one.target_task_id]:
+                raise ValueError(
+                    f"task {one.source_task_id} waits for {one.target_task_id} and must stand in a later wave"
+                )
+        early = next((task for task, wave in wave_of.items() if wave > 1 and task not in waiting), None)
+        if early is not None:
+            raise ValueError(f"task {early} waits for nothing and belongs into wave 1")
+
+
+class ReasoningStep(Model):
+    """One step of the reasoning: a tool call with the thought behind it, or a thought alone."""
+
+    step_number: Annotated[int, Field(ge=1, le=MAX_STEPS, strict=True)]
+    timestamp: Annotated[str, AfterValidator(_moment)]
+    thought: str | None
+    tool_name: ToolName | None
+    tool_input: dict[str, JsonValue] | None
+    tool_output: dict[str, JsonValue] | None
+    duration_ms: Milliseconds
+    status: StepStatus
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tool_name is None:
+            if self.tool_input is not None or self.tool_output is not None:
+                raise ValueError("a step without a tool has no input and no output of one")
+            return self
+        if self.tool_input is None:
+            raise ValueError("a step with a tool needs the tool's input")
+        if self.tool_output is None and self.status != "failed":
+            raise ValueError("a step with a tool that did not fail needs the tool's output")
+        return self
+
+
+class ReasoningTrace(Model):
+    """All steps of a session, with the sums over them."""
+
+    id: UUID
+    session_id: UUID
+    steps: Annotated[list[ReasoningStep], Field(max_length=MAX_STEPS)]
+    total_duration_ms: Milliseconds
+    total_steps: Annotated[int, Field(ge=0, le=MAX_STEPS, strict=True)]
+    tools_used_count: dict[ToolName, Annotated[int, Field(ge=1)]]
+    created_at: datetime
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if [step.step_number for step in self.steps] != list(range(1, len(self.steps) + 1)):
+            raise ValueError("steps are numbered 1, 2, 3 and so on")
+        if self.total_steps != len(self.steps):
+            raise ValueError(f"total_steps says {self.total_steps}, and there are {len(self.steps)} steps")
+        if self.total_duration_ms != sum(step.duration_ms for step in self.steps):
+            raise ValueError("total_duration_ms is not the sum of the steps' durations")
+        if self.tools_used_count != tools_used(self.steps):
+            raise ValueError("tools_used_count is not what the steps say")
+        return self
+
+
+class BrokenCycle(Model):
+    """Tasks that waited for each other in a circle, and the dependency that was left out for it."""
+
+    task_ids: Annotated[list[TaskId], Field(min_length=2)]
+    dropped: TaskDependency
+
+
+class ExecutionMetadata(Model):
+    """How a session went. Counted from the record by `parsing`, never told by the model."""
+
+    steps_taken: Annotated[int, Field(ge=0, le=MAX_STEPS, strict=True)] = 0
+    tool_call_count: dict[ToolName, Annotated[int, Field(ge=1)]] = {}
+    thinking_time_ms: Milliseconds = 0
+    tool_execution_time_ms: Milliseconds = 0
+    total_time_ms: Milliseconds = 0
+    error_count: Annotated[int, Field(ge=0)] = 0
+    success_rate: Share = 0.0
+    status_note: str | None = None
+    """What is missing of a result that is partial, or why there is none."""
+    failed_tools: list[ToolName] = []
+    warnings: list[str] = []
+    skipped_calls: Annotated[int, Field(ge=0)] = 0
+    """Tool calls that the model asked for beyond the last step it had."""
+    broken_cycles: list[BrokenCycle] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        steps = self.steps_taken
+        if sum(self.tool_call_count.values()) > steps:
+            raise ValueError("more tool calls than steps")
+        if self.error_count > steps:
+            raise ValueError("more errors than steps")
+        if not steps and self.success_rate:
+            raise ValueError("without steps the success_rate is 0")
+        successes = self.success_rate * steps
+        # Rates are kept to four places.
+        if abs(successes - round(successes)) > 0.001 or round(successes) + self.error_count > steps:
+            raise ValueError(f"a success_rate of {self.success_rate} cannot be with {steps} steps")
+        return self
+
+    @property
+    def partial(self) -> bool:
+        return self.status_note is not None
+
+
+class AgentSession(Model):
+    """A session as its table shows it: a plan exactly when it is completed."""
+
+    id: UUID
+    user_id: Annotated[str, Field(min_length=1, max_length=255)]
+    outcome_id: UUID
+    status: SessionStatus
+    prioritized_plan: Plan | None
+    execution_metadata: ExecutionMetadata
+    created_at: datetime
+    updated_at: datetime
+    is_active: bool = True
+    """Whether it is the one that counts; earlier ones are kept only where history is."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_plan(self.status, self.prioritized_plan)
+        return self
+
+
+def check_plan(status: str, plan: object) -> None:
+    """That there is a plan exactly when a session is completed."""
+    if (status == "completed") != (plan is not None):
+        raise ValueError(f"a session that is {status} has {'no' if plan is None else 'a'} plan")
+
+
+def tools_used(steps: list[ReasoningStep]) -> dict[ToolName, int]:
+    """How often each tool was called."""
+    return dict(Counter(step.tool_name for step in steps if step.tool_name is not None))
+
+
+def as_json(model: BaseModel) -> Json:
+    """A model as plain JSON values."""
+    return model.model_dump(mode="json")
+
+
+def _check_once(values: list[Any], said: str) -> None:
+    twice = next((value for value, times in Counter(values).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(said.format(twice))

@@ -1,0 +1,173 @@
+"""The routes of plans: the list, a plan, its parts, and what one does with it."""
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from starlette.responses import Response
+
+from lockstitch.apps.prioritizer.application import Prioritizer, SessionRunning
+from lockstitch.apps.prioritizer.pages import making, reading
+from lockstitch.apps.prioritizer.pages.exporting import markdown
+from lockstitch.apps.prioritizer.pages.picture import Card, Picture
+from lockstitch.apps.prioritizer.pages.wording import hours, label
+from lockstitch.apps.prioritizer.sessions import metadata_of
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import codec
+from lockstitch.server import Actor, Caller, Plain, Problem, Reader, Ref, back, is_part, page, the
+
+router = APIRouter(include_in_schema=False)
+
+ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
+
+EXAMPLE: Final = """- [ ] T1: Choose the payment provider (3h)
+- [ ] T2: Payment form with 3-D Secure (8h) (after: T1)
+- [ ] T3: Receipts and invoices (5h) (after: T2)"""
+
+LONGEST: Final = 2_000
+"""Letters of an outcome."""
+NAMES: Final = 255
+
+Words = Annotated[Plain, Query(max_length=300)]
+
+
+@router.get("/plans")
+async def plans(request: Request, caller: Reader, after: Annotated[UUID | None, Query()] = None) -> Response:
+    """The latest plans of the project, or those after one of them."""
+    rows, last = await reading.listed(caller.store, after)
+    return page(request, caller, "prioritizer/list.html", rows=rows, last=last, after=after)
+
+
+@router.get("/plans/new")
+async def new(request: Request, caller: Reader, prioritizer: ThePrioritizer) -> Response:
+    return _form(request, caller, prioritizer, {"outcome": "", "tasks": "", "user": caller.actor})
+
+
+@router.post("/plans")
+async def make(
+    request: Request,
+    caller: Actor,
+    prioritizer: ThePrioritizer,
+    outcome: Annotated[Plain, Form()] = "",
+    user: Annotated[Plain, Form()] = "",
+    tasks: Annotated[Plain, Form()] = "",
+    file: Annotated[UploadFile | None, File()] = None,
+    replace: Annotated[bool, Form()] = False,
+) -> Response:
+    """A plan for a list of tasks, written down or in a file. What is wrong with it is said above what was written."""
+    given = {"outcome": outcome, "tasks": tasks, "user": user}
+    name, content = making.PASTED, tasks.encode()
+    if file is not None and file.filename:
+        name, content = file.filename, await file.read()
+    try:
+        _check(outcome, user, content)
+        begun = await making.make(
+            prioritizer, caller.store, user.strip(), outcome, content, codec.check_text(name, "A name"), replace=replace
+        )
+    except Refused as exc:
+        return _form(request, caller, prioritizer, given, str(exc), 422)
+    except SessionRunning as exc:
+        return _form(request, caller, prioritizer, given, str(exc), 409)
+    return back(request, f"/plans/{begun}")
+
+
+@router.get("/plans/{ref}")
+async def plan(request: Request, caller: Reader, ref: Ref, task: Words = "", q: Words = "") -> Response:
+    """A plan, or how far its reasoning is. htmx and the page's own module get it without the frame."""
+    found = await reading.whole(caller.store, ref)
+    template = "prioritizer/whole.html" if is_part(request) else "prioritizer/plan.html"
+    trace = await reading.trace(caller.store, found)
+    return page(request, caller, template, **_shown(found, task, q), trace=trace)
+
+
+@router.get("/plans/{ref}/task")
+async def chosen(request: Request, caller: Reader, ref: Ref, task: Words) -> Response:
+    """What is known of one task of a plan."""
+    found = await reading.whole(caller.store, ref)
+    if found.picture is None or task not in found.picture.cards:
+        raise NotFound("This plan has no such task.")
+    return page(request, caller, "prioritizer/chosen.html", **_shown(found, task, ""))
+
+
+@router.get("/plans/{ref}/trace")
+async def steps(request: Request, caller: Reader, ref: Ref) -> Response:
+    """The reasoning as far as it is."""
+    found = await reading.whole(caller.store, ref)
+    trace = await reading.trace(caller.store, found)
+    return page(request, caller, "prioritizer/trace.html", shown=found.shown, trace=trace)
+
+
+@router.get("/plans/{ref}/plan.md")
+async def exported(caller: Reader, ref: Ref) -> Response:
+    """A plan as Markdown."""
+    found = await reading.whole(caller.store, ref)
+    if found.picture is None:
+        raise Problem(409, "No plan", f"This session is {found.shown.status} and has no plan.")
+    headers = {"Content-Disposition": 'attachment; filename="plan.md"'}
+    return Response(markdown(found.shown, found.picture), headers=headers, media_type="text/markdown; charset=utf-8")
+
+
+@router.post("/plans/{ref}/again")
+async def again(request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref) -> Response:
+    """Plan the same tasks for the same outcome anew."""
+    session = await reading.session_named(caller.store, ref)
+    return back(request, f"/plans/{await making.make_again(prioritizer, caller.store, session)}")
+
+
+@router.post("/plans/{ref}/keep")
+async def keep(
+    request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref, cycle: Annotated[int, Form(ge=0)]
+) -> Response:
+    """Have what was left out of a cycle count for sure, and plan again: then another dependency goes."""
+    session = await reading.session_named(caller.store, ref)
+    broken = metadata_of(session).broken_cycles
+    if cycle >= len(broken):
+        raise NotFound("This plan has no such cycle.")
+    begun = await making.keep(prioritizer, caller.store, session, broken[cycle].dropped)
+    return back(request, f"/plans/{begun}")
+
+
+def _check(outcome: str, user: str, content: bytes) -> None:
+    """Refuse what a plan cannot be made of."""
+    if not outcome.strip() or len(outcome) > LONGEST:
+        raise Refused(f"A plan needs an outcome: what is to be reached, in at most {LONGEST:,} letters.")
+    if not user.strip() or len(user) > NAMES:
+        raise Refused(f"A plan is for somebody: a name of at most {NAMES} letters.")
+    if not content.strip():
+        raise Refused("A plan needs tasks: write them down, or choose a file.")
+
+
+def _form(
+    request: Request,
+    caller: Caller,
+    prioritizer: Prioritizer,
+    given: dict[str, str],
+    wrong: str = "",
+    status: int = 200,
+) -> Response:
+    shown: dict[str, Any] = {"given": given, "wrong": wrong, "example": EXAMPLE, "running": status == 409}
+    latest = prioritizer.sessions == "latest"
+    return page(request, caller, "prioritizer/new.html", status=status, latest=latest, **shown)
+
+
+def _shown(found: reading.Whole, task: str, q: str) -> dict[str, Any]:
+    """What the templates of one plan need."""
+    picture = found.picture
+    words = q.lower().split()
+    return {
+        "shown": found.shown,
+        "picture": picture,
+        "chosen": _chosen(picture, task),
+        "q": q,
+        "found": {card.id for card in picture.cards.values() if all(word in card.words for word in words)}
+        if picture is not None
+        else set[str](),
+        "hours": hours,
+        "label": label,
+    }
+
+
+def _chosen(picture: Picture | None, task: str) -> Card | None:
+    if picture is None:
+        return None
+    return picture.cards.get(task) or picture.first

@@ -1,0 +1,128 @@
+"""The tables of the prioritiser: outcomes, documents with their tasks, relationships of tasks, and sessions."""
+
+from typing import Annotated, ClassVar, Final, Literal, Self
+from uuid import UUID
+
+from pydantic import Field, model_validator
+
+from lockstitch.apps.prioritizer.models import (
+    MAX_STEPS,
+    ExecutionMetadata,
+    Plan,
+    RelationshipType,
+    SessionStatus,
+    Task,
+    TaskDependency,
+    check_plan,
+)
+from lockstitch.records import Json, Record
+from lockstitch.records.ids import new_id
+from lockstitch.records.record import Count, Number, Text, Time
+
+User = Annotated[Text, Field(min_length=1, max_length=255)]
+Said = Annotated[Text, Field(min_length=1)]
+
+
+class Outcome(Record):
+    """What a user wants to be true in the end; plans are made towards it while it is active."""
+
+    table: ClassVar[str] = "user_outcomes"
+
+    id: UUID = Field(default_factory=new_id)
+    project: Text = "default"
+    user_id: User
+    statement: Said
+    is_active: bool = True
+    created_at: Time
+    updated_at: Time
+
+
+class Document(Record):
+    """A document of a user; structured_output holds the tasks that it tells of."""
+
+    table: ClassVar[str] = "processed_documents"
+
+    id: UUID = Field(default_factory=new_id)
+    project: Text = "default"
+    user_id: User
+    title: Said
+    source: Text | None = None
+    markdown: Text
+    structured_output: Json
+    created_at: Time
+    updated_at: Time
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [Task.model_validate(task) for task in self.structured_output["tasks"]]
+
+
+class TaskRelationship(Record):
+    """That one task waits for another, as somebody says: the source waits for the target."""
+
+    table: ClassVar[str] = "task_relationships"
+    primary_key: ClassVar[tuple[str, ...]] = (
+        *("project", "user_id", "source_task_id", "target_task_id", "relationship_type"),
+    )
+
+    project: Text = "default"
+    user_id: User
+    source_task_id: Said
+    target_task_id: Said
+    relationship_type: RelationshipType
+    confidence: Annotated[Number, Field(ge=0, le=1)] = 1.0
+    detection: Literal["manual", "ai"] = "manual"
+    document_id: UUID | None = None
+    """The document that says so, if one does; it goes with that."""
+    created_at: Time
+    updated_at: Time
+
+    @model_validator(mode="after")
+    def _of_two_tasks(self) -> Self:
+        if self.source_task_id == self.target_task_id:
+            raise ValueError(f"task {self.source_task_id} cannot wait for itself")
+        return self
+
+    @property
+    def dependency(self) -> TaskDependency:
+        return TaskDependency(
+            source_task_id=self.source_task_id,
+            target_task_id=self.target_task_id,
+            relationship_type=self.relationship_type,
+            confidence=self.confidence,
+            detection_method="stored_relationship",
+        )
+
+
+class Session(Record):
+    """A prioritisation: one thread, and what came of it."""
+
+    table: ClassVar[str] = "prioritizer_sessions"
+    primary_key: ClassVar[tuple[str, ...]] = ("thread_id",)
+
+    thread_id: UUID
+    project: Text = "default"
+    user_id: User
+    outcome_id: UUID
+    is_active: bool = True
+    status: SessionStatus = "running"
+    plan: Json | None = None
+    metadata: Json = {}
+    steps_taken: Annotated[Count, Field(le=MAX_STEPS)] = 0
+    trace_expires_at: Time
+    trace_kept: bool = True
+    """Whether the reasoning still stands in the log."""
+    created_at: Time
+    updated_at: Time
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_plan(self.status, self.plan)
+        if self.plan is not None:
+            Plan.model_validate(self.plan)
+        if ExecutionMetadata.model_validate(self.metadata).steps_taken not in (0, self.steps_taken):
+            raise ValueError("steps_taken is not what the metadata says")
+        return self
+
+
+KINDS: Final = (Outcome, Document, TaskRelationship, Session)

@@ -1,0 +1,104 @@
+"""Retention: reasoning is kept for some days. Then it leaves the lens and the API at once, and the log soon after.
+
+"Deleted" is both: a trace that has expired is shown to nobody from that moment on, and its text is removed by the next
+`purge` or after the next session begins. Removed is what the model said and thought, what tools were given and what
+they gave. That there were these calls, with their times, tokens and cost, stays in an archive; the thread, its run, the
+plan and the figures stay as they are, so no other lens loses a sum. A thread whose own `expires_at` is later keeps all
+of its log until then.
+"""
+
+from hashlib import sha256
+from typing import Any, Final
+
+from lockstitch.apps.prioritizer.records import Session
+from lockstitch.backend import Change, Commit, Find, Where
+from lockstitch.errors import Conflict, NotFound
+from lockstitch.extension import Extension
+from lockstitch.records import Archive, Json, Stitch, Thread, codec
+from lockstitch.records.message import blocks
+from lockstitch.store import Store
+from lockstitch.store.archives import pack
+
+_AT_ONCE: Final = 50
+GONE: Final = "[expired]"
+"""What stands where something was said."""
+
+
+async def expire(store: Store, extension: Extension) -> int:
+    """Remove the reasoning of sessions of this project that have expired, some at a time; how many.
+
+    Where nothing has expired this is one look at an index.
+    """
+    found: list[Session] = await store.ask(
+        extension,
+        "sessions_expired",
+        into=Session,
+        project=store.project,
+        moment=store.clock.now(),
+        at_most=_AT_ONCE,
+    )
+    number = 0
+    for session in found:
+        try:
+            head = await store.thread(session.thread_id)
+            await _forget(store, head)
+        except (Conflict, NotFound):
+            # Somebody goes on with it, or it is gone.
+            continue
+        await store.backend.put([session.changed(trace_kept=False)])
+        number += 1
+    return number
+
+
+async def _forget(store: Store, head: Thread) -> None:
+    """Have the log of a thread at rest say what was done and no more, in an archive.
+
+    First the archive is durable, then the head says that all stands there, then the rows go. Whatever is cut short in
+    between, the next call does it again.
+    """
+    log = [silenced(stitch) for stitch in await store.stitches(head)]
+    runs = [stitch.run_id for stitch in log if stitch.run_id is not None]
+    if not runs:
+        return
+    text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in log)
+    encoding = store.backend.archive_encoding
+    archive = Archive(
+        thread_id=head.id,
+        first_position=1,
+        last_position=head.position,
+        run_id=runs[0],
+        encoding=encoding,
+        sha256=sha256(text).hexdigest(),
+        content=pack(text, encoding),
+        created_at=store.clock.now(),
+    )
+    await store.backend.put([archive])
+    of_it = Where("thread_id", "=", head.id)
+    await store.backend.delete(Find(Archive, (of_it, Where("first_position", ">", 1))))
+    if head.first_position <= head.position:
+        fields = {"first_position": head.position + 1}
+        await store.backend.append(Commit([Change(head.id, head.fence, head.position, head=fields)]))
+    where = (of_it, Where("position", ">=", 1), Where("position", "<=", head.position))
+    await store.backend.delete(Find(Stitch, where))
+
+
+def silenced(stitch: Stitch) -> Stitch:
+    """A stitch without what was said in it: which call it was stays, and how long it took."""
+    changes: dict[str, Any] = {}
+    if stitch.message is not None and stitch.type != "input":
+        changes["message"] = _silenced(stitch.message)
+    if "message" in stitch.data:
+        changes["data"] = {**stitch.data, "message": GONE}
+    return stitch.changed(**changes) if changes else stitch
+
+
+def _silenced(message: Json) -> Json:
+    """A message, or the bare block of a tool's result, with every text of it gone."""
+    content: Any = message.get("content")
+    if isinstance(content, str) or message.get("type") == "tool_result":
+        return {**message, "content": GONE}
+    calls = [block for block in blocks(message) if block.get("type") == "tool_use"]
+    kept: list[Json] = [
+        {"type": "tool_use", "id": one.get("id"), "name": one.get("name"), "input": {}} for one in calls
+    ]
+    return {**message, "content": kept or GONE}

@@ -1,0 +1,165 @@
+"""Sessions as they are read: truthful about those that were cut off, and of whoever's project asks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from lockstitch.apps.prioritizer.ending import over, why_failed
+from lockstitch.apps.prioritizer.models import AgentSession, ExecutionMetadata, Plan, ReasoningTrace, Task, tools_used
+from lockstitch.apps.prioritizer.parsing import metadata, parsed
+from lockstitch.apps.prioritizer.records import Document, Outcome, Session
+from lockstitch.apps.prioritizer.tasks import base_of
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import Run, Thread
+from lockstitch.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A task and the document that it stands in."""
+
+    task: Task
+    document: Document
+
+
+async def session_of(store: Store, session_id: UUID) -> Session:
+    """A session as it stands. NotFound when this project has none of that id."""
+    found = await store.backend.get(Session, (session_id,))
+    if found is None or found.project != store.project:
+        raise NotFound(f"There is no session {session_id} in project {store.project} of this store.")
+    return await settled(store, found)
+
+
+async def sessions(
+    store: Store, user_id: str | None = None, *, limit: int = 50, after: Session | None = None
+) -> list[Session]:
+    """The sessions of a user or of all, newest first. `after` is the last one of the page before."""
+    where = [Where("project", "=", store.project)]
+    if user_id is not None:
+        where.append(Where("user_id", "=", user_id))
+    found = await store.backend.find(
+        Find(
+            Session,
+            where,
+            order=("-created_at", "-thread_id"),
+            after=(after.created_at, after.thread_id) if after else None,
+            limit=limit,
+        )
+    )
+    return [await settled(store, one) for one in found]
+
+
+async def latest(store: Store, user_id: str) -> Session:
+    """The newest session of a user. NotFound when they have none."""
+    found = await sessions(store, user_id, limit=1)
+    if not found:
+        raise NotFound(f"{user_id} has no session in project {store.project}.")
+    return found[0]
+
+
+async def active(store: Store, user_id: str) -> Session | None:
+    """The session of a user that counts, if they have one."""
+    where = (
+        Where("project", "=", store.project),
+        Where("user_id", "=", user_id),
+        Where("is_active", "=", True),
+    )
+    found = await store.backend.find(Find(Session, where, limit=1))
+    return await settled(store, found[0]) if found else None
+
+
+async def settled(store: Store, session: Session) -> Session:
+    """A session as it is in truth.
+
+    A thread may end without its session being told: cancelled by somebody without this code, or given up. Then the
+    session has failed, and its row is made to say so.
+    """
+    if session.status != "running":
+        return session
+    head = await store.thread(session.thread_id)
+    if not head.ended:
+        return session
+    # Both end in one commit, so who saw the thread's end sees the session's.
+    fresh = await store.backend.get(Session, (session.thread_id,))
+    if fresh is None or fresh.status != "running":
+        return fresh or session
+    ended = await _ended(store, head, fresh)
+    try:
+        await store.backend.put([ended])
+    except Refused:
+        # Somebody else has ended it in between.
+        return await store.backend.get(Session, (session.thread_id,)) or ended
+    return ended
+
+
+async def trace_of(store: Store, session: Session) -> ReasoningTrace:
+    """The reasoning of a session so far. NotFound when it has not begun, and once it has expired."""
+    if session.trace_expires_at <= store.clock.now() or not session.trace_kept:
+        raise NotFound(f"The reasoning of session {session.thread_id} was kept until {session.trace_expires_at}.")
+    run = await _run(store, session.thread_id)
+    if run is None:
+        raise NotFound(f"Session {session.thread_id} has not begun yet.")
+    steps = parsed(await store.log(run.id), run.output_position).steps
+    return ReasoningTrace(
+        id=run.id,
+        session_id=session.thread_id,
+        steps=steps,
+        total_duration_ms=sum(step.duration_ms for step in steps),
+        total_steps=len(steps),
+        tools_used_count=tools_used(steps),
+        created_at=run.started_at,
+    )
+
+
+async def tasks_of(store: Store, session: Session) -> dict[str, Placed]:
+    """The tasks of a session by their ids, with their documents, as they stand now."""
+    base = await base_of(store, await store.thread(session.thread_id))
+    return {id: Placed(task, base.document_of[id]) for id, task in base.tasks.items()}
+
+
+async def outcomes_of(store: Store, found: Sequence[Session]) -> dict[UUID, Outcome]:
+    """The outcomes of sessions by their ids."""
+    ids = list({session.outcome_id for session in found})
+    rows = await store.backend.find(Find(Outcome, (Where("id", "in", ids),))) if ids else []
+    return {row.id: row for row in rows}
+
+
+def plan_of(session: Session) -> Plan | None:
+    return None if session.plan is None else Plan.model_validate(session.plan)
+
+
+def metadata_of(session: Session) -> ExecutionMetadata:
+    return ExecutionMetadata.model_validate(session.metadata)
+
+
+def shown(session: Session) -> AgentSession:
+    """A session as its table shows it, checked."""
+    return AgentSession(
+        id=session.thread_id,
+        user_id=session.user_id,
+        outcome_id=session.outcome_id,
+        status=session.status,
+        prioritized_plan=plan_of(session),
+        execution_metadata=metadata_of(session),
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        is_active=session.is_active,
+    )
+
+
+async def _run(store: Store, thread_id: UUID) -> Run | None:
+    where = (Where("thread_id", "=", thread_id), Where("parent_run_id", "is null"))
+    found = await store.backend.find(Find(Run, where, order=("-sequence",), limit=1))
+    return found[0] if found else None
+
+
+async def _ended(store: Store, head: Thread, session: Session) -> Session:
+    now = store.clock.now()
+    run = await _run(store, head.id)
+    error = (head.result or {}).get("error") if head.status == "failed" else None
+    note = why_failed(head.status, str(error) if error else (run.error if run is not None else None))
+    if run is None:
+        return over(session, None, ExecutionMetadata(status_note=note), now)
+    found = parsed(await store.log(run.id), run.output_position)
+    return over(session, None, metadata(found, run.started_at, run.completed_at or now, status_note=note), now)

@@ -1,0 +1,1 @@
+"""The prioritiser's tables, queries and lens parts."""

@@ -1,0 +1,69 @@
+-- What the prioritiser works on: outcomes, documents with their tasks, and which task waits for which.
+
+-- Refreshes updated_at whenever a row changes and nobody says when.
+CREATE FUNCTION prioritizer_touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.updated_at IS NOT DISTINCT FROM OLD.updated_at THEN
+        NEW.updated_at := clock_timestamp();
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TABLE user_outcomes (
+    id         uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    project    text NOT NULL DEFAULT 'default',
+    user_id    text NOT NULL CHECK (user_id <> ''),
+    statement  text NOT NULL CHECK (statement <> ''),
+    is_active  boolean NOT NULL DEFAULT true,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX user_outcomes_user ON user_outcomes (project, user_id, created_at);
+CREATE TRIGGER user_outcomes_touch BEFORE UPDATE ON user_outcomes
+    FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
+
+-- structured_output holds the tasks: {"tasks": [{"id", "title", …}, …]}.
+CREATE TABLE processed_documents (
+    id                uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    project           text NOT NULL DEFAULT 'default',
+    user_id           text NOT NULL CHECK (user_id <> ''),
+    title             text NOT NULL CHECK (title <> ''),
+    source            text,
+    markdown          text NOT NULL,
+    structured_output json NOT NULL
+        CHECK (coalesce(json_typeof(structured_output -> 'tasks'), '') = 'array'),
+    created_at        timestamptz NOT NULL DEFAULT now(),
+    updated_at        timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX processed_documents_user ON processed_documents (project, user_id, created_at);
+CREATE TRIGGER processed_documents_touch BEFORE UPDATE ON processed_documents
+    FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
+
+-- The source waits for the target. document_id is the document that says so, if one does.
+CREATE TABLE task_relationships (
+    project           text NOT NULL DEFAULT 'default',
+    user_id           text NOT NULL CHECK (user_id <> ''),
+    source_task_id    text NOT NULL,
+    target_task_id    text NOT NULL,
+    relationship_type text NOT NULL CHECK (relationship_type IN ('prerequisite', 'blocks', 'related')),
+    confidence        double precision NOT NULL CHECK (confidence BETWEEN 0 AND 1),
+    detection         text NOT NULL DEFAULT 'manual' CHECK (detection IN ('manual', 'ai')),
+    document_id       uuid REFERENCES processed_documents (id) ON DELETE CASCADE,
+    created_at        timestamptz NOT NULL DEFAULT now(),
+    updated_at        timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (project, user_id, source_task_id, target_task_id, relationship_type),
+    CHECK (source_task_id <> target_task_id)
+);
+CREATE INDEX task_relationships_target ON task_relationships (project, user_id, target_task_id);
+CREATE INDEX task_relationships_document ON task_relationships (document_id) WHERE document_id IS NOT NULL;
+CREATE TRIGGER task_relationships_touch BEFORE UPDATE ON task_relationships
+    FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
+
+-- A document that is written anew says anew which of its tasks waits for which.
+CREATE FUNCTION prioritizer_forget_relationships() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM lockstitch.task_relationships WHERE document_id = NEW.id;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER processed_documents_anew AFTER UPDATE OF structured_output ON processed_documents
+    FOR EACH ROW EXECUTE FUNCTION prioritizer_forget_relationships();

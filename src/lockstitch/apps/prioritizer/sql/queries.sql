@@ -1,0 +1,7 @@
+-- name: sessions_expired
+-- Sessions whose reasoning has expired and still stands in the log, unless their thread itself is to be kept longer.
+SELECT {columns} FROM prioritizer_sessions p
+WHERE p.project = :project AND p.trace_kept AND p.trace_expires_at <= :moment AND p.status <> 'running'
+  AND EXISTS (SELECT 1 FROM threads t WHERE t.id = p.thread_id AND t.worker_id IS NULL
+              AND (t.expires_at IS NULL OR t.expires_at <= :moment))
+ORDER BY p.trace_expires_at LIMIT :at_most;

@@ -1,0 +1,170 @@
+"""`prioritize`: a list of tasks, ordered towards an outcome."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lockstitch.cli.failure import FAILED
+from lockstitch.cli.parameters import examples
+from lockstitch.cli.session import Session, session_of
+from lockstitch.cli.table import Column
+from lockstitch.cli.text import one_line, plural
+from lockstitch.errors import NotFound, Refused
+
+if TYPE_CHECKING:
+    from lockstitch.apps.prioritizer import Prioritizer
+    from lockstitch.apps.prioritizer.models import AgentSession, Plan
+    from lockstitch.apps.prioritizer.sessions import Placed
+    from lockstitch.store import Store
+
+app = typer.Typer()
+
+STDIN = "-"
+
+
+@app.command(
+    epilog=examples(
+        'lockstitch prioritize tasks.md --outcome "Open the checkout by 1 April"',
+        'lockstitch prioritize backlog.csv --outcome "Ship 2.0" --model anthropic:claude-sonnet-4-5',
+        'cat todo.md | lockstitch prioritize - --outcome "A tidy house" --json',
+    )
+)
+def prioritize(
+    context: typer.Context,
+    path: Annotated[
+        str, typer.Argument(metavar="FILE", help="Tasks in Markdown or CSV; - reads stdin.", show_default=False)
+    ],
+    outcome: Annotated[str, typer.Option(metavar="TEXT", help="What is to be reached.", show_default=False)],
+    user: Annotated[str, typer.Option(metavar="U", help="Whose plan it is.")] = "local",
+    model: Annotated[
+        str | None, typer.Option(metavar="M", help="A model that plans; without one, rules do, offline.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Cancel a session of this user that still runs.")] = False,
+) -> None:
+    """Order tasks towards an outcome: what first, what at once, and why.
+
+    \b
+    In Markdown, headings are documents and sections, and tasks look like this:
+      - [ ] T4: Choose the provider (3h)
+      - [ ] Payment form 8h (after: T4)
+    In CSV a column is named task; id, estimate, after and document are known too.
+
+    The plan takes the place of the user's last one. Exit code 4: a session of theirs still runs.
+    """
+    from lockstitch.apps.prioritizer.lists import read_list
+
+    session = session_of(context)
+    if not outcome.strip():
+        raise Refused("The outcome is empty: say what is to be reached.")
+    content, name = _content(path)
+    # What is wrong with the list is said before there is a store.
+    read_list(content, name)
+    planner = _planner(session, model)
+    with session.open(create=True) as store:
+        made, tasks = store.portal.call(_plan(planner, store.awaited, user, outcome, content, name, replace))
+    if session.as_json:
+        titles = {id: one.task.title for id, one in tasks.items()}
+        session.out.json({"session_id": str(made.id), **made.model_dump(mode="json"), "tasks": titles})
+    else:
+        _show(session, outcome, made, tasks)
+    if made.status != "completed":
+        raise typer.Exit(FAILED)
+
+
+async def _plan(
+    planner: "Prioritizer", store: "Store", user: str, outcome: str, content: bytes, name: str, replace: bool
+) -> "tuple[AgentSession, dict[str, Placed]]":
+    from lockstitch.apps.prioritizer.sessions import shown, tasks_of
+
+    try:
+        await planner.ready(store)
+        begun = await planner.begin(store, user, outcome, content, name, replace=replace)
+        ended = await planner.run(store, begun)
+        return shown(ended), await tasks_of(store, ended)
+    finally:
+        await planner.close()
+
+
+def _planner(session: Session, model: str | None) -> "Prioritizer":
+    """The app's own prioritiser, if it has one and no model is named; else a new one."""
+    from lockstitch.apps.prioritizer import Prioritizer
+
+    if model is None and session.app_name:
+        try:
+            return session.app().application(Prioritizer)
+        except NotFound:
+            pass
+    made = Prioritizer(model=model)
+    made.check_model()
+    return made
+
+
+def _content(path: str) -> tuple[bytes, str]:
+    from lockstitch.apps.prioritizer.lists import MAX_BYTES
+
+    if path == STDIN:
+        return sys.stdin.buffer.read(MAX_BYTES + 1), "stdin.md"
+    file = Path(path)
+    if not file.exists():
+        raise NotFound(f"There is no file {path}.")
+    if not file.is_file():
+        raise Refused(f"{path} is no file.")
+    with file.open("rb") as opened:
+        return opened.read(MAX_BYTES + 1), file.name
+
+
+def _show(session: Session, outcome: str, made: "AgentSession", tasks: "dict[str, Placed]") -> None:
+    out, plan, figures = session.out, made.prioritized_plan, made.execution_metadata
+    if plan is None:
+        out.line(f"No plan: {figures.status_note}")
+        return
+    out.line(one_line(outcome), style="bold")
+    out.line(plan.synthesis_summary)
+    out.line()
+    out.table(
+        [
+            Column("WAVE", right=True),
+            Column("ID"),
+            Column("TASK", flexible=True),
+            Column("SURE", right=True),
+            Column("HOURS", right=True),
+            Column("AFTER", flexible=True),
+        ],
+        [row for wave in plan.execution_waves for row in _rows(plan, wave.wave_number, tasks)],
+    )
+    out.line()
+    waves = plural(len(plan.execution_waves), "wave")
+    steps = plural(figures.steps_taken, "step")
+    out.line(f"{plural(len(plan.ordered_task_ids), 'task')} in {waves}; {steps}, {figures.total_time_ms} ms.")
+    for cycle in figures.broken_cycles:
+        dropped = cycle.dropped
+        out.line(
+            f"{', '.join(cycle.task_ids)} waited for each other; that {dropped.source_task_id} waits for "
+            f"{dropped.target_task_id} ({dropped.confidence:.2f}) was left out."
+        )
+    for said in (figures.status_note, *figures.warnings):
+        if said:
+            out.line(one_line(said))
+    out.note(f"Why: lockstitch show {made.id}")
+
+
+def _rows(plan: "Plan", number: int, tasks: "dict[str, Placed]") -> list[list[str]]:
+    wave = plan.execution_waves[number - 1]
+    rows: list[list[str]] = []
+    for place, id in enumerate(wave.task_ids):
+        waits = [one.target_task_id for one in plan.dependencies if one.orders and one.source_task_id == id]
+        task = tasks[id].task if id in tasks else None
+        hours = task.estimate_hours if task is not None else None
+        rows.append(
+            [
+                "" if place else f"{number}",
+                one_line(id),
+                one_line(task.title if task is not None else id),
+                f"{plan.confidence_scores[id]:.2f}",
+                "" if hours is None else f"{hours:g}",
+                one_line(", ".join(dict.fromkeys(waits))),
+            ]
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""Evals: a dataset against an agent, graded, kept in the record."""

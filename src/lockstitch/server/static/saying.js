@@ -1,0 +1,48 @@
+// Text that is being said: dots on the seam, until its stitch is there.
+//   const said = saying(end, { place: seam, by: (data) => [nodes above the text], plain: (text) => [nodes for bare text] });
+import { markdown } from "./markdown.js";
+import { element } from "./nodes.js";
+
+const key = (data) => `${data.run_id}/${data.step_number}`;
+
+export function saying(end, { place, by = () => [], plain }) {
+  const all = new Map();
+
+  function begin(data) {
+    const say = element("div", { class: "say" }), think = element("div", { class: "pre" });
+    const thinks = element("details", { class: "think", hidden: true }, element("summary", {}, "Thinks"), think);
+    const node = element("li", { class: "open live-text", "data-run": data.run_id }, element("span", { class: "pos" }),
+      element("span", { class: "knot k-model", "aria-hidden": "true" }), element("div", { class: "cell" }, ...by(data), thinks, say));
+    const one = { node, say, think, thinks, text: "", thought: "", number: 0, attempt: data.attempt, due: 0 };
+    all.set(key(data), one);
+    place.append(node);
+    return one;
+  }
+
+  function draw(one, was) {
+    one.due = 0;
+    one.thinks.hidden = !one.thought;
+    one.think.textContent = one.thought;
+    one.say.replaceChildren(...markdown(one.text.slice(-20000), plain));
+    const last = one.say.lastElementChild;
+    (last?.matches("ul, ol, pre") ? last.lastElementChild : last ?? one.say).append(element("span", { class: "caret", "aria-hidden": "true" }));
+    end.grown(was, false);
+  }
+
+  // A piece of text. What was said in an attempt that failed is gone.
+  function delta(data) {
+    const was = end.reached(), known = all.get(key(data));
+    if (known?.done || known && data.number <= known.number) return;
+    const one = known ?? begin(data);
+    if (data.attempt !== one.attempt) Object.assign(one, { text: "", thought: "", attempt: data.attempt });
+    one.number = data.number;
+    if (data.kind === "thinking") one.thought += data.text; else one.text += data.text;
+    one.due ||= requestAnimationFrame(() => draw(one, was));
+  }
+
+  // Its stitch is on the way: nothing is added any more, but it stays until the stitch takes its place.
+  function ends(data) { const one = all.get(key(data)); if (one) one.done = true; }
+  function gone(data) { all.get(key(data))?.node.remove(); all.delete(key(data)); }
+
+  return { delta, ends, gone };
+}

@@ -1,0 +1,56 @@
+"""Notebooks keep tables of their own, so their tests run on the databases, on copies that have the tables already."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from lockstitch.apps.notebooks import EXTENSION, Notebooks, shelf
+from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.store import Store, open_store
+from tests.servers import Databases, PostgresServer
+
+
+async def _extend(url: str) -> None:
+    async with open_store(url) as store:
+        await store.extend(EXTENSION)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    url = postgres_server.create_database()
+    asyncio.run(_extend(url))
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer, postgres_template: str) -> Databases:
+    return Databases(postgres_server, postgres_template)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "store.db"
+    asyncio.run(_extend(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def notebooks(store: Store) -> AsyncIterator[Notebooks]:
+    """The application without a model, ready in the store at hand."""
+    application = Notebooks()
+    await application.ready(store)
+    yield application
+    await application.team.close()
+
+
+@pytest.fixture
+async def books(notebooks: Notebooks, store: Store) -> Notebook:
+    """A notebook about books."""
+    return await shelf.create(store, "Books", description="For reading lists.", instructions="Be brief.")

@@ -1,0 +1,52 @@
+"""Notebooks through the lens of Agno, and with everything else of a store."""
+
+from pathlib import Path
+
+import pytest
+
+from lockstitch.apps.notebooks import Notebooks, sessions, shelf, sources
+from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.store import Store, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.req("S4-024")
+async def test_sources_are_among_what_is_known(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    source = await notebooks.add_source(store, books.number, "notes.md", "# Notes\n\nRobots are wild.")
+    answer = await store.sql(
+        "SELECT id, name, description, type, size, linked_to, access_count, status FROM agno_knowledge", lens="agno"
+    )
+    assert answer.rows == [
+        (str(source.id), "notes.md", "Notes", "markdown", source.size, f"notebook {books.id}", 0, "completed")
+    ]
+
+
+@pytest.mark.req("S4-001", "S4-004")
+async def test_the_lens_has_the_two_tables_of_the_document(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    await sessions.ensure(store, books, "chat-1", user_id=None, agent="NotebookLM", message="hello")
+    answer = await store.sql("SELECT * FROM notebooks", lens="agno")
+    assert answer.columns[:6] == ["id", "title", "description", "instructions", "created_at", "updated_at"]
+    assert answer.rows[0][:4] == (books.id, "Books", "For reading lists.", "Be brief.")
+    answer = await store.sql("SELECT * FROM notebook_sessions", lens="agno")
+    assert answer.columns[:4] == ["id", "notebook_id", "session_id", "created_at"]
+    assert answer.rows[0][:3] == (1, books.id, "chat-1")
+
+
+async def test_notebooks_are_copied_from_one_database_to_the_other(
+    notebooks: Notebooks, store: Store, books: Notebook, backend: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    target = f"sqlite:///{tmp_path}/copy.db" if backend == "postgres" else request.getfixturevalue("postgres_url")
+    source = await notebooks.add_source(store, books.number, "notes.md", "# Notes\n\nRobots are wild.")
+    await sessions.ensure(store, books, "chat-1", user_id=None, agent="NotebookLM", message="hello")
+    async with open_store(target) as copy:
+        await store.copy_to(copy)
+        assert await shelf.get(copy, books.number) == books.changed(
+            updated_at=(await shelf.get(copy, books.number)).updated_at
+        )
+        assert [link.session_id for link in await shelf.sessions(copy, books.number)] == ["chat-1"]
+        assert await sources.text(copy, source) == "# Notes\n\nRobots are wild."
+        assert [one.source.name for one in await notebooks.search(copy, books.number, "robots")] == ["notes.md"]
+        assert (await shelf.create(copy, "Next")).number > books.number
+        again = await sessions.ensure(copy, books, "chat-2", user_id=None, agent="NotebookLM", message="hello")
+        assert (await shelf.sessions(copy, books.number))[1].thread_id == again.id

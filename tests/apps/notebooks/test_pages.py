@@ -1,0 +1,354 @@
+"""The pages of notebooks, as a person uses them: with a browser, without script, with what nobody should send."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from lockstitch.apps.notebooks import shelf, sources
+from lockstitch.apps.notebooks.pages.places import Mark, statements
+from lockstitch.cli.demo.library import sources as shelves
+from lockstitch.records import Memory
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.apps.notebooks.library import Library, library
+from tests.server.conftest import browser, context, page
+from tests.server.looking import PHONE, WIDE, look, sticks_out
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+__all__ = ["browser", "context", "page"]
+
+IDLE = Settings(work=False)
+
+HOSTILE = (
+    "<script>alert(1)</script> <img src=x onerror=alert(2)> [x](javascript:alert(3)) \u202eright to left\u202c "
+    + "| wide " * 400
+    + "\n\n"
+    + "x" * 3_000
+)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> str:
+    return getattr(request, "param", "sqlite")
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(headers={"Accept": "text/html"}, timeout=30) as client:
+        yield client
+
+
+async def texts(page: Page) -> list[str]:
+    """What stands on the seam and beside it, as one reads it; how long ago something was is not compared."""
+    parts = [await page.locator(f"{one}").inner_text() for one in ("#seam", "#sources", "#turns", "#place")]
+    return [re.sub(r"\s+", " ", part) for part in parts]
+
+
+async def test_a_notebook_from_nothing_to_cited_answers(
+    store: Store, page: Page, browser: Browser, tmp_path: Path
+) -> None:
+    """Make one, give it sources, ask, watch the team, look at what is cited, ask in a second chat."""
+    model = Library()
+    _, app = library(model)
+    (tmp_path / "Reading ages, notes.md").write_bytes(dict(shelves())["Reading ages, notes.md"])
+    (tmp_path / "School library list 2026.pdf").write_bytes(dict(shelves())["School library list 2026.pdf"])
+    async with serving(store, app) as url:
+        await page.goto(url)
+        await page.keyboard.press("g")
+        await page.keyboard.press("n")
+        await expect(page.get_by_role("heading", name="No notebook yet")).to_be_visible()
+        await page.wait_for_load_state()
+        await page.keyboard.press("c")
+        await page.get_by_label("Title").fill("Books")
+        await page.get_by_label("Description").fill("For reading lists.")
+        await page.get_by_label("Instructions for the team").fill("Be brief.")
+        await page.keyboard.press("Control+Enter")
+        await expect(page.get_by_role("heading", name="Nothing to answer from yet")).to_be_visible()
+        await expect(page.locator(".meta")).to_have_text(re.compile("NotebookLM .*with Researcher and Writer"))
+
+        # Sources: a text, Markdown and a PDF; and one that is none.
+        letters = dict(shelves())["Letters from parents.txt"].decode()
+        await page.get_by_role("link", name="Add a source").first.click()
+        await page.get_by_text("A text", exact=True).click()
+        await page.locator("#add [name=title]").fill("Letters from parents")
+        await page.locator("#add [name=text]").fill(letters)
+        await page.get_by_role("button", name="Add the text").click()
+        await expect(page.locator("#toasts")).to_contain_text("Added Letters from parents.md: 1 passage")
+        for name in ("Reading ages, notes.md", "School library list 2026.pdf"):
+            await page.wait_for_load_state()
+            await page.keyboard.press("s")
+            await page.locator("#add [name=file]").set_input_files(tmp_path / name)
+            if name.endswith(".pdf"):
+                await look(page, "notebook-add")
+            await page.get_by_role("button", name="Add the file").click()
+            await expect(page.locator("#toasts")).to_contain_text(f"Added {name}")
+        await expect(page.locator("#sources .count")).to_have_text("3")
+        await expect(page.locator("#sources")).to_contain_text("5 pages · 5 passages")
+        await expect(page.get_by_role("heading", name="Ask your first question")).to_be_visible()
+
+        # A question: the Researcher is seen writing, then the leader, then the answer stands where that was.
+        finds, compiles = model.hold("Researcher"), model.hold("NotebookLM")
+        await page.wait_for_load_state()
+        await page.keyboard.press("/")
+        await page.keyboard.type("recommend books for a 9yo girl")
+        await page.keyboard.press("Control+Enter")
+        await page.wait_for_url("**/chats/*")
+        await expect(page.locator("#live .by")).to_contain_text(re.compile(r"Researcher\s*writing"))
+        await expect(page.locator("#live .say")).to_contain_text("Found in the sources")
+        await expect(page.locator("#turns")).to_contain_text("3 searches")
+        await expect(page.locator("#chats .pulse")).to_have_count(1)
+        finds.set()
+        await expect(page.locator("#live .by")).to_contain_text(re.compile(r"NotebookLM\s*writing"))
+        await expect(page.locator("#live li")).to_have_count(1)
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        await look(page, "notebook-live")
+        compiles.set()
+        answer = page.locator("#seam > li[data-shape=answered]")
+        await expect(answer.locator(".by")).to_contain_text(re.compile(r"NotebookLM\s*with Researcher"))
+        await expect(page.locator("#live li")).to_have_count(0)
+        await expect(page.locator("#open li")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+        await expect(page.locator("#steps")).to_contain_text("1 earlier run goes along")
+        for words in ("hands on", "3 searches", "compiles"):
+            await expect(page.locator("#turns")).to_contain_text(words)
+        await expect(page.locator("#turns .count")).to_contain_text("3 runs · $")
+
+        # What is cited opens beside the answer, and in its source.
+        await expect(page.locator("#place mark")).to_contain_text("The Wild Robot")
+        await answer.get_by_text("Front Desk").locator("..").locator("a.cite").first.click()
+        await expect(page.locator("#place mark")).to_contain_text("Front Desk")
+        await expect(page.locator("a.cite[aria-current]")).to_have_count(1)
+        await expect(page.locator("#place .foot")).to_contain_text(re.compile(r"found by .*rank \d of \d"))
+        await look(page, "notebook")
+        shown = page.url
+        assert "cited=" in shown
+        await page.locator("#place").get_by_role("link", name="Open").click()
+        await expect(page.locator(".passages .marked mark")).to_contain_text("Front Desk")
+        await look(page, "notebook-source")
+        await page.go_back()
+        await expect(page.locator("#place mark")).to_contain_text("Front Desk")
+
+        # The Writer's answer is handed on as it stands.
+        writes = model.hold("Writer")
+        await page.get_by_label("Message").fill("summarize each book")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#live .by")).to_contain_text("Writer")
+        await expect(page.locator("#live .by")).to_contain_text("notes")
+        writes.set()
+        await expect(answer).to_have_count(2)
+        await expect(answer.last.locator(".by")).to_contain_text("Writer")
+        await expect(answer.last.locator("a.cite").first).to_be_visible()
+        positions = await page.locator("#seam > li").evaluate_all("all => all.map(one => Number(one.dataset.position))")
+        assert positions == sorted(set(positions))
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("k")
+        await page.keyboard.press("o")
+        await expect(page.locator("a.cite[aria-current]")).to_have_count(1)
+
+        # The same when it is loaded again, and without script.
+        before = await texts(page)
+        await page.reload()
+        assert await texts(page) == before
+        bare = await browser.new_context(java_script_enabled=False)
+        plain = await bare.new_page()
+        await plain.goto(page.url)
+        assert await texts(plain) == before
+        await plain.goto(f"{url}/notebooks/1/new")
+        await plain.get_by_label("Message").fill("hello")
+        await plain.get_by_role("button", name="Ask").click()
+        await plain.wait_for_url("**/chats/*")
+        await expect(plain.locator("#chats .count")).to_have_text("2")
+        await bare.close()
+
+        await page.goto(f"{url}/notebooks/1")
+        await expect(page.locator("#seam")).to_contain_text("Hello! Ask me anything")
+        await page.locator("#turns").get_by_role("link", name="NotebookLM").click()
+        await expect(page.locator("h1")).to_be_visible()
+        await page.goto(f"{url}/notebooks")
+        await expect(page.locator(".book")).to_contain_text("3 sources")
+        await expect(page.locator(".book")).to_contain_text("2 chats")
+        await look(page, "notebooks")
+
+
+async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
+    model = Library()
+    application, app = library(model)
+    await application.ready(store)
+    made = await shelf.create(store, "Books")
+    await application.add_source(store, made.number, "a.txt", "Robots are wild.")
+    now = store.clock.now()
+    await store.memories.put(
+        Memory(user_id="local", text="Likes robots.", created_at=now, updated_at=now),
+        Memory(user_id="ada", text="A secret of Ada's.", created_at=now, updated_at=now),
+    )
+    async with serving(store, app) as url:
+        await page.goto(f"{url}/notebooks/1")
+        gate = model.hold("NotebookLM")
+        await page.get_by_label("Message").fill("hello")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#live .by")).to_contain_text(re.compile(r"NotebookLM\s*writing"))
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.locator("#seam > li").last).to_contain_text("Stopped")
+        gate.set()
+        await expect(page.locator("#live li")).to_have_count(0)
+        await expect(page.locator("#turns")).to_contain_text("cancelled")
+
+        # The same while a member is at it.
+        gate = model.hold("Researcher")
+        await page.get_by_label("Message").fill("recommend books")
+        await page.keyboard.press("Control+Enter")
+        await expect(page.locator("#live .by")).to_contain_text(re.compile(r"Researcher\s*writing"))
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.locator("#seam > li[data-shape=line]")).to_have_count(2)
+        gate.set()
+        await expect(page.locator("#live li")).to_have_count(0)
+
+        await page.locator("summary[aria-label^='This chat']").click()
+        await page.get_by_label("Title of this chat").fill("Robots")
+        await page.get_by_role("button", name="Rename").click()
+        await expect(page.locator("#chats")).to_contain_text("Robots")
+
+        await page.get_by_role("link", name="Instructions").click()
+        await page.locator("#edit [name=instructions]").fill("Rhyme.")
+        await page.locator("#edit [name=title]").fill("Machines")
+        await page.get_by_role("button", name="Keep").click()
+        await expect(page.get_by_role("heading", name="Machines")).to_be_visible()
+        assert (await shelf.get(store, 1)).instructions == "Rhyme."
+
+        await expect(page.get_by_role("link", name="Memories")).to_contain_text("1")
+        await page.get_by_role("link", name="Memories").click()
+        await expect(page.locator("main")).not_to_contain_text("Ada's")
+        assert not await sticks_out(page)
+        await page.get_by_role("button", name="Forget").click()
+        await expect(page.get_by_role("heading", name="Nothing is remembered")).to_be_visible()
+        assert [one.text for one in await store.memories.list()] == ["A secret of Ada's."]
+
+        await page.goto(f"{url}/notebooks/1")
+        await page.locator("#sources a").first.click()
+        await page.get_by_text("Remove…").click()
+        await page.get_by_role("button", name="Remove this source").click()
+        await expect(page.locator("#sources .count")).to_have_text("0")
+        await page.locator("summary[aria-label^='This chat']").click()
+        await page.get_by_role("link", name="Delete the notebook").click()
+        await page.get_by_role("button", name="Delete it").click()
+        await expect(page.get_by_role("heading", name="No notebook yet")).to_be_visible()
+        assert await store.threads() == []
+
+
+async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None:
+    application, app = library()
+    await application.ready(store)
+    made = await shelf.create(
+        store, f"<b>{HOSTILE[:200]}", description=HOSTILE[:1500], instructions="</textarea><script>"
+    )
+    await application.add_source(store, made.number, "<i>nasty</i>.txt", f"robots {HOSTILE}")
+    said = await application.run(store, made.number, "<script>alert(4)</script> about robots?")
+    async with serving(store, app, IDLE) as url:
+        source = (await sources.listed(store, made))[0]
+        paths = ("", "/edit", "/memories", f"/sources/{source.id}?passage=1&mark=1-9999999999999999", "/sources/new")
+        for path in (*paths, f"/chats/{said.thread_id}?cited=9.1.99999999999999999999"):
+            await page.goto(f"{url}/notebooks/1{path}")
+            assert await page.locator("main script, main img, main b:has-text('script'), main i").count() == 0
+            for size in (PHONE, WIDE):
+                await page.set_viewport_size(size)  # type: ignore[arg-type]
+                assert not await sticks_out(page), path
+        await page.goto(f"{url}/notebooks")
+        assert not await sticks_out(page)
+
+
+async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: httpx2.AsyncClient) -> None:
+    application, app = library()
+    await application.ready(store)
+    made = await shelf.create(store, "Books")
+    other = await shelf.create(store.in_project("theirs"), "Theirs")
+    second = await shelf.create(store, "Second")
+    chat = (await application.run(store, made.number, "hello")).thread_id
+    async with serving(store, app, IDLE) as url:
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', (await http.get(f"{url}/notebooks/1")).text)[0]
+
+        async def add(fields: dict[str, str], **more: object) -> httpx2.Response:
+            return await http.post(f"{url}/notebooks/1/sources", data={"csrf": csrf, **fields}, **more)  # type: ignore[arg-type]
+
+        for content, name, why in (
+            (b"%PDF-1.4 but broken", "a.pdf", "a.pdf"),
+            (b"", "empty.txt", "empty"),
+            (b"MZ\x00\x01", "a.exe", "none of the kinds"),
+        ):
+            refused = await add({}, files={"file": (name, content)})
+            assert refused.status_code == 422
+            assert "It was not added" in refused.text
+            assert why in refused.text
+        assert (await add({"title": "nothing"})).status_code == 422
+        off = await add({"url": "https://example.org/"})
+        assert "turned off" in off.text
+        assert await sources.listed(store, made) == []
+
+        theirs = (f"/notebooks/{other.id}", f"/notebooks/{second.id}/chats/{chat}")
+        for path in (*theirs, "/notebooks/77", "/notebooks/9999999999999999999"):
+            assert (await http.get(url + path)).status_code == 404, path
+        for path in ("/notebooks/x", "/notebooks/1/chats/nonsense", "/notebooks/1/sources/nonsense"):
+            assert (await http.get(url + path)).status_code == 422, path
+        asked = await http.post(f"{url}/notebooks/{second.id}/chats/{chat}/ask", data={"csrf": csrf, "message": "hi"})
+        assert asked.status_code == 404
+        assert (await http.post(f"{url}/notebooks/1/ask", data={"csrf": csrf, "message": "  "})).status_code == 422
+        assert (await http.post(f"{url}/notebooks", data={"title": "Without proof"})).status_code == 403
+        assert (await http.post(f"{url}/notebooks", data={"csrf": csrf, "title": "x" * 256})).status_code == 422
+    _, reads = await store.tokens.make("looker", ["read"])
+    _, elsewhere = await store.in_project("theirs").tokens.make("other", ["read", "write"])
+    async with serving(store, app, Settings(work=False, tokens_needed=True)) as url:
+        shown = await http.get(f"{url}/notebooks/1", headers={"Authorization": f"Bearer {reads}"})
+        assert "This token only reads" in shown.text
+        assert "Add a source" not in shown.text
+        for path in ("/notebooks/1", f"/notebooks/{other.id}/chats/{chat}"):
+            found = await http.get(url + path, headers={"Authorization": f"Bearer {elsewhere}"})
+            assert found.status_code == 404, path
+    assert [one.title for one in await shelf.listed(store)] == ["Second", "Books"]
+    assert len(await store.threads()) == 1
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_on_every_database(store: Store, http: httpx2.AsyncClient) -> None:
+    application, app = library()
+    await application.ready(store)
+    made = await shelf.create(store, "Books", description="For reading lists.")
+    for name, content in shelves():
+        await application.add_source(store, made.number, name, content)
+    session: str | None = None
+    for message in ("hello", "recommend books for a 9yo girl", "summarize each book"):
+        said = await application.run(store, made.number, message, session_id=session)
+        session = str(said.thread_id)
+    async with serving(store, app, IDLE) as url:
+        for path in ("/notebooks", "/notebooks/1/new", "/notebooks/1/memories"):
+            assert (await http.get(url + path)).status_code == 200, path
+        shown = (await http.get(f"{url}/notebooks/1")).text
+        told = re.findall(r'data-name="(\w+)"', shown)
+        leader, looks, writes = "NotebookLM", "Researcher", "Writer"
+        assert told == [leader, leader, looks, leader, leader, looks, writes]
+        assert "7 runs" in shown
+        assert "from Researcher\N{RIGHT SINGLE QUOTATION MARK}s notes" in shown
+        cite = re.findall(r'class="cite" href="([^"]+)"', shown)[0]
+        place = (await http.get(url + cite, headers={"HX-Request": "true"})).text
+        assert "<html" not in place
+        assert re.search(r"<mark>[^<]*The Wild Robot", place)
+        now = (await http.get(f"{url}/notebooks/1/chats/{session}/now?after=0")).text
+        assert now.count('data-shape="asked"') == 3
+        earlier = (await http.get(f"{url}/notebooks/1/chats/{session}?before=2")).text
+        assert earlier.count('data-shape="asked"') == 1
+        assert "Later questions" in earlier
+        assert "data-thread=" not in earlier
+
+
+def test_a_citation_as_a_link_names_it() -> None:
+    assert Mark.of("11.2.3") == Mark(11, 2, 3)
+    assert Mark.of("11.2") == Mark(11, 2)
+    for wrong in ("", "1", "a.b", "1.2.3.4", "-1.2", "1.٣", "1." + "9" * 5000):
+        assert Mark.of(wrong) is None
+    answer = "One thing [1][2]. Another [2].\n- A third [3, 1]\n`[1]`"
+    assert statements(answer, 1) == ["One thing", "- A third"]
+    assert statements(answer, 2) == ["One thing", "Another"]

@@ -1,0 +1,62 @@
+"""Passages: pieces at good borders that together are the text, each knowing its place."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstitch.apps.notebooks.document import Document, Heading
+from lockstitch.apps.notebooks.passages import split
+from lockstitch.errors import Refused
+
+TEXTS = st.lists(
+    st.sampled_from(["word ", "Sentence. ", "A question? ", "\n\n", "\n", "longword" * 9, "。", " "]), max_size=300
+)
+
+
+def test_passages_end_at_paragraphs_and_sentences() -> None:
+    text = "First paragraph, with two sentences. Here is the second.\n\n" * 3 + "The last one."
+    found = split(Document("text", text), size=130, overlap=40)
+    assert [passage.text(Document("text", text)).strip()[-1] for passage in found] == ["."] * len(found)
+    assert len(found) == 2
+    assert found[1].with_lead(Document("text", text)).startswith("Here is the second.\n\nFirst paragraph")
+
+
+def test_a_heading_begins_a_passage() -> None:
+    text = "Introduction. " * 8 + "\n# Shelf C\n" + "Robots. " * 5
+    document = Document("markdown", text, headings=[Heading(text.index("# Shelf"), 1, "Shelf C")])
+    found = split(document, size=200, overlap=20)
+    assert [(passage.place.heading, passage.place.line) for passage in found] == [(None, 1), ("Shelf C", 2)]
+
+
+def test_pages_are_told() -> None:
+    document = Document("pdf", "a" * 100 + "b" * 100, pages=[0, 100])
+    for size in (120, 400, 1000):
+        assert [passage.place.words for passage in split(document, size=size, overlap=0)] == ["page 1", "page 2"]
+    # Pages with next to nothing on them are one passage.
+    assert [passage.place.words for passage in split(document, size=2000, overlap=0)] == ["pages 1 to 2"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    parts=TEXTS, size=st.integers(50, 200), overlap=st.integers(0, 49), firm=st.lists(st.integers(0, 500), max_size=5)
+)
+def test_passages_are_the_text(parts: list[str], size: int, overlap: int, firm: list[int]) -> None:
+    text = "".join(parts)
+    pages = sorted({0, *(place for place in firm if place < len(text))})
+    document = Document("text", text, pages=pages)
+    found = split(document, size=size, overlap=overlap)
+    assert "".join(passage.text(document) for passage in found).strip() == text.strip()
+    assert [passage.number for passage in found] == list(range(1, len(found) + 1))
+    end = found[0].place.start if found else 0
+    for passage in found:
+        assert passage.place.start == end
+        end = passage.place.end
+        assert len(passage.text(document).strip()) <= size
+        assert passage.text(document).strip()
+        assert max(0, passage.place.start - overlap) <= passage.lead <= passage.place.start
+        assert passage.place.page == sum(page <= passage.place.start for page in pages)
+
+
+def test_a_size_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(Refused):
+        split(Document("text", "x"), size=100, overlap=100)

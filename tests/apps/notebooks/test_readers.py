@@ -1,0 +1,158 @@
+"""Reading sources: text with its places, or a clear word and nothing changed."""
+
+import time
+
+import pytest
+
+from lockstitch.apps.notebooks.document import Document
+from lockstitch.apps.notebooks.reader import Limits
+from lockstitch.apps.notebooks.readers import pdf_process
+from lockstitch.apps.notebooks.readers.html import document_of
+from lockstitch.apps.notebooks.readers.markdown import headings_of
+from lockstitch.apps.notebooks.readers.registry import kind_of, read
+from lockstitch.errors import Refused
+from tests.apps.notebooks.papers import bomb, encrypted, pdf
+
+pytestmark = pytest.mark.anyio
+
+
+def at(document: Document, text: str) -> str:
+    start = document.text.index(text)
+    return document.place(start, start + len(text)).words
+
+
+async def test_text_knows_its_lines() -> None:
+    document = await read("letters.txt", "one\r\ntwo\r\nthree".encode("utf-8-sig"))
+    assert (document.kind, document.text) == ("text", "one\ntwo\nthree")
+    assert at(document, "three") == "line 3"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8", "cp1252", "utf-32"])
+async def test_text_in_other_encodings(encoding: str) -> None:
+    assert (await read("a.txt", "Ærø, “yes”, naïve".encode(encoding))).text == "Ærø, “yes”, naïve"
+
+
+async def test_markdown_knows_its_headings_but_not_those_in_code() -> None:
+    text = "# Books\n\n## Shelf C ##\n\n```\n# no heading\n```\n\nThe Wild Robot\n\nShelf D\n-------\n\nRoller Girl\n"
+    document = await read("notes.md", text.encode())
+    assert document.title == "Books"
+    assert [heading.text for heading in document.headings] == ["Books", "Shelf C", "Shelf D"]
+    assert at(document, "The Wild Robot") == "Books / Shelf C, line 9"
+    assert at(document, "Roller Girl") == "Books / Shelf D, line 14"
+
+
+async def test_html_is_what_a_person_sees() -> None:
+    page = """<!doctype html><html><head><title>Prize  winners</title><style>p { color: red }</style>
+    <script>alert("no")</script></head><body onload="evil()"><h1>Prizes</h1><p>Front&nbsp;Desk &amp; more,<br>by
+    <b>Kelly Yang</b>.<script>steal()</script></p><h2>2005</h2><ul><li>The Penderwicks<li>Another</ul>
+    <template><p>hidden</p></template><table><tr><td>a</td><td>b</td></tr></table><div hidden>secret</div>
+    <pre>  two\n  lines</pre></body></html>"""
+    document = await read("prizes.html", page.encode())
+    assert document.title == "Prize winners"
+    for gone in ("alert", "steal", "color", "hidden", "secret", "<"):
+        assert gone not in document.text
+    assert "Front\xa0Desk & more,\nby Kelly Yang." in document.text
+    assert "a b" in document.text
+    assert "  two\n  lines" in document.text
+    assert at(document, "The Penderwicks").startswith("Prizes / 2005, line ")
+
+
+async def test_html_that_is_broken_is_read_as_far_as_it_goes() -> None:
+    document = await read("a.html", b"<p>one<div>two</b></p></p><script>never closed <p>three")
+    assert document.text.split() == ["one", "two"]
+
+
+async def test_a_pdf_that_is_a_bomb_does_not_go_off() -> None:
+    with pytest.raises(Refused, match=r"bomb\.pdf (has no text|cannot be read|takes too much)"):
+        await read("bomb.pdf", bomb(90 * 2**20), limits=Limits(memory=2**29))
+
+
+async def test_pdf_knows_its_pages_and_its_outline() -> None:
+    paper = pdf(["Shelf A\nGood books", "", "Shelf C\nThe Wild Robot"], title="List", outline=[("A", 0), ("C", 2)])
+    document = await read("list.pdf", paper)
+    assert (document.kind, document.title, len(document.pages)) == ("pdf", "List", 3)
+    assert at(document, "Good books") == "page 1, A"
+    assert at(document, "The Wild Robot") == "page 3, C"
+
+
+async def test_a_pdf_of_500_pages_is_read_in_bounded_time() -> None:
+    paper = pdf([f"Page {number}.\n" + "Some words of a page in a long report.\n" * 4 for number in range(1, 501)])
+    began = time.monotonic()
+    document = await read("long.pdf", paper)
+    assert len(document.pages) == 500
+    assert at(document, "Page 317.") == "page 317"
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Limits(bytes=100), "bytes; at most 100 are read"),
+        (Limits(seconds=0.001), "takes more than 0.001 seconds"),
+    ],
+)
+async def test_a_pdf_that_is_too_large_is_refused(limits: Limits, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        await read("large.pdf", pdf(["A page with some words on it."] * 4), limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.txt", b"", "empty.txt is empty"),
+        ("blank.md", b" \n\n\t", "has no text in it"),
+        ("picture.txt", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4, "is no text"),
+        ("program.txt", bytes(range(1, 32)) * 9, "is no text"),
+        ("scripts.html", b"<script>alert(1)</script>", "has no text in it"),
+        ("a.docx", b"PK\x03\x04", "none of the kinds that are read"),
+        ("broken.pdf", b"%PDF-1.7\nthis is no PDF at all", "damaged"),
+        ("secret.pdf", encrypted(pdf(["Some words."]), "xyzzy"), "protected by a password"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_with_a_reason(name: str, content: bytes, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        await read(name, content)
+
+
+def test_what_the_process_for_pdf_refuses() -> None:
+    four = pdf(["A page with some words on it."] * 4)
+    assert "has 4 pages; at most 3 are read" in pdf_process.read(four, 3, 10_000)["refused"]
+    assert "has more than 50 characters" in pdf_process.read(four, 9, 50)["refused"]
+    assert "its pages are pictures" in pdf_process.read(pdf([""]), 9, 50)["refused"]
+
+
+async def test_what_is_called_a_pdf_but_is_none() -> None:
+    with pytest.raises(Refused, match="is no PDF"):
+        await read("a.pdf", b"hello")
+
+
+def test_the_kind_is_known_by_content_name_and_type() -> None:
+    assert kind_of("upload", b"%PDF-1.4 ...") == "pdf"
+    assert kind_of("notes.MD", b"x", "text/plain") == "markdown"
+    assert kind_of("page", b"x", "text/html; charset=utf-8") == "html"
+
+
+@pytest.mark.parametrize("markup", ["<a " * 60_000, '<a b="' * 60_000], ids=["tags", "attributes"])
+async def test_html_made_to_be_slow_is_given_up(markup: str) -> None:
+    started = time.monotonic()
+    # Some editions of Python read these at once and find nothing in them.
+    with pytest.raises(Refused, match=r"takes more than 1 seconds|has no text in it"):
+        await read("a.html", markup.encode(), limits=Limits(seconds=1))
+    assert time.monotonic() - started < 10
+
+
+async def test_many_ends_of_lines_are_read_at_once() -> None:
+    started = time.process_time()
+    assert document_of("a<pre>" + "\n<p>" * 50_000 + "b").text.endswith("b")
+    assert not headings_of("# a" + " " * 50_000 + "x#")[1:]
+    assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("charset", ["undefined", "idna", "zlib_codec", "none-such"])
+async def test_an_encoding_that_is_none_is_refused(charset: str) -> None:
+    with pytest.raises(Refused, match="is no text"):
+        await read("a.html", f"<meta charset={charset}>".encode() + b"\xff")
+
+
+async def test_marks_that_close_a_heading_stand_after_a_space() -> None:
+    assert [one.text for one in headings_of("# C#\n# a # #\n## ##\n#no\n# b\t##  \n")] == ["C#", "a #", "b"]

@@ -1,0 +1,192 @@
+"""Sources in a notebook: kept whole or not at all, found by words and by meaning, and cited by number."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import pytest
+
+from lockstitch.apps.notebooks import Notebooks, citations, findings, sessions, shelf, sources
+from lockstitch.apps.notebooks.finding import fused, wanted
+from lockstitch.apps.notebooks.reader import Limits
+from lockstitch.apps.notebooks.records import Citation, Notebook, Passage, PassageVector, Source
+from lockstitch.backend import Find
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import Record
+from lockstitch.runtime.provider import ProviderError
+from lockstitch.store import Store
+from tests.apps.notebooks.papers import pdf
+
+pytestmark = pytest.mark.anyio
+
+LIBRARY = """# School library
+
+## Shelf C
+
+Shelf C, ages 8 to 11. BROWN, Peter: The Wild Robot. 80 short chapters, many under three pages. First of three.
+
+## Shelf D
+
+Two copies, one on loan. YANG, Kelly: Front Desk. A ten-year-old runs the desk of a motel.
+"""
+
+
+async def counts(store: Store) -> list[int]:
+    kinds: Sequence[type[Record]] = (Source, Passage, PassageVector)
+    return [await store.backend.count(Find(kind)) for kind in kinds]
+
+
+@pytest.mark.req("S4-065")
+async def test_a_source_is_kept_once_and_whole(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    source = await notebooks.add_source(store, books.number, "folder/library.md", LIBRARY.encode())
+    assert (source.name, source.kind, source.title, source.pages) == ("library.md", "markdown", "School library", None)
+    assert await sources.text(store, source) == LIBRARY
+    assert [one.id for one in await sources.listed(store, books)] == [source.id]
+    assert (await shelf.get(store, books.number)).updated_at > books.updated_at
+    paper = await notebooks.add_source(store, books.number, "list.pdf", pdf(["Roller Girl", "The Penderwicks"]))
+    found = await sources.passages(store, paper)
+    assert [(one.page, one.place.words) for one in found] == [(1, "pages 1 to 2")]
+
+
+@pytest.mark.req("S4-065")
+async def test_what_cannot_be_read_changes_nothing(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    before = (await counts(store), await shelf.get(store, books.number))
+    for name, content, said in (
+        ("broken.pdf", b"%PDF-1.7 nonsense", "damaged"),
+        ("empty.txt", b"", "is empty"),
+        ("binary.txt", bytes(range(256)), "is no text"),
+        ("again.md", LIBRARY.encode(), "is a source of this notebook already, as library.md"),
+        ("", b"text", "has a name"),
+        ("x" * 300 + ".txt", b"text", "at most 255 characters"),
+        ("a\x00.txt", b"text", "NUL"),
+    ):
+        with pytest.raises(Refused, match=said):
+            await notebooks.add_source(store, books.number, name, content)
+    with pytest.raises(NotFound):
+        await notebooks.add_source(store, 99, "a.txt", "text")
+    with pytest.raises(Refused, match="turned off"):
+        await notebooks.add_url(store, books.number, "http://example.org/")
+    small = Notebooks(limits=Limits(bytes=10))
+    with pytest.raises(Refused, match="at most 10 are read"):
+        await small.add_source(store, books.number, "a.txt", "x" * 11)
+    assert (await counts(store), await shelf.get(store, books.number)) == before
+    assert notebooks.underway(books.number) == []
+
+
+async def test_an_embedder_that_fails_changes_nothing(store: Store, books: Notebook) -> None:
+    class Broken:
+        name = "broken"
+        threshold = 0.5
+
+        async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+            raise ProviderError("No such model.", "request")
+
+        async def close(self) -> None: ...
+
+    with pytest.raises(ProviderError):
+        await Notebooks(embedder=Broken()).add_source(store, books.number, "a.txt", "text")
+    assert await counts(store) == [0, 0, 0]
+
+
+@pytest.mark.req("S4-065")
+async def test_passages_are_found_by_words_and_meaning(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    filler = "\n\n".join(f"Paragraph {number} is about gardening and the weather in spring." for number in range(400))
+    await notebooks.add_source(store, books.number, "garden.txt", filler)
+    other = await shelf.create(store, "Other")
+    await notebooks.add_source(store, other.number, "robots.txt", "Robots, robots, wild robots everywhere.")
+    found = await notebooks.search(store, books.number, "which books about robots are there?")
+    assert (found[0].source.name, found[0].rank) == ("library.md", 1)
+    assert found[0].found_by == "words and meaning"
+    assert {one.source.name for one in found} <= {"library.md", "garden.txt"}
+    assert "Wild Robot" in found[0].passage.text
+    assert await notebooks.search(store, books.number, "?!") == []
+    assert await notebooks.search(store, books.number, "zzzqqq") == []
+    for odd in ('"', "a*b:c|d&!()", "NEAR(a b)", "x" * 3000, "robot' OR 1=1 --", "機器人", "\x00"):
+        await notebooks.search(store, books.number, odd)
+
+
+async def test_by_words_alone(store: Store, books: Notebook) -> None:
+    plain = Notebooks(embedder=None)
+    await plain.add_source(store, books.number, "library.md", LIBRARY.encode())
+    assert await counts(store) == [1, 1, 0]
+    (found,) = await plain.search(store, books.number, "motels")
+    assert found.found_by == "words"
+    # Vectors of another embedder are none.
+    assert [one.found_by for one in await Notebooks().search(store, books.number, "motels")] == ["words"]
+
+
+def test_two_rankings_as_one() -> None:
+    a, b, c = ((uuid4(), number) for number in (1, 2, 3))
+    assert fused([a, b], [b, c])[0] == b
+    assert fused([], []) == []
+    assert wanted("The wild Robots, of 9 ladies!") == '"the"|"wild"*|"robot"*|"of"|"9"|"lad"*'
+
+
+async def cited_in(notebooks: Notebooks, store: Store, books: Notebook, query: str) -> list[int]:
+    thread = await sessions.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
+    found = await notebooks.search(store, books.number, query)
+    return await findings.number(store, thread, uuid4(), query, found)
+
+
+@pytest.mark.req("S4-065")
+async def test_a_citation_points_to_its_place(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    small = Notebooks(passage_size=120, passage_overlap=40)
+    source = await small.add_source(store, books.number, "library.md", LIBRARY.encode())
+    first = await cited_in(notebooks, store, books, "wild robot chapters")
+    again = await cited_in(notebooks, store, books, "wild robot chapters")
+    assert first[0] == 1
+    assert again == first
+    thread = await store.thread("chat")
+    one = await citations.cited(store, thread, 1)
+    assert one.source == source
+    assert one.place is not None
+    assert LIBRARY[one.place.start : one.place.end] == one.quote
+    assert "The Wild Robot" in one.quote
+    assert one.before + one.quote + one.after in LIBRARY.replace("… ", "")
+    assert (one.place.heading, one.where) == ("School library / Shelf C", "School library / Shelf C, line 5")
+    assert one.found.startswith("found by words and meaning, rank 1 of ")
+    for unknown in (0, 99, 2**40):
+        with pytest.raises(NotFound):
+            await citations.cited(store, thread, unknown)
+
+
+async def test_a_number_stays_when_its_source_goes(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    source = await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    assert await cited_in(notebooks, store, books, "wild robot") == [1]
+    await sources.remove(store, books, source.id)
+    assert await counts(store) == [0, 0, 0]
+    gone = await citations.cited(store, await store.thread("chat"), 1)
+    assert (gone.source, gone.quote, gone.where) == (None, "", "This source was removed.")
+    await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    assert await cited_in(notebooks, store, books, "wild robot") == [2]
+    with pytest.raises(NotFound):
+        await sources.remove(store, books, source.id)
+
+
+async def test_an_answer_cites_what_was_found_and_nothing_else(
+    notebooks: Notebooks, store: Store, books: Notebook
+) -> None:
+    await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    await cited_in(notebooks, store, books, "wild robot")
+    head = await store.thread("chat")
+    run = store.new_run(head)
+    assert await findings.citations(store, run, "Robots [1], dragons [7], and [99999] or [2].") == [
+        Citation(run_id=run.id, place=1, thread_id=head.id, number=1)
+    ]
+
+
+async def test_sources_of_another_notebook_or_project_are_not_there(
+    notebooks: Notebooks, store: Store, books: Notebook
+) -> None:
+    source = await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    other = await shelf.create(store, "Other")
+    with pytest.raises(NotFound):
+        await sources.get(store, other, source.id)
+    with pytest.raises(NotFound):
+        await sources.remove(store, other, source.id)
+    with pytest.raises(NotFound):
+        await notebooks.search(store.in_project("other"), books.number, "robot")
+    assert await counts(store) == [1, 1, 1]
+    await shelf.remove(store, books.number)
+    assert await counts(store) == [0, 0, 0]

@@ -1,0 +1,233 @@
+"""The document's example: a notebook about books, three messages, seven runs."""
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from lockstitch.apps.notebooks import Notebooks, looking, shelf
+from lockstitch.cli.entry import run
+from lockstitch.records import Thread, text_of
+from lockstitch.runtime.provider import ModelRequest
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+
+SESSION = "73ccd158-0e18-4d0e-98c9-c362f3769774"
+LIST = "Shelf C, ages 8 to 11. BROWN, Peter: The Wild Robot. 80 short chapters.\n\nYANG, Kelly: Front Desk. A motel."
+MESSAGES = ("hello", "recommend books for a 9yo girl", "summarize each book")
+
+STATEMENTS = (
+    """SELECT session_id, session_type, team_id, agent_id, created_at
+FROM agno_sessions
+ORDER BY created_at DESC;""",
+    """SELECT jsonb_array_length(runs) as num_runs
+FROM agno_sessions
+WHERE session_id = 'your-session-id';""",
+    """SELECT
+  r->>'run_id' as run_id,
+  r->>'team_id' as team_id,
+  r->>'agent_id' as agent_id,
+  r->>'status' as status,
+  left(r->>'input', 80) as input_truncated,
+  left(r->>'content', 100) as content_truncated,
+  r->>'created_at' as created_at
+FROM agno_sessions,
+     jsonb_array_elements(runs) AS r
+WHERE session_id = 'your-session-id'
+ORDER BY (r->>'created_at')::bigint;""",
+    """SELECT n.title, ns.session_id, ns.created_at
+FROM notebook_sessions ns
+JOIN notebooks n ON n.id = ns.notebook_id
+WHERE ns.session_id = 'your-session-id';""",
+)
+"""The four statements of the document, as they stand there."""
+
+
+def spoken_by_sqlite(statement: str) -> str:
+    """What only PostgreSQL parses, in SQLite's words."""
+    for old, new in (
+        ("jsonb_array_length", "json_array_length"),
+        ("r->>", "r.value->>"),
+        ("left(", "substr("),
+        (" 80)", " 1, 80)"),
+        (" 100)", " 1, 100)"),
+        ("jsonb_array_elements(runs)", "json_each(runs)"),
+        ("(r.value->>'created_at')::bigint", "CAST(r.value->>'created_at' AS INTEGER)"),
+    ):
+        statement = statement.replace(old, new)
+    return statement
+
+
+def model() -> Scripted:
+    """A leader that greets, then has the Researcher look something up and compiles it, then hands on to both."""
+
+    def answer(request: ModelRequest) -> Any:
+        if request.purpose is not None:
+            return "[]"
+        tools = {one["name"] for one in request.tools}
+        if "delegate" in tools:
+            return lead(request)
+        if "search_sources" in tools:
+            searched = any("tool_result" in str(message) for message in request.messages)
+            call = {"name": "search_sources", "input": {"query": "wild robot chapters, front desk motel"}}
+            return "The Wild Robot, 80 short chapters [1]." if searched else {"calls": [call]}
+        return "## The Wild Robot\nA robot, in 80 short chapters. [1]"
+
+    def lead(request: ModelRequest) -> Any:
+        if request.turn == 1:
+            return "Hello! Welcome to NotebookLM!"
+        look = {"name": "delegate", "input": {"member": "Researcher", "task": "Find books for a girl of nine."}}
+        if request.turn == 2:
+            return {"calls": [look]} if request.step == 1 else "Read The Wild Robot: short chapters, ages 8 to 11 [1]."
+        write = {"name": "delegate", "input": {"member": "Writer", "task": "Summarise each book.", "final": True}}
+        return {"calls": [look, write]}
+
+    return Scripted(answer)
+
+
+async def told(store: Store) -> tuple[Notebooks, Thread]:
+    """The story, in notebook number 4."""
+    notebooks = Notebooks(model=model())
+    await notebooks.ready(store)
+    for title in ("One", "Two", "Three", "Books"):
+        await shelf.create(store, title, description=f"About {title}.", instructions="Answer for children.")
+    await notebooks.add_source(store, 4, "list.txt", LIST)
+    for message in MESSAGES:
+        result = await notebooks.run(store, 4, message, session_id=SESSION, user_id="ada")
+        assert result.status == "completed", result.error
+    return notebooks, await store.thread(SESSION)
+
+
+@pytest.mark.req("S4-046", "S4-003", "S4-055", "S4-016", "S4-005")
+async def test_three_messages_and_seven_runs(store: Store) -> None:
+    _, thread = await told(store)
+    runs = await store.runs(thread)
+    assert [(run.role, run.agent, run.turn) for run in runs] == [
+        ("team", "NotebookLM", 1),
+        ("team", "NotebookLM", 2),
+        ("agent", "Researcher", 2),
+        ("team", "NotebookLM", 2),
+        ("team", "NotebookLM", 3),
+        ("agent", "Researcher", 3),
+        ("agent", "Writer", 3),
+    ]
+    assert [run.parent_run_id for run in runs] == [
+        None,
+        None,
+        runs[1].id,
+        runs[1].id,
+        None,
+        runs[4].id,
+        runs[4].id,
+    ]
+    assert {run.status for run in runs} == {"completed"}
+    books = await shelf.notebook_of(store, thread)
+    assert books is not None
+    assert (books.id, books.title) == (4, "Books")
+    assert [link.session_id for link in await shelf.sessions(store, 4)] == [SESSION]
+    # What the notebook is reaches every run with its instructions, and stands in no message.
+    calls = [stitch for stitch in await store.stitches(thread) if stitch.type == "llm_call"]
+    for call in calls:
+        if not call.data.get("purpose"):
+            system = (await store.request(call.id))["system"]
+            for part in ("# Notebook: Books", "About Books.", "Answer for children.", "- list.txt (text, "):
+                assert part in system
+    said = [text_of(one.message) for one in await store.stitches(thread) if one.type == "input" and one.lane is None]
+    assert said == list(MESSAGES)
+
+
+@pytest.mark.req("S4-003", "S4-055")
+async def test_instructions_that_change_reach_the_next_run(store: Store) -> None:
+    notebooks, thread = await told(store)
+    await shelf.change(store, 4, instructions="Answer in rhymes.")
+    await notebooks.run(store, 4, "hello again", session_id=SESSION)
+    last = [one for one in await store.stitches(thread) if one.type == "llm_call" and not one.data.get("purpose")][-1]
+    system = (await store.request(last.id))["system"]
+    assert "Answer in rhymes." in system
+    assert "Answer for children." not in system
+
+
+async def test_who_did_what(store: Store) -> None:
+    _, thread = await told(store)
+    hello, recommend, summarize = await looking.turns(store, thread)
+    assert [deed.act for deed in hello.deeds] == ["answers"]
+    assert [(deed.act, [member.act for member in deed.members]) for deed in recommend.deeds] == [
+        ("hands on", ["1 search"]),
+        ("compiles", []),
+    ]
+    assert [(deed.act, [member.who for member in deed.members]) for deed in summarize.deeds] == [
+        ("hands on", ["Researcher", "Writer"])
+    ]
+    assert [turn.message for turn in (hello, recommend, summarize)] == list(MESSAGES)
+    for turn, text in ((recommend, "Read The Wild Robot"), (summarize, "## The Wild Robot")):
+        answer = turn.answer
+        assert answer is not None
+        assert answer.output is not None
+        assert answer.output.startswith(text)
+        (one,) = answer.citations
+        assert (one.number, one.source and one.source.name, one.where) == (1, "list.txt", "line 1")
+        assert "The Wild Robot" in one.quote
+    chat = (await looking.chats(store, await shelf.get(store, 4)))[0]
+    assert (chat.title, chat.messages) == ("hello", 3)
+
+
+@pytest.mark.req("S4-056", "S4-057", "S4-058", "S4-059", "S4-060")
+async def test_the_four_statements_of_the_document(store: Store, backend: str) -> None:
+    _, thread = await told(store)
+    asked = [statement.replace("your-session-id", SESSION) for statement in STATEMENTS]
+    if backend == "sqlite":
+        asked = [spoken_by_sqlite(statement) for statement in asked]
+    sessions, count, summary, notebook = [await store.sql(one, lens="agno") for one in asked]
+    assert sessions.rows == [(SESSION, "team", "NotebookLM", None, int(thread.created_at.timestamp()))]
+    assert count.rows == [(7,)]
+    runs = await store.runs(thread)
+    assert {row[0] for row in summary.rows} == {str(run.id) for run in runs}
+    by_id = {row[0]: row for row in summary.rows}
+    rows = [by_id[str(run.id)] for run in runs]
+    assert [row[1:4] for row in rows] == [
+        ("NotebookLM", None, "COMPLETED"),
+        ("NotebookLM", None, "COMPLETED"),
+        (None, "Researcher", "COMPLETED"),
+        ("NotebookLM", None, "COMPLETED"),
+        ("NotebookLM", None, "COMPLETED"),
+        (None, "Researcher", "COMPLETED"),
+        (None, "Writer", "COMPLETED"),
+    ]
+    assert [json.loads(row[4])["input_content"] for row in (rows[0], rows[1], rows[2], rows[6])] == [
+        "hello",
+        "recommend books for a 9yo girl",
+        "Find books for a girl of nine.",
+        "Summarise each book.",
+    ]
+    assert rows[0][5] == "Hello! Welcome to NotebookLM!"
+    assert [(title, session_id) for title, session_id, _ in notebook.rows] == [("Books", SESSION)]
+
+
+async def test_runs_in_the_lens_have_their_citations(store: Store) -> None:
+    _, thread = await told(store)
+    ((runs,),) = (await store.sql("SELECT runs FROM agno_sessions", lens="agno")).rows
+    found = [run["citations"] for run in (runs if isinstance(runs, list) else json.loads(runs))]
+    assert [one is not None for one in found] == [False, True, False, False, True, False, False]
+    (document,) = found[1]["documents"]
+    assert (document["number"], document["file_name"], document["line"]) == (1, "list.txt", 1)
+    assert "The Wild Robot" in document["cited_text"]
+    assert thread.last_turn == 3
+
+
+@pytest.mark.req("S4-061")
+async def test_the_statements_from_the_shell(
+    store: Store, store_url: str, backend: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await told(store)
+    statement = STATEMENTS[3].replace("your-session-id", SESSION).removesuffix(";")
+    asked = ["--store", store_url, "--json", "sql", "--lens", "agno"]
+    assert await asyncio.to_thread(run, [*asked, statement]) == 0
+    assert "Books" in capfd.readouterr().out
+    if backend == "postgres":
+        statement = STATEMENTS[1].replace("your-session-id", SESSION)
+        assert await asyncio.to_thread(run, [*asked, statement]) == 0
+        assert re.search(r"\b7\b", capfd.readouterr().out)

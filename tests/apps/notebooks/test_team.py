@@ -1,0 +1,129 @@
+"""The team of a notebook: what it remembers and learns, of whom, and what it does without a model."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from lockstitch.apps.notebooks import Notebooks, findings, looking, sessions, shelf
+from lockstitch.apps.notebooks.offline import quoted
+from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.errors import Refused
+from lockstitch.records import Stitch
+from lockstitch.runtime import App, work
+from lockstitch.runtime.provider import ModelRequest
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.store import Store, open_store
+from tests.apps.notebooks.test_sources import LIBRARY
+
+pytestmark = pytest.mark.anyio
+
+
+def learning() -> Scripted:
+    """A model that remembers what it is told, and whose Researcher notes a lesson each time."""
+
+    def answer(request: ModelRequest) -> Any:
+        if request.purpose == "memory":
+            said = str(request.messages[-1]["content"])
+            return '["Ada likes dragons"]' if "dragons" in said and "I like" in said else "[]"
+        tools = {one["name"] for one in request.tools}
+        done = any("tool_result" in str(message["content"]) for message in request.messages)
+        if "delegate" in tools:
+            call = {"name": "delegate", "input": {"member": "Researcher", "task": "Look for it.", "final": True}}
+            return {"calls": [call]}
+        return "Nothing found." if done else {"calls": [{"name": "note_lesson", "input": {"text": "Search by shelf."}}]}
+
+    return Scripted(answer)
+
+
+async def systems(store: Store, session_id: str, agent: str) -> str:
+    """What an agent was told in its last run of a chat: instructions and messages."""
+    thread = await store.thread(session_id)
+    runs = [run for run in await store.runs(thread) if run.agent == agent]
+    log: list[Stitch] = await store.stitches(thread)
+    asked = [one for one in log if one.run_id == runs[-1].id and one.type == "llm_call" and one.step_number]
+    return str(await store.request(asked[0].id))
+
+
+@pytest.mark.req("S4-032", "S4-022", "S4-023")
+async def test_memories_and_lessons_are_told_to_the_same_user_and_to_nobody_else(store: Store, books: Notebook) -> None:
+    notebooks = Notebooks(model=learning())
+    other = await shelf.create(store, "Other")
+    await notebooks.run(store, books.number, "I like dragons", session_id="ada-1", user_id="ada")
+    await notebooks.run(store, other.number, "books with dragons?", session_id="ada-2", user_id="ada")
+    await notebooks.run(store, books.number, "books with dragons?", session_id="bob-1", user_id="bob")
+    await notebooks.run(store, books.number, "books with dragons?", session_id="nobody-1")
+    assert "Ada likes dragons" in await systems(store, "ada-2", "NotebookLM")
+    assert "Search by shelf." in await systems(store, "ada-2", "Researcher")
+    for session in ("bob-1", "nobody-1"):
+        for agent in ("NotebookLM", "Researcher"):
+            told = await systems(store, session, agent)
+            assert "Ada likes" not in told
+            assert "Search by shelf." not in told
+    answer = await store.sql("SELECT memory, user_id FROM agno_memories", lens="agno")
+    assert answer.rows == [("Ada likes dragons", "ada")]
+    # A lesson is noted once for each user, and read per agent.
+    answer = await store.sql("SELECT agent_id, user_id FROM agno_learnings ORDER BY user_id", lens="agno")
+    assert sorted(answer.rows, key=str) == [("Researcher", "ada"), ("Researcher", "bob"), ("Researcher", None)]
+
+
+async def test_without_a_model_sources_are_quoted(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    hello = await notebooks.run(store, books.number, "Hello!", session_id="chat")
+    assert "No model is set" in str(hello.output_text)
+    found = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat")
+    assert "The Wild Robot" in str(found.output_text)
+    assert "[1]" in str(found.output_text)
+    turn = (await looking.turns(store, await store.thread("chat")))[-1]
+    assert turn.answer is not None
+    assert [one.number for one in turn.answer.citations] == [1]
+    nothing = await notebooks.run(store, books.number, "xylophone?", session_id="chat")
+    assert "do not say anything about this" in str(nothing.output_text)
+
+
+def test_quotes_are_the_sentences_that_say_most() -> None:
+    found = "[1] a.txt, line 1\nCats sleep. Robots work hard.\n\n[2] b.txt, line 9\nNothing here."
+    assert quoted(found, "What do robots do?")[0] == "- “Robots work hard.” [1]"
+
+
+async def test_a_message_that_is_no_text_makes_no_chat(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    for message in ("", " \n", "x" * 200 + "\ud800"):
+        with pytest.raises(Refused):
+            await notebooks.run(store, books.number, message)
+    assert await shelf.sessions(store, books.number) == []
+    assert await store.count() == 0
+
+
+async def test_an_empty_notebook_answers_too(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    result = await notebooks.run(store, books.number, "Who wrote The Wild Robot?")
+    assert "do not say anything" in str(result.output_text)
+
+
+async def test_numbers_are_given_once_however_many_search_at_once(
+    notebooks: Notebooks, store: Store, books: Notebook
+) -> None:
+    text = "\n\n".join(
+        f"Robot number {number} is a wild robot of its own kind, and this is its story." for number in range(30)
+    )
+    await Notebooks(passage_size=100, passage_overlap=0).add_source(store, books.number, "robots.txt", text)
+    thread = await sessions.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
+    found = await notebooks.search(store, books.number, "wild robot", limit=12)
+    assert len(found) == 12
+    some = [findings.number(store, thread, uuid4(), "robot", found[first : first + 6]) for first in (0, 3, 6, 0)]
+    given = await asyncio.gather(*some)
+    assert given[0] == given[3]
+    assert given[0][3:] == given[1][:3]
+    assert sorted(one.number for one in await findings.findings(store, thread.id)) == list(range(1, 13))
+
+
+async def test_a_worker_of_another_process_knows_the_notebook(store: Store, store_url: str, books: Notebook) -> None:
+    notebooks = Notebooks()
+    await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
+    begun = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat", detach=True)
+    assert begun.status == "running"
+    async with open_store(store_url) as elsewhere:
+        await work(App(applications=[Notebooks()]), store=elsewhere, until_idle=True)
+    turn = (await looking.turns(store, await store.thread("chat")))[-1]
+    assert turn.answer is not None
+    assert [one.source and one.source.name for one in turn.answer.citations] == ["library.md"]

@@ -1,0 +1,142 @@
+"""Fetching sources from the web: on loopback, which only a test may ask."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from lockstitch.apps.notebooks import Notebooks, sources
+from lockstitch.apps.notebooks.reader import Limits
+from lockstitch.apps.notebooks.readers import web
+from lockstitch.apps.notebooks.readers.web import fetch
+from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.errors import Refused
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+
+PAGE = b"<html><title>Prizes</title><script>no()</script><h1>2005</h1><p>The Penderwicks, Jeanne Birdsall.</p></html>"
+
+
+class Site(BaseHTTPRequestHandler):
+    """A small site, with a page, ways that lead elsewhere, and trouble."""
+
+    def do_GET(self) -> None:
+        where = {"/moved": "/prizes.html", "/round": "/round", "/inside": "http://10.0.0.1/", "/file": "file:///etc"}
+        where["/odd"] = "http://[/"
+        if self.path in where:
+            self.send_response(302)
+            self.send_header("Location", where[self.path])
+            self.end_headers()
+        elif self.path == "/prizes.html":
+            self._send("text/html; charset=utf-8", PAGE)
+        elif self.path == "/large":
+            self._send("text/plain", b"x" * 5000)
+        elif self.path == "/picture":
+            self._send("image/png", b"\x89PNG")
+        else:
+            self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+    def _send(self, media_type: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.req("S4-065")
+async def test_a_page_of_the_web_is_a_source(store: Store, books: Notebook, site: str) -> None:
+    notebooks = Notebooks(urls=True, allowed_hosts={"127.0.0.1"})
+    source = await notebooks.add_url(store, books.number, f"{site}/moved")
+    assert (source.name, source.kind, source.title, source.url) == (
+        "prizes.html",
+        "html",
+        "Prizes",
+        f"{site}/prizes.html",
+    )
+    assert "The Penderwicks" in await sources.text(store, source)
+    with pytest.raises(Refused, match="none of the kinds"):
+        await notebooks.add_url(store, books.number, f"{site}/picture")
+    with pytest.raises(Refused, match="private network"):
+        await Notebooks(urls=True).add_url(store, books.number, f"{site}/prizes.html")
+    assert len(await sources.listed(store, books)) == 1
+
+
+def test_what_is_not_fetched(site: str) -> None:
+    for path, said in (
+        ("/nothing", "answers 404"),
+        ("/round", "leads on more than 5 times"),
+        ("/odd", "which is no address"),
+        ("/inside", "private network"),
+        ("/file", "begins with http"),
+        ("/large", "larger than 1,000 bytes"),
+    ):
+        with pytest.raises(Refused, match=said):
+            fetch(site + path, Limits(bytes=1000), allowed={"127.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/",
+        "http://localhost:1/",
+        "http://[::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://10.1.2.3/",
+        "http://192.168.0.1/",
+        "http://0.0.0.0/",
+        "http://2130706433/",
+    ],
+)
+def test_addresses_inside_of_a_network_are_refused(url: str) -> None:
+    with pytest.raises(Refused, match=r"private network|There is no host"):
+        fetch(url, Limits(seconds=2))
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://a/", "http://", "nonsense", "http://a:b@c/", "http://[x/"]
+)
+def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
+    with pytest.raises(Refused):
+        fetch(url, Limits())
+
+
+def test_the_address_that_is_checked_is_the_one_that_is_asked(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that answers differently the second time leads nowhere else."""
+    asked: list[str] = []
+    real = web.socket.getaddrinfo
+
+    def once(host: str, *more: Any, **named: Any) -> Any:
+        asked.append(host)
+        return real("127.0.0.1", *more, **named)
+
+    monkeypatch.setattr(web.socket, "getaddrinfo", once)
+    port = site.rpartition(":")[2]
+    assert fetch(f"http://books.example:{port}/prizes.html", Limits(), allowed={"books.example"}).content == PAGE
+    # Once by us, and then an address that needs no looking up.
+    assert asked[0] == "books.example"
+    assert set(asked[1:]) <= {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("address", ["::127.0.0.1", "fec0::1", "64:ff9b:1::7f00:1", "64:ff9b::a00:1", "::1", "::"])
+def test_addresses_that_lead_inside_in_other_words_are_refused(address: str) -> None:
+    with pytest.raises(Refused, match="private network"):
+        fetch(f"http://[{address}]/", Limits())

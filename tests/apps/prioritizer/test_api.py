@@ -1,0 +1,106 @@
+"""The prioritiser over HTTP: from a list of tasks to a plan, and the right status for everything that is wrong."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from lockstitch.apps.prioritizer import Prioritizer
+from lockstitch.apps.prioritizer.models import AgentSession, ReasoningTrace
+from lockstitch.runtime import App
+from lockstitch.server import Settings
+from lockstitch.store import Store
+from tests.apps.prioritizer.conftest import Direct
+from tests.apps.prioritizer.samples import CHECKOUT
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def http(store: Store) -> AsyncIterator[httpx2.AsyncClient]:
+    async with (
+        serving(store, App(applications=[Prioritizer()]), Settings(work=False)) as url,
+        httpx2.AsyncClient(base_url=f"{url}/api/agent", timeout=30) as client,
+    ):
+        yield client
+
+
+async def prepare(http: httpx2.AsyncClient, user: str = "ada", content: str = CHECKOUT) -> str:
+    made = await http.post("/outcomes", json={"user_id": user, "statement": "Open the checkout"})
+    assert made.status_code == 201
+    if content:
+        sent = await http.post("/documents", params={"user_id": user, "name": "plan.md"}, content=content)
+        assert sent.status_code == 201, sent.text
+    return made.json()["id"]
+
+
+@pytest.mark.req("S1-076", "S1-090", "S1-091", "S1-092", "S1-093")
+async def test_from_tasks_to_a_plan(store: Store, http: httpx2.AsyncClient, direct: Direct) -> None:
+    outcome = await prepare(http)
+    asked = {"outcome_id": outcome, "user_id": "ada"}
+    begun = await http.post("/prioritize", json=asked)
+    assert begun.status_code == 200, begun.text
+    told = begun.json()
+    assert list(told) == ["session_id", "status", "execution_metadata"]
+    assert told["status"] == "running"
+    id = told["session_id"]
+    assert (await http.get(f"/sessions/{id}/trace")).status_code == 404, "it has not begun yet"
+    assert (await http.post("/prioritize", json=asked)).status_code == 409
+    await Prioritizer().run(store, (await store.thread(id)).id)
+    session = AgentSession.model_validate((await http.get(f"/sessions/{id}")).json())
+    assert session.status == "completed"
+    assert session.prioritized_plan is not None
+    assert (await http.get("/sessions/latest", params={"user_id": "ada"})).json()["id"] == id
+    assert [one["id"] for one in (await http.get("/sessions")).json()] == [id]
+    trace = ReasoningTrace.model_validate((await http.get(f"/sessions/{id}/trace")).json())
+    assert [step.step_number for step in trace.steps] == [1, 2, 3, 4, 5]
+    assert trace.total_duration_ms == sum(step.duration_ms for step in trace.steps)
+    await direct("UPDATE prioritizer_sessions SET trace_expires_at = '2020-01-01T00:00:00.000000Z'")
+    assert (await http.get(f"/sessions/{id}/trace")).status_code == 404
+    assert (await http.get(f"/sessions/{id}")).status_code == 200
+    again = await http.post("/prioritize", json=asked)
+    assert again.json()["session_id"] != id
+    assert (await http.get(f"/sessions/{id}")).status_code == 404
+
+
+@pytest.mark.req("S1-076", "S1-090", "S1-092")
+async def test_what_is_wrong(http: httpx2.AsyncClient) -> None:
+    outcome = await prepare(http)
+    good: dict[str, Any] = {"outcome_id": outcome, "user_id": "ada"}
+    for wrong in ({}, {**good, "outcome_id": "soon"}, {**good, "user_id": ""}, {**good, "more": 1}, [], "x"):
+        assert (await http.post("/prioritize", json=wrong)).status_code == 400, wrong
+    assert (await http.post("/prioritize", content=b"\xff{")).status_code == 400
+    for wrong in ({**good, "outcome_id": str(uuid4())}, {**good, "user_id": "bea"}):
+        assert (await http.post("/prioritize", json=wrong)).status_code == 403
+    await http.patch(f"/outcomes/{outcome}", json={"is_active": False})
+    answer = await http.post("/prioritize", json=good)
+    assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
+    for path in (f"/sessions/{uuid4()}", f"/sessions/{uuid4()}/trace", "/sessions/latest?user_id=ada"):
+        assert (await http.get(path)).status_code == 404
+    assert (await http.get("/sessions/soon")).status_code == 422
+    for content in (b"", b"\xff\xfe", b"- [ ] a (after: a)", b"- [ ] a (after: b)"):
+        assert (await http.post("/documents?user_id=ada", content=content)).status_code == 422
+    assert (
+        await http.post("/documents", params={"user_id": "ada", "name": "a.csv"}, content="id\n1")
+    ).status_code == 422
+    relation = {"user_id": "ada", "source_task_id": "T1", "target_task_id": "T1"}
+    assert (await http.post("/relationships", json=relation)).status_code == 422
+    assert (await http.post("/relationships", json={**relation, "target_task_id": "T99"})).status_code == 404
+    assert (await http.post("/relationships", json={**relation, "target_task_id": "T4"})).status_code == 201
+    assert (await http.get("/sessions")).json() == []
+
+
+async def test_documents_and_projects(http: httpx2.AsyncClient) -> None:
+    await prepare(http)
+    found = (await http.get("/documents", params={"user_id": "ada"})).json()
+    assert [one["title"] for one in found] == ["Checkout brief", "Legal review"]
+    assert found[1]["tasks"][0]["id"] == "T7"
+    elsewhere = {"lockstitch-project": "other"}
+    for path in ("/documents", "/outcomes", "/sessions"):
+        assert (await http.get(path, headers=elsewhere)).json() == []
+    assert (await http.delete(f"/documents/{found[0]['id']}", headers=elsewhere)).status_code == 404
+    assert (await http.delete(f"/documents/{found[0]['id']}")).status_code == 204
+    assert len((await http.get("/documents")).json()) == 1

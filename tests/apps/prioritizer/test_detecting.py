@@ -1,0 +1,45 @@
+"""Dependencies that rules find in what tasks say."""
+
+import time
+
+from lockstitch.apps.prioritizer.detecting import detected
+from tests.apps.prioritizer.samples import task
+
+
+def found(*titles: str, **details: str) -> list[tuple[str, str, str]]:
+    tasks = [task(f"T{number}", title, details=details.get(f"T{number}", "")) for number, title in enumerate(titles, 1)]
+    return [(one.source_task_id, one.target_task_id, one.relationship_type) for one in detected(tasks)]
+
+
+def test_what_tasks_say_of_each_other() -> None:
+    assert found("Choose the provider", "Payment form, after the provider is chosen") == [("T2", "T1", "prerequisite")]
+    assert found("Choose the provider", "Payment form, needs T1") == [("T2", "T1", "prerequisite")]
+    assert found("Payment form", "Choose provider before the payment form") == [("T1", "T2", "blocks")]
+    assert found("Legal text", "Receipts", T2="Blocked by the legal text. See also nothing.") == [
+        ("T2", "T1", "prerequisite")
+    ]
+    assert found("Load test", "Tell people", T2="They ask how the load test went.") == [("T2", "T1", "related")]
+
+
+def test_the_course_of_work() -> None:
+    assert found("Deploy the checkout page", "Design the checkout page", "Test the checkout page") == [
+        ("T1", "T2", "prerequisite"),
+        ("T1", "T3", "prerequisite"),
+        ("T3", "T2", "prerequisite"),
+    ]
+    assert found("Write the report", "Print the poster") == []
+    assert found("Build the shed", "Build the shed door") == [], "the same stage of work"
+
+
+def test_nothing_waits_for_itself_or_both_ways() -> None:
+    pairs = found("Paint after painting", "Test the paint before painting", "Order paint, after Test the paint")
+    assert all(source != target for source, target, _ in pairs)
+    assert not {(source, target) for source, target, _ in pairs} & {(target, source) for source, target, _ in pairs}
+
+
+def test_two_hundred_tasks() -> None:
+    verbs = ("Design", "Build", "Test", "Launch")
+    titles = [f"{verbs[number % 4]} the page for module {number // 4}" for number in range(200)]
+    began = time.process_time()
+    assert len(found(*titles)) >= 200
+    assert time.process_time() - began < 0.5

@@ -1,0 +1,173 @@
+"""Lists of tasks as people keep them, and what is said when one cannot be read."""
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from lockstitch.apps.prioritizer.lists import NESTED, TaskList, estimate_in, read_list, slug
+from lockstitch.errors import Refused
+
+MARKDOWN = """\
+Some words first.
+
+# Checkout
+By 1 April.
+
+## Payment
+- [ ] T4: Choose the **provider** (3h)
+- [ ] Payment form 8 h (after: T4)
+  Cards only.
+  - [ ] 3-D Secure
+    - plain, so a detail
+- [x] Refund policy
+
+## Later
+* [ ] Receipts (after: payment form, Refund policy; related: T4)
+- no task
+
+# Analytics
+1. [ ] [ev] Event names (before: Receipts) ~30m
+```
+- [ ] not a task
+```
+"""
+
+
+def related(found: TaskList) -> set[tuple[str, str, str, float]]:
+    return {(one.source, one.target, one.kind, one.confidence) for one in found.relations}
+
+
+def test_markdown() -> None:
+    found = read_list(MARKDOWN, "plan.md")
+    checkout, analytics = found.documents
+    assert (checkout.title, analytics.title) == ("Checkout", "Analytics")
+    assert checkout.text.startswith("# Checkout\nBy 1 April.")
+    assert [(task.id, task.title, task.section, task.estimate_hours, task.line) for task in found.tasks] == [
+        ("T4", "Choose the provider", "Payment", 3, 7),
+        ("payment-form", "Payment form", "Payment", 8, 8),
+        ("3-d-secure", "3-D Secure", "Payment", None, 10),
+        ("receipts", "Receipts", "Later", None, 15),
+        ("ev", "Event names", None, 0.5, 19),
+    ], "what is done is not to be planned"
+    assert [task.details for task in found.tasks] == ["", "Cards only.", "- plain, so a detail", "", ""]
+    assert related(found) == {
+        ("payment-form", "T4", "prerequisite", 1.0),
+        ("payment-form", "3-d-secure", "prerequisite", NESTED),
+        ("receipts", "payment-form", "prerequisite", 1.0),
+        ("receipts", "T4", "related", 1.0),
+        ("receipts", "ev", "blocks", 1.0),
+    }, "what waits for something done waits no more"
+
+
+def test_a_plain_list() -> None:
+    found = read_list("- Paint\n- Paint\n\n3) Sand first", "walls.md")
+    assert [(task.id, task.title) for task in found.tasks] == [
+        ("paint", "Paint"),
+        ("paint-2", "Paint"),
+        ("sand-first", "Sand first"),
+    ]
+    assert found.documents[0].title == "walls"
+
+
+def test_ids_that_others_have() -> None:
+    found = read_list("- [ ] T1: Paint\n- [ ] Sand (after: T1)", "walls two.md", taken=["T1", "sand"])
+    assert [task.id for task in found.tasks] == ["T1@walls-two", "sand-2"]
+    assert related(found) == {("sand-2", "T1@walls-two", "prerequisite", 1.0)}
+
+
+CSV = """\
+ID;Task;Estimate;Depends on;Project;Status;Notes
+T1;Choose the provider;3h;;Checkout;open;"Two
+lines"
+T2;"Payment; form";1,5;T1;Checkout;;
+T3;Old one;;;Checkout;Done;
+
+T4;Events;2d;T1, T3;Analytics;;
+"""
+
+
+def test_csv() -> None:
+    found = read_list("\ufeff".encode() + CSV.encode(), "plan.CSV")
+    assert [document.title for document in found.documents] == ["Checkout", "Analytics"]
+    assert [(task.id, task.title, task.estimate_hours, task.details) for task in found.tasks] == [
+        ("T1", "Choose the provider", 3, "Two\nlines"),
+        ("T2", "Payment; form", 1.5, ""),
+        ("T4", "Events", 16, ""),
+    ]
+    assert related(found) == {("T2", "T1", "prerequisite", 1.0), ("T4", "T1", "prerequisite", 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.md", "", "no tasks found"),
+        ("a.md", "# Only words\n\nNothing to do.", "no tasks found"),
+        ("a.md", "- [x] Done", "all 1 are"),
+        ("a.md", "- [ ] Paint (after: paint)", "line 1: “Paint” cannot wait for itself"),
+        ("a.md", "- [ ] Paint (after: T9)", "line 1: “T9” is no task of this list"),
+        ("a.md", "- [ ] Paint x\n- [ ] Paint y\n- [ ] Go (after: paint)", "line 3: “paint” means 2 tasks"),
+        ("a.md", "- [ ] T1: a\n- [ ] T1: b", "line 1: the id T1 is given to 2 tasks"),
+        ("a.md", b"\x89PNG\r\n\x1a\n\x00", "no text in UTF-8"),
+        ("a.md", "- [ ] a\x00b", "it contains NUL"),
+        ("a.md", "- [ ] " + "x" * 3_000, "line 1: its title"),
+        ("a.md", b"x" * 5_000_001, "5,000,001 bytes"),
+        ("a.md", "- [ ] a\n" * 2_001, "2,001 tasks"),
+        ("a.csv", "", "no tasks found"),
+        ("a.csv", "id,when\n1,now", "no column holds the tasks. .* there are: id, when"),
+        ("a.csv", 'task\n"open', "no CSV"),
+        ("a.csv", "task,hours\na,b,c", "line 2: 3 cells under 2 columns"),
+        ("a.csv", "task,hours\na,soon", "line 2: 'soon' is no estimate"),
+        ("a.csv", "task,hours\n,3", "line 2: this row has no task"),
+        ("a.csv", "task,after\na,a", "line 2: “a” cannot wait for itself"),
+        ("a.csv", "task,after\na,b", "line 2: “b” is no task"),
+    ],
+)
+def test_what_cannot_be_read(name: str, content: bytes | str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        read_list(content, name)
+
+
+def test_estimates() -> None:
+    assert estimate_in("Test it (3h)") == ("Test it", 3)
+    assert estimate_in("Test it - 1.5 hours") == ("Test it", 1.5)
+    assert estimate_in("Test it ~2d") == ("Test it", 16)
+    assert estimate_in("Call 30 m") == ("Call", 0.5)
+    assert estimate_in("3h") == ("3h", None)
+    assert estimate_in("Version 3") == ("Version 3", None)
+
+
+def test_slugs() -> None:
+    assert slug("Write the ÄPI, docs!") == "write-the-äpi-docs"
+    assert slug("…") == "task"
+    assert len(slug("word " * 50)) <= 48
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["# a" + " " * 50_000 + "x", "- [ ] a (" + "after: " * 20_000, "- [ ] a" + " " * 50_000 + "x", "\n" * 50_000 + "x"],
+    ids=["heading", "aside", "spaces", "lines"],
+)
+def test_a_list_made_to_be_slow_is_read_or_refused_at_once(line: str) -> None:
+    started = time.process_time()
+    with suppress(Refused):
+        read_list(f"{line}\n- [ ] T1: Brief", "tasks.md")
+    assert time.process_time() - started < 2
+
+
+def test_beginnings_of_titles_are_found_at_once_however_many_name_them() -> None:
+    text = "".join(f"- [ ] thing {number} of many\n" for number in range(1_500))
+    started = time.process_time()
+    found = read_list(f"{text}- [ ] Last (after: {', '.join(['thing 77 of'] * 20_000)})\n", "tasks.md")
+    assert time.process_time() - started < 2
+    assert [one.target for one in found.relations] == ["thing-77-of-many"]
+
+
+def test_ids_that_differ_in_case_alone_are_two_tasks() -> None:
+    found = read_list("- [ ] a (id: x)\n- [ ] b (id: X)\n- [ ] c (after: x)\n- [ ] d (after: X)\n", "tasks.md")
+    assert [(one.source, one.target) for one in found.relations] == [("c", "x"), ("d", "X")]
+
+
+def test_what_stands_in_brackets_beside_is_left_in_a_title() -> None:
+    (task, _) = read_list("- [ ] Test (all of it) (id: t) now\n- [ ] Brief ## of # it #\n", "tasks.md").tasks
+    assert (task.id, task.title) == ("t", "Test (all of it) now")

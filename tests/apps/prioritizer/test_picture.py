@@ -1,0 +1,97 @@
+"""How a plan is drawn: every dependency has its line, lines meet their cards, and large plans are drawn otherwise."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.apps.prioritizer.models import ExecutionMetadata, Task, TaskDependency
+from lockstitch.apps.prioritizer.pages.exporting import markdown
+from lockstitch.apps.prioritizer.pages.lines import CARD, HEAD, STEP, WIDTH
+from lockstitch.apps.prioritizer.pages.picture import COLUMNS, ROWS, Card, Picture, Place, picture
+from lockstitch.apps.prioritizer.pages.shown import Shown
+from lockstitch.apps.prioritizer.pages.wording import cycle, label
+from lockstitch.apps.prioritizer.planning import Wish, planned
+from lockstitch.records import FakeClock, new_id
+from tests.apps.prioritizer.samples import needs, stored, task
+
+
+def drawn(tasks: list[Task], dependencies: list[TaskDependency]) -> tuple[Picture, ExecutionMetadata]:
+    made = planned(Wish(tasks, dependencies, {one.id: 0.5 for one in tasks}, "Because."))
+    told = ExecutionMetadata(broken_cycles=made.broken)
+    places = {one.id: Place(one.title, "Brief", estimate_hours=one.estimate_hours) for one in tasks}
+    return picture(made.plan, places, told), told
+
+
+def ends(path: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path)]
+    return (numbers[0], numbers[1]), (numbers[-2], numbers[-1])
+
+
+def beside(card: Card, height: float) -> bool:
+    top = HEAD + card.row * STEP
+    return top < height < top + CARD
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30))
+def test_every_line_meets_its_two_cards(pairs: list[tuple[int, int]]) -> None:
+    tasks = [task(f"t{number}") for number in range(10)]
+    found, told = drawn(tasks, [needs(f"t{a}", f"t{b}", 0.5 + a / 20) for a, b in pairs if a != b])
+    by_number = {card.number: card for card in found.cards.values()}
+    linked = sum(len(card.after) for card in by_number.values())
+    assert linked == sum(len(card.before) for card in by_number.values()) + len(told.broken_cycles)
+    if not found.beside:
+        assert found.lines == []
+        return
+    assert len(found.lines) == linked
+    for line in found.lines:
+        (x1, y1), (x2, y2) = ends(line.path)
+        left, right = sorted((by_number[line.source], by_number[line.target]), key=lambda card: (card.wave, card.row))
+        assert 0 <= x1 <= WIDTH
+        assert 0 <= x2 <= WIDTH
+        assert beside(left, y1), line
+        assert beside(right, y2), line
+        assert x1 < x2 or left.wave == right.wave
+
+
+def test_what_does_not_fit_side_by_side_stands_below() -> None:
+    chain = [task(f"t{number}") for number in range(COLUMNS + 1)]
+    long, _ = drawn(chain, [needs(f"t{number + 1}", f"t{number}") for number in range(COLUMNS)])
+    assert not long.beside
+    assert drawn(chain[:-1], [needs(f"t{number + 1}", f"t{number}") for number in range(COLUMNS - 1)])[0].beside
+    assert not drawn([task(f"t{number}") for number in range(3)], [])[0].beside, "one wave has no lines"
+    wide = [task(f"t{number}") for number in range(ROWS + 2)]
+    assert not drawn(wide, [needs(f"t{ROWS + 1}", "t0")])[0].beside
+
+
+def test_a_cycle_is_told_and_its_line_is_broken() -> None:
+    found, told = drawn([task("T3"), task("T7")], [needs("T3", "T7", 0.76), needs("T7", "T3", 0.41)])
+    (said,) = [cycle(one, found.cards) for one in told.broken_cycles]
+    assert said.endswith("each asked for the other. T7 after T3 (0.41) was left out.")
+    assert sorted(line.mark for line in found.lines) == ["b", "i"]
+    assert [card.id for card in found.cards["T7"].waits_for] == []
+    assert found.cards["T7"].marks == f"{found.cards['T3'].number}b"
+
+
+def test_labels_are_short() -> None:
+    found, _ = drawn([task("T1"), task("a-title-made-into-an-id")], [stored("a-title-made-into-an-id", "T1")])
+    assert [label(card) for card in found.cards.values()] == ["T1", "#2"]
+    assert found.first.id == "T1"
+
+
+@pytest.mark.parametrize("title", ["<b>*bold*</b> [x](javascript:1)", "a\n# b\n- [x] c", "`code` | cell"])
+def test_as_markdown_a_title_stays_text(title: str) -> None:
+    found, _ = drawn([task("T1", title, estimate_hours=3), task("T2")], [stored("T2", "T1")])
+    about = Shown(
+        *(new_id(), None, 1, "Open the *shop*", "ada", "prioritizer", 1, "completed", FakeClock().now()),
+        summary="Because.",
+    )
+    text = markdown(about, found)
+    (line,) = [line for line in text.splitlines() if "**T1**" in line]
+    assert line.startswith("- [ ] **T1** ")
+    assert line.endswith("(3 h; confidence 0.50)")
+    assert re.search(r"(?<!\\)[<*`|]", line.replace("**T1**", "")) is None
+    assert "# Open the \\*shop\\*" in text
+    assert "(confidence 0.50; after T1)" in text
+    assert "## Wave 2 (alone)" in text

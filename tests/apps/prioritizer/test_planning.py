@@ -1,0 +1,228 @@
+"""Waves from dependencies: for any tasks a valid plan, always the same, and cycles broken where they are weakest."""
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.apps.prioritizer import Prioritizer, ending, tools
+from lockstitch.apps.prioritizer.clustering import clusters
+from lockstitch.apps.prioritizer.dependencies import merged, normalised
+from lockstitch.apps.prioritizer.graph import dependents
+from lockstitch.apps.prioritizer.models import TaskDependency
+from lockstitch.apps.prioritizer.planning import Planned, Wish, planned
+from lockstitch.errors import Refused
+from lockstitch.runtime.embedders.hashing import HashingEmbedder
+from lockstitch.store import Store
+from tests.apps.prioritizer.samples import needs, stored, task
+
+pytestmark = pytest.mark.anyio
+
+IDS = [f"t{number}" for number in range(12)]
+
+DEPENDENCIES = st.lists(
+    st.builds(
+        lambda ends, kind, confidence, method: needs(*ends, confidence, kind, detection_method=method),
+        st.lists(st.sampled_from(IDS), min_size=2, max_size=2, unique=True),
+        st.sampled_from(["prerequisite", "blocks", "related"]),
+        st.sampled_from([0.0, 0.3, 0.5, 0.8, 1.0]),
+        st.sampled_from(["ai_inference", "stored_relationship"]),
+    ),
+    max_size=40,
+)
+
+
+def made(ids: list[str], dependencies: list[TaskDependency], **more: object) -> Planned:
+    tasks = [task(id) for id in ids]
+    wish = Wish(tasks, dependencies, dict.fromkeys(ids, 0.5), "As they come.", **more)  # pyright: ignore[reportArgumentType]
+    return planned(wish)
+
+
+@pytest.mark.req("S1-046", "S1-048", "S1-059", "S1-060", "S1-063")
+@given(ids=st.lists(st.sampled_from(IDS), min_size=1, unique=True), dependencies=DEPENDENCIES)
+def test_any_tasks_make_a_valid_plan(ids: list[str], dependencies: list[TaskDependency]) -> None:
+    """That it is one is said by the plan's own validators; here what they cannot know, and by other means."""
+    result = made(ids, dependencies)
+    plan = result.plan
+    wave_of = {id: wave.wave_number for wave in plan.execution_waves for id in wave.task_ids}
+    assert sorted(wave_of) == sorted(ids), "a partition"
+    place = {id: number for number, id in enumerate(plan.ordered_task_ids)}
+    dropped = {one.dropped.key for one in result.broken}
+    for one in merged(dependencies, ids):
+        if one.orders and one.key not in dropped:
+            assert wave_of[one.target_task_id] < wave_of[one.source_task_id], "no edge inside a wave"
+            assert place[one.target_task_id] < place[one.source_task_id]
+    for id, wave in wave_of.items():
+        before = [wave_of[one.target_task_id] for one in plan.dependencies if one.orders and one.source_task_id == id]
+        assert wave == max(before, default=0) + 1, "as early as can be"
+    assert made(ids, dependencies) == result, "deterministic"
+
+
+@pytest.mark.req("S1-064")
+@given(dependencies=DEPENDENCIES)
+def test_a_cycle_is_broken_at_its_weakest_edge(dependencies: list[TaskDependency]) -> None:
+    result = made(IDS, dependencies)
+    for one in result.broken:
+        circle = [*one.task_ids, one.task_ids[0]]
+        assert (one.dropped.source_task_id, one.dropped.target_task_id) == (circle[-2], circle[-1])
+        for source, target in pairwise(one.task_ids):
+            links = [
+                edge
+                for edge in result.plan.dependencies
+                if edge.orders and (edge.source_task_id, edge.target_task_id) == (source, target)
+            ]
+            assert max(edge.confidence for edge in links) >= one.dropped.confidence
+        assert one.dropped not in result.plan.dependencies
+
+
+@pytest.mark.req("S1-064")
+def test_a_cycle_is_reported() -> None:
+    result = made(["a", "b", "c"], [needs("a", "b", 0.9), needs("b", "c", 0.41), needs("c", "a", 0.8)])
+    (broken,) = result.broken
+    assert (broken.dropped.source_task_id, broken.dropped.target_task_id) == ("b", "c")
+    assert sorted(broken.task_ids) == ["a", "b", "c"]
+    assert result.plan.ordered_task_ids == ["b", "a", "c"]
+    even = made(["a", "b"], [needs("a", "b", 0.7), stored("b", "a", 0.7)])
+    assert even.broken[0].dropped.detection_method == "ai_inference", "what is stored is stronger"
+
+
+@pytest.mark.req("S1-060", "S1-061")
+def test_waves_follow_from_what_is_known() -> None:
+    tasks = [task("a", estimate_hours=2), task("b", estimate_hours=1.5), task("c"), task("d")]
+    deps = [needs("c", "a"), needs("c", "b", kind="blocks"), needs("d", "b", kind="related")]
+    plan = planned(Wish(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.")).plan
+    assert [wave.task_ids for wave in plan.execution_waves] == [["a", "b", "d"], ["c"]]
+    assert [wave.parallel_execution for wave in plan.execution_waves] == [True, False]
+    assert [wave.estimated_duration_hours for wave in plan.execution_waves] == [3.5, None]
+    apart = planned(Wish(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.", one_by_one=[frozenset("ab")])).plan
+    assert [wave.parallel_execution for wave in apart.execution_waves] == [False, False]
+
+
+@pytest.mark.req("S1-062")
+async def test_similar_tasks_stand_together() -> None:
+    titles = {
+        "a": "Paint the kitchen",
+        "b": "Order the invoice paper",
+        "c": "Paint the hall",
+        "d": "Print the invoice paper",
+        "e": "Water the flowers",
+    }
+    embedder = HashingEmbedder()
+    tasks = [task(id, title) for id, title in titles.items()]
+    vectors = dict(zip(titles, await embedder.embed(list(titles.values())), strict=True))
+    wish = Wish(tasks, [], dict.fromkeys(titles, 0.5), "Go.", vectors, embedder.threshold)
+    assert planned(wish).plan.ordered_task_ids == ["a", "c", "b", "d", "e"]
+
+
+def test_two_hundred_tasks_and_two_thousand_edges() -> None:
+    random = Random(7)
+    ids = [f"t{number}" for number in range(200)]
+    edges = [needs(*random.sample(ids, 2), round(random.random(), 2)) for _ in range(2_000)]
+    vectors = {id: [random.gauss(0, 1) for _ in range(64)] for id in ids}
+    began = time.process_time()
+    made(ids, edges, vectors=vectors)
+    assert time.process_time() - began < 0.9
+
+
+# Dependencies
+
+
+@pytest.mark.req("S1-053", "S1-054", "S1-055")
+def test_dependencies_of_both_sources_are_merged() -> None:
+    found = merged(
+        [
+            needs("b", "a", 0.9),
+            stored("b", "a", 0.6),
+            needs("b", "a", 0.4, "related"),
+            needs("c", "z"),
+            stored("c", "a"),
+            needs("c", "a", 0.3),
+        ],
+        ["a", "b", "c"],
+    )
+    assert found == [stored("b", "a", 0.9), needs("b", "a", 0.4, "related"), stored("c", "a")]
+
+
+def test_the_other_way_to_tell_of_a_dependency() -> None:
+    ours = {"source_task_id": "b", "target_task_id": "a", "relationship_type": "prerequisite", "confidence": 0.7}
+    theirs = {
+        "source_task_id": "a",
+        "target_task_id": "b",
+        "relationship_type": "prerequisite",
+        "confidence_score": 0.7,
+        "detection_method": "ai",
+    }
+    assert normalised(ours) == normalised(theirs) == needs("b", "a", 0.7)
+    manual = {**theirs, "relationship_type": "blocks", "detection_method": "manual"}
+    assert normalised(manual) == stored("b", "a", 0.7, "blocks")
+    for wrong in ({}, {**ours, "source_task_id": "a"}, {**ours, "confidence": 2}, {**ours, "relationship_type": "x"}):
+        with pytest.raises(Refused, match="no dependency"):
+            normalised(wrong)
+
+
+def test_how_many_wait() -> None:
+    chain = [needs("b", "a"), needs("c", "b"), needs("d", "b"), needs("d", "c"), needs("e", "a", kind="related")]
+    assert dependents(list("abcde"), chain) == {"a": 3, "b": 2, "c": 1, "d": 0, "e": 0}
+
+
+# Clusters
+
+
+@pytest.mark.req("S1-082")
+def test_clusters_by_average_linkage() -> None:
+    """Of a chain of likeness only what is alike on average is one group."""
+    vectors = [[1.0, 0.0], [0.95, 0.31225], [0.6, 0.8], [0.0, 1.0]]
+    assert clusters(vectors, 0.75) == [[0, 1], [2, 3]], "1 is 0.82 like 2, but 0 and 1 are 0.71 like 2 on average"
+    assert clusters(vectors, 0.45) == [[0, 1], [2, 3]], "the two pairs are 0.43 alike on average"
+    assert clusters(vectors, 0.4) == [[0, 1, 2, 3]]
+    assert clusters(vectors, 0.0) == [[0, 1, 2, 3]]
+    assert clusters(vectors, 0.99) == [[0], [1], [2], [3]]
+    assert clusters([], 0.5) == []
+    assert clusters([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]], 0.5) == [[0], [1, 2]]
+
+
+@given(st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), max_size=12), st.floats(0.05, 0.95))
+def test_clusters_partition(vectors: list[list[float]], threshold: float) -> None:
+    found = clusters(vectors, threshold)
+    assert sorted(index for group in found for index in group) == list(range(len(vectors)))
+    assert found == sorted(found)
+
+
+async def test_two_hundred_texts_are_clustered_at_once() -> None:
+    texts = [
+        f"Write the {word} of module {number}" for number in range(40) for word in ("tests", "notes", "a", "b", "c")
+    ]
+    vectors = await HashingEmbedder().embed(texts)
+    began = time.process_time()
+    clusters(vectors, 0.5)
+    assert time.process_time() - began < 1.0
+
+
+async def test_a_long_list_is_planned_beside_the_loop(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """What takes long for some thousand tasks must not keep a server from answering meanwhile."""
+    threads: set[int] = set()
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            threads.add(threading.get_ident())
+            return function(*given)
+
+        return call
+
+    monkeypatch.setattr(tools, "clusters", noted(tools.clusters))
+    monkeypatch.setattr(tools, "detected", noted(tools.detected))
+    monkeypatch.setattr(ending, "concluded", noted(ending.concluded))
+    prioritizer = Prioritizer()
+    await prioritizer.ready(store)
+    session = await prioritizer.run(
+        store, await prioritizer.begin(store, "ada", "Open it", "- [ ] Test\n- [ ] Build\n")
+    )
+    assert session.status == "completed"
+    assert threads
+    assert threading.get_ident() not in threads

@@ -1,0 +1,149 @@
+"""Reasoning is kept for some days: then nobody is shown it, and soon it is gone, without harm to anything else."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lockstitch.apps.prioritizer import Prioritizer, keeping
+from lockstitch.apps.prioritizer.records import Outcome, Session
+from lockstitch.apps.prioritizer.sessions import session_of, sessions, trace_of
+from lockstitch.backend import Find
+from lockstitch.errors import NotFound
+from lockstitch.records import FakeClock, Stitch
+from lockstitch.store import Store
+from tests.apps.prioritizer.conftest import Direct
+from tests.apps.prioritizer.samples import CHECKOUT
+
+pytestmark = pytest.mark.anyio
+
+DAY = 86_400.0
+
+
+async def prepare(store: Store, user: str = "ada") -> Outcome:
+    await keeping.add_file(store, user, CHECKOUT, "plan.md")
+    return await keeping.add_outcome(store, user, "Open the checkout")
+
+
+async def stitches(store: Store, session: Session) -> list[Stitch]:
+    return await store.backend.read(session.thread_id, [(1, None)])
+
+
+async def count(store: Store, query: str, lens: str) -> Any:
+    return (await store.sql(query, lens=lens)).rows[0][0]
+
+
+@pytest.mark.req("S1-029", "S1-030", "S1-031")
+async def test_a_trace_expires(timed_office: Store, clock: FakeClock) -> None:
+    outcome = await prepare(timed_office)
+    session = await Prioritizer().prioritize(timed_office, "ada", outcome.id)
+    assert session.trace_expires_at - session.created_at == timedelta(days=7)
+    clock.advance(7 * DAY - 3_600)
+    assert (await trace_of(timed_office, session)).total_steps == 5
+    clock.advance(3_600)
+    with pytest.raises(NotFound, match="was kept until"):
+        await trace_of(timed_office, session)
+    assert await stitches(timed_office, session), "not deleted yet, and shown to nobody"
+    await timed_office.purge()
+    assert await stitches(timed_office, session) == []
+    kept = await session_of(timed_office, session.thread_id)
+    assert (kept.plan, kept.metadata, kept.trace_kept) == (session.plan, session.metadata, False)
+    with pytest.raises(NotFound):
+        await trace_of(timed_office, kept)
+    assert (await timed_office.verify()).problems == []
+    log = await timed_office.stitches(session.thread_id)
+    assert [one.type for one in log].count("tool_call") == 5, "that there were calls stays"
+    said = str([one.message for one in log if one.type != "input"])
+    assert "Which tasks speak" not in said
+    assert "provider" not in said
+    await timed_office.purge()
+
+
+@pytest.mark.req("S1-029", "S1-031")
+async def test_the_next_session_removes_what_has_expired(timed_office: Store, clock: FakeClock) -> None:
+    outcome, other = await prepare(timed_office), await prepare(timed_office, "bea")
+    old = await Prioritizer(trace_days=0.5).prioritize(timed_office, "ada", outcome.id)
+    clock.advance(0.4 * DAY)
+    young = await Prioritizer(trace_days=0.5).prioritize(timed_office, "bea", other.id)
+    clock.advance(0.2 * DAY)
+    third = await prepare(timed_office, "cyd")
+    await Prioritizer().start(timed_office, "cyd", third.id)
+    assert await stitches(timed_office, old) == []
+    assert await stitches(timed_office, young)
+
+
+@pytest.mark.req("S1-029")
+async def test_a_thread_that_is_kept_longer_keeps_its_reasoning(timed_office: Store, clock: FakeClock) -> None:
+    outcome = await prepare(timed_office)
+    session = await Prioritizer().prioritize(timed_office, "ada", outcome.id)
+    await timed_office.edit(session.thread_id, expires_at=clock.now() + timedelta(days=30))
+    clock.advance(8 * DAY)
+    await timed_office.purge()
+    assert await stitches(timed_office, session)
+    with pytest.raises(NotFound):
+        await trace_of(timed_office, session)
+    clock.advance(23 * DAY)
+    await timed_office.purge()
+    assert await sessions(timed_office) == [], "the thread's own time has come"
+
+
+@pytest.mark.req("S1-030")
+async def test_other_lenses_lose_no_sum(office: Store, direct: Direct) -> None:
+    """The lens goes by the database's clock."""
+    outcome = await prepare(office)
+    session = await Prioritizer().prioritize(office, "ada", outcome.id)
+    usage = await office.statistics.usage("agent")
+    assert await count(office, "SELECT count(*) FROM reasoning_traces", "reasoning") == 1
+    await direct("UPDATE prioritizer_sessions SET trace_expires_at = '2020-01-01T00:00:00.000000Z'")
+    assert await count(office, "SELECT count(*) FROM reasoning_traces", "reasoning") == 0
+    assert await count(office, "SELECT count(*) FROM agent_sessions", "reasoning") == 1
+    await office.purge()
+    assert await stitches(office, session) == []
+    assert await office.statistics.usage("agent") == usage
+    for lens, query in (
+        ("three_table", "SELECT count(*) FROM conversation_history"),
+        ("langsmith", "SELECT count(*) FROM agent_runs"),
+        ("agentic_threads", "SELECT count(*) FROM threads"),
+        ("agno", "SELECT count(*) FROM agno_sessions"),
+    ):
+        assert await count(office, query, lens) == 1, lens
+    assert (await office.history(session.thread_id)).turns[0].run.status == "completed"
+
+
+@pytest.mark.req("S1-094")
+async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: FakeClock) -> None:
+    """With nothing expired a session begins by one commit and a look at an index; what has expired goes after it."""
+    outcome = await prepare(timed_office)
+    await Prioritizer().prioritize(timed_office, "ada", outcome.id)
+    other = await prepare(timed_office, "bea")
+    written: list[str] = []
+    backend = timed_office.backend
+    for verb in ("append", "put", "delete"):
+        inner = getattr(backend, verb)
+
+        async def noted(*given: Any, verb: str = verb, inner: Any = inner, **more: Any) -> Any:
+            written.append(verb)
+            return await inner(*given, **more)
+
+        setattr(backend, verb, noted)
+    app = Prioritizer()
+    await app.agent.start(store=timed_office, goal="Make its version known first.")
+    written.clear()
+    await app.start(timed_office, "bea", other.id)
+    assert written == ["append"]
+    clock.advance(8 * DAY)
+    third = await prepare(timed_office, "cyd")
+    written.clear()
+    await app.start(timed_office, "cyd", third.id)
+    assert written[0] == "append"
+    assert sorted(written[1:]) == ["append", "delete", "delete", "put", "put"]
+
+
+async def test_what_is_a_users_goes_with_them(office: Store) -> None:
+    outcome = await prepare(office)
+    await Prioritizer().prioritize(office, "ada", outcome.id)
+    await prepare(office, "bea")
+    await office.purge(user_id="ada")
+    assert await office.backend.find(Find(Session)) == []
+    assert {one.user_id for one in await keeping.documents(office)} == {"bea"}
+    assert {one.user_id for one in await keeping.outcomes(office)} == {"bea"}

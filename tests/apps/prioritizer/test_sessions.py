@@ -1,0 +1,471 @@
+"""Sessions from beginning to end: ten steps at most, one that counts, a plan or a reason, and the truth when cut."""
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from lockstitch.apps.prioritizer import NoActiveOutcome, Prioritizer, SessionRunning, keeping
+from lockstitch.apps.prioritizer.pace import Pace
+from lockstitch.apps.prioritizer.records import Document, Outcome, Session
+from lockstitch.apps.prioritizer.sessions import active, latest, metadata_of, plan_of, session_of, sessions, trace_of
+from lockstitch.backend import Find
+from lockstitch.errors import NotFound, Refused
+from lockstitch.records import FakeClock, Thread
+from lockstitch.runtime import cancel
+from lockstitch.runtime.provider import ModelRequest, ProviderError
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.store import Store
+from tests.apps.prioritizer.samples import CHECKOUT
+
+pytestmark = pytest.mark.anyio
+
+IDS = ["T4", "T1", "T2", "T5", "T7", "T3"]
+ANSWER = json.dumps(
+    {
+        "ordered_task_ids": IDS,
+        "confidence_scores": dict.fromkeys(IDS, 0.9),
+        "dependencies": [],
+        "synthesis_summary": "The provider first.",
+    }
+)
+
+
+def call(name: str, **given: Any) -> dict[str, Any]:
+    return {"name": name, "input": given}
+
+
+def says(*calls: dict[str, Any], thinking: str = "Let me see.") -> dict[str, Any]:
+    return {"text": thinking, "calls": list(calls)}
+
+
+SEARCH = call("semantic-search", query="payment")
+
+
+def planner(*replies: Any, **options: Any) -> Prioritizer:
+    script = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
+    return Prioritizer(model=Scripted(script), base_delay=0.0, **options)
+
+
+async def prepare(store: Store, user: str = "ada", content: str = CHECKOUT) -> Outcome:
+    if content:
+        await keeping.add_file(store, user, content, "plan.md")
+    return await keeping.add_outcome(store, user, "Open the checkout")
+
+
+async def lens(store: Store, query: str) -> list[dict[str, Any]]:
+    answer = await store.sql(query, lens="reasoning")
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def read(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+async def through_the_lens(store: Store, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The session and its trace as the lens shows them."""
+    id = str(session.thread_id)
+    (shown,) = await lens(store, f"SELECT * FROM agent_sessions WHERE id = '{id}'")
+    (trace,) = await lens(store, f"SELECT * FROM reasoning_traces WHERE session_id = '{id}'")
+    return shown, trace
+
+
+@pytest.mark.req("S1-019", "S1-026", "S1-040", "S1-066", "S1-072")
+async def test_a_session_without_a_model(office: Store) -> None:
+    """The planner of rules goes through the tools, and the lens, the API's trace and the row tell the same."""
+    outcome = await prepare(office)
+    session = await Prioritizer().prioritize(office, "ada", outcome.id)
+    plan, figures = plan_of(session), metadata_of(session)
+    assert plan is not None
+    assert [wave.task_ids for wave in plan.execution_waves] == [["T4", "T1"], ["T2", "T7"], ["T5", "T3"]]
+    assert plan.synthesis_summary == "Start with “Choose the payment provider”: 3 of 5 other tasks hang on it."
+    assert {(one.source_task_id, one.detection_method) for one in plan.dependencies} == {
+        ("T2", "stored_relationship"),
+        ("T5", "stored_relationship"),
+        ("T3", "stored_relationship"),
+        ("T7", "ai_inference"),
+    }
+    trace = await trace_of(office, session)
+    assert [step.tool_name for step in trace.steps] == [
+        *("semantic-search", "query-task-graph", "detect-dependencies", "cluster-by-similarity", "get-document-context")
+    ]
+    assert figures.tool_call_count == trace.tools_used_count
+    assert (figures.steps_taken, figures.error_count, figures.success_rate) == (5, 0, 1.0)
+    shown, told = await through_the_lens(office, session)
+    assert (shown["status"], read(shown["prioritized_plan"])) == ("completed", session.plan)
+    assert read(shown["execution_metadata"]) == session.metadata
+    assert [read(step) for step in read(told["steps"])] == [step.model_dump(mode="json") for step in trace.steps]
+    assert (str(told["id"]), told["total_duration_ms"]) == (str(trace.id), trace.total_duration_ms)
+    assert read(told["tools_used_count"]) == trace.tools_used_count
+    assert told["created_at"] is not None
+    again = await Prioritizer().prioritize(office, "ada", outcome.id)
+    assert again.plan == session.plan, "the same every time"
+
+
+@pytest.mark.req("S1-033", "S1-041", "S1-067", "S1-077")
+async def test_ten_steps_whatever_the_model_does(office: Store) -> None:
+    """Four calls with every response: the third has two of them refused, and nothing later is done or kept."""
+    outcome = await prepare(office)
+    busy = planner(lambda request: ANSWER if request.tool_choice == "none" else says(*[SEARCH] * 4))
+    session = await busy.prioritize(office, "ada", outcome.id)
+    figures = metadata_of(session)
+    assert (session.status, figures.steps_taken, figures.skipped_calls) == ("completed", 10, 30)
+    assert (figures.tool_call_count, figures.success_rate) == ({"semantic-search": 10}, 1.0)
+    trace = await trace_of(office, session)
+    assert [step.step_number for step in trace.steps] == list(range(1, 11))
+    assert [step.thought is not None for step in trace.steps] == [True, False, False, False] * 2 + [True, False]
+    shown, told = await through_the_lens(office, session)
+    assert (told["total_steps"], len(read(told["steps"]))) == (10, 10)
+    assert read(shown["execution_metadata"])["steps_taken"] == 10
+    results = [one for one in await office.stitches(session.thread_id) if one.type == "tool_call"]
+    results.sort(key=lambda one: (one.reply_to or 0, one.call_index or 0))
+    assert [one.status for one in results] == ["ok"] * 10 + ["error"] * 30
+    assert "are used up" in str(results[10].message)
+
+
+@pytest.mark.req("S1-035", "S1-069", "S1-071", "S1-086")
+async def test_steps_that_fail(office: Store) -> None:
+    """Wrong input, an unknown task and an unknown tool are steps too, and none of them ends the session."""
+    outcome = await prepare(office)
+    agent = planner(
+        says(call("semantic-search", query="x", limit=101)),
+        says(call("query-task-graph", task_id="T99")),
+        says(call("detect-dependencies", task_ids=["T1"])),
+        says(call("rm", path="/")),
+        says(call("query-task-graph", task_id="T2")),
+        ANSWER,
+    )
+    session = await agent.prioritize(office, "ada", outcome.id)
+    trace = await trace_of(office, session)
+    assert [(step.tool_name, step.status) for step in trace.steps] == [
+        ("semantic-search", "failed"),
+        ("query-task-graph", "failed"),
+        ("detect-dependencies", "failed"),
+        (None, "skipped"),
+        ("query-task-graph", "success"),
+    ]
+    assert "limit" in str(trace.steps[0].tool_output)
+    assert trace.steps[1].tool_output == {
+        "value": "This needs 1 of the session's tasks at least; there is no task T99."
+    }
+    figures = metadata_of(session)
+    assert (figures.error_count, figures.success_rate, figures.steps_taken) == (3, 0.2, 5)
+    assert figures.failed_tools == ["semantic-search", "detect-dependencies"], "one that worked later left nothing out"
+    assert figures.thinking_time_ms + figures.tool_execution_time_ms <= figures.total_time_ms
+    _, told = await through_the_lens(office, session)
+    assert [read(step)["status"] for step in read(told["steps"])] == [step.status for step in trace.steps]
+    assert [read(step)["thought"] for step in read(told["steps"])] == [step.thought for step in trace.steps]
+
+
+@pytest.mark.req("S1-073", "S1-087")
+async def test_a_plan_from_what_is_available(office: Store) -> None:
+    outcome = await prepare(office)
+    agent = planner(says(call("detect-dependencies", task_ids=["T1", "T99"])), ANSWER)
+    session = await agent.prioritize(office, "ada", outcome.id)
+    figures = metadata_of(session)
+    assert session.status == "completed"
+    assert figures.failed_tools == ["detect-dependencies"]
+    assert figures.status_note == "detect-dependencies failed: dependencies were not inferred."
+
+
+@pytest.mark.req("S1-044", "S1-075", "S1-088")
+async def test_answers_that_are_no_plans(office: Store) -> None:
+    outcome = await prepare(office)
+    for said in ("I would begin with the provider.", '{"ordered_task_ids": ["ghost"]}'):
+        session = await planner(said).prioritize(office, "ada", outcome.id)
+        plan = plan_of(session)
+        assert plan is not None
+        assert sorted(plan.ordered_task_ids) == sorted(IDS)
+        assert "This plan follows from dependencies and likeness alone" in str(metadata_of(session).status_note)
+    partly = json.dumps({"ordered_task_ids": ["T1", "ghost"], "synthesis_summary": "So."})
+    session = await planner(partly).prioritize(office, "ada", outcome.id)
+    assert "There is no task ghost; left out." in metadata_of(session).warnings
+    assert "ghost" not in json.dumps(session.plan)
+
+
+@pytest.mark.req("S1-064")
+async def test_a_cycle_is_reported(office: Store) -> None:
+    outcome = await prepare(office, content="- [ ] a1: Legal text (after: b1)\n- [ ] b1: Receipts (after: a1)\n")
+    session = await Prioritizer().prioritize(office, "ada", outcome.id)
+    (broken,) = metadata_of(session).broken_cycles
+    assert sorted(broken.task_ids) == ["a1", "b1"]
+    plan = plan_of(session)
+    assert plan is not None
+    assert len(plan.execution_waves) == 2
+
+
+@pytest.mark.req("S1-089")
+async def test_no_tasks(office: Store) -> None:
+    outcome = await prepare(office, content="")
+    session = await Prioritizer().prioritize(office, "ada", outcome.id)
+    assert (session.status, metadata_of(session).status_note) == ("failed", "no tasks found")
+    assert (await office.thread(session.thread_id)).status == "failed"
+    assert await office.runs(session.thread_id) == [], "no model was asked"
+    (row,) = await lens(office, "SELECT status, prioritized_plan FROM agent_sessions")
+    assert tuple(row.values()) == ("failed", None)
+    assert (await office.verify()).problems == []
+
+
+# One that counts
+
+
+@pytest.mark.req("S1-002", "S1-012", "S1-013")
+async def test_a_new_session_replaces_the_last(office: Store) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer()
+    first = await app.prioritize(office, "ada", outcome.id)
+    other = await app.prioritize(office, "bea", (await prepare(office, "bea")).id)
+    second = await app.prioritize(office, "ada", outcome.id)
+    assert second.thread_id != first.thread_id
+    assert {one.thread_id for one in await sessions(office)} == {other.thread_id, second.thread_id}
+    with pytest.raises(NotFound):
+        await office.thread(first.thread_id)
+    with pytest.raises(NotFound):
+        await session_of(office, first.thread_id)
+    traces = await lens(office, "SELECT session_id FROM reasoning_traces")
+    assert str(first.thread_id) not in {str(row["session_id"]) for row in traces}
+    assert (await office.statistics.usage()).total.runs == 3, "what it took stays in the figures"
+    assert (await latest(office, "ada")).thread_id == second.thread_id
+    assert (await office.verify()).problems == []
+
+
+@pytest.mark.req("S1-015")
+async def test_history(office: Store) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer(sessions="all")
+    first = await app.prioritize(office, "ada", outcome.id)
+    second = await app.prioritize(office, "ada", outcome.id)
+    found = await sessions(office, "ada")
+    assert [(one.thread_id, one.is_active) for one in found] == [(second.thread_id, True), (first.thread_id, False)]
+    assert found[1].plan == first.plan
+    rows = await lens(office, "SELECT is_active FROM agent_sessions ORDER BY created_at")
+    assert [bool(row["is_active"]) for row in rows] == [False, True]
+    with pytest.raises(Refused):
+        Prioritizer(sessions="some")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.req("S1-014")
+async def test_while_one_runs(office: Store) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer()
+    first = await app.start(office, "ada", outcome.id)
+    assert (first.status, first.plan) == ("running", None)
+    with pytest.raises(SessionRunning) as raised:
+        await app.start(office, "ada", outcome.id)
+    assert raised.value.thread_id == first.thread_id
+    second = await app.start(office, "ada", outcome.id, replace=True)
+    assert [one.thread_id for one in await sessions(office)] == [second.thread_id]
+    assert (await app.run(office, second.thread_id)).status == "completed"
+
+
+@pytest.mark.req("S1-013", "S1-014")
+async def test_many_at_once_leave_one(office: Store) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer()
+    await app.prioritize(office, "ada", outcome.id)
+    asked = [app.start(office, "ada", outcome.id) for _ in range(5)]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    begun = [one for one in results if isinstance(one, Session)]
+    assert len(begun) == 1
+    assert all(isinstance(one, SessionRunning) for one in results if not isinstance(one, Session)), results
+    assert [one.thread_id for one in await sessions(office)] == [begun[0].thread_id]
+
+
+async def test_one_that_a_process_drives_is_replaced(office: Store) -> None:
+    """Whoever drives it is told to stop, and does."""
+    outcome = await prepare(office)
+    reached = asyncio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        reached.set()
+        await asyncio.sleep(60)
+        return ANSWER
+
+    app = planner(slow)
+    first = await app.start(office, "ada", outcome.id)
+    driving = asyncio.create_task(app.run(office, first.thread_id))
+    await reached.wait()
+    quick = planner(ANSWER)
+    second = await quick.prioritize(office, "ada", outcome.id, replace=True)
+    with suppress(NotFound):
+        assert (await driving).status == "failed"
+    assert [one.thread_id for one in await sessions(office)] == [second.thread_id]
+    assert second.status == "completed"
+
+
+async def test_outcomes_that_are_not_ones_own(office: Store) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer()
+    with pytest.raises(NoActiveOutcome):
+        await app.start(office, "bea", outcome.id)
+    await keeping.set_active(office, outcome.id, False)
+    with pytest.raises(NoActiveOutcome):
+        await app.start(office, "ada", outcome.id)
+    with pytest.raises(NotFound):
+        await app.start(office.in_project("other"), "ada", outcome.id)
+    with pytest.raises(ProviderError):
+        await Prioritizer(model="nobody:x").start(office, "ada", outcome.id)
+    assert await office.backend.find(Find(Thread)) == []
+
+
+async def test_a_list_and_an_outcome_in_one_transaction(office: Store) -> None:
+    app = Prioritizer()
+    first = await app.begin(office, "ada", "Open the  checkout", CHECKOUT, "plan.md")
+    assert (await app.run(office, first)).status == "completed"
+    second = await app.begin(office, "ada", "Open the checkout", "- [ ] One thing", "other.md")
+    session = await app.run(office, second)
+    assert plan_of(session).ordered_task_ids == ["one-thing"], "only of this file"  # pyright: ignore[reportOptionalMemberAccess]
+    assert len(await keeping.outcomes(office)) == 1
+    third = await app.again(office, session)
+    assert (await app.run(office, third)).plan == session.plan
+    for user, outcome, content in (
+        ("", "x", "- a"),
+        ("ada", " ", "- a"),
+        ("ada", "x", ""),
+        ("ada", "x", "- a (after: a)"),
+    ):
+        with pytest.raises(Refused):
+            await app.begin(office, user, outcome, content)
+    assert [one.thread_id for one in await sessions(office)] == [third]
+    assert len(await office.backend.find(Find(Document))) == 3
+
+
+# What is cut
+
+
+@pytest.mark.req("S1-010")
+async def test_one_that_was_cancelled_or_failed_is_not_running(office: Store) -> None:
+    """Somebody without this code ends the thread: the lens and the API tell the truth, and the row is mended."""
+    outcome = await prepare(office)
+    app = Prioritizer()
+    first = await app.start(office, "ada", outcome.id)
+    await cancel(office, first.thread_id)
+    (row,) = await lens(office, "SELECT status FROM agent_sessions")
+    assert row["status"] == "failed"
+    session = await session_of(office, first.thread_id)
+    assert (session.status, metadata_of(session).status_note) == (
+        "failed",
+        "The session was cancelled. Start it again.",
+    )
+    assert (await office.backend.find(Find(Session)))[0].status == "failed"
+    broken = planner({"fail": "request", "message": "No such model."})
+    session = await broken.prioritize(office, "ada", outcome.id)
+    assert (session.status, metadata_of(session).status_note) == ("failed", "No such model.")
+    half = planner(says(SEARCH), {"fail": "request", "message": "Gone."})
+    session = await half.prioritize(office, "ada", outcome.id)
+    assert (session.status, session.steps_taken, metadata_of(session).success_rate) == ("failed", 1, 1.0)
+    assert (await trace_of(office, session)).total_steps == 1
+
+
+async def test_one_that_was_cut_off_goes_on(office: Store) -> None:
+    outcome = await prepare(office)
+    reached = asyncio.Event()
+
+    async def hangs(request: ModelRequest) -> Any:
+        if request.step == 1:
+            return says(SEARCH)
+        reached.set()
+        return await asyncio.sleep(60, ANSWER)
+
+    first = await planner(hangs).start(office, "ada", outcome.id)
+    driving = asyncio.create_task(planner(hangs).run(office, first.thread_id))
+    await reached.wait()
+    driving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await driving
+    trace = await trace_of(office, await session_of(office, first.thread_id))
+    assert (trace.total_steps, (await active(office, "ada")).status) == (1, "running")  # pyright: ignore[reportOptionalMemberAccess]
+    session = await planner(says(SEARCH), ANSWER).run(office, first.thread_id)
+    assert (session.status, session.steps_taken) == ("completed", 1)
+
+
+@pytest.mark.req("S1-010", "S1-068")
+async def test_time(timed_office: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A long session is told of; one that takes far too long has failed, wherever it is driven."""
+    outcome = await prepare(timed_office)
+
+    def slowly(request: ModelRequest) -> Any:
+        clock.advance(31)
+        return ANSWER
+
+    with caplog.at_level(logging.WARNING, "lockstitch.prioritizer"):
+        session = await planner(slowly).prioritize(timed_office, "ada", outcome.id)
+    assert session.status == "completed"
+    assert metadata_of(session).total_time_ms >= 30_000
+    assert any("took 31.0 s" in record.getMessage() for record in caplog.records)
+    assert "The session took 31.0 s; 30 s are its budget." in metadata_of(session).warnings
+
+    def very_slowly(request: ModelRequest) -> Any:
+        clock.advance(400)
+        return says(SEARCH)
+
+    session = await planner(very_slowly).prioritize(timed_office, "ada", outcome.id)
+    assert session.status == "failed"
+    assert "did not end within 300 s" in str(metadata_of(session).status_note)
+
+
+async def test_a_model_that_never_answers(office: Store) -> None:
+    outcome = await prepare(office)
+
+    async def silent(request: ModelRequest) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    session = await planner(silent, hard_timeout=0.2).prioritize(office, "ada", outcome.id)
+    assert (session.status, metadata_of(session).status_note) == ("failed", "The session did not end within 0.2 s.")
+    assert (await office.thread(session.thread_id)).status == "cancelled"
+
+
+async def test_an_embedder_that_does_not_answer(office: Store) -> None:
+    """The tool fails after its retries, and there is a plan all the same."""
+    waited: list[float] = []
+
+    class Broken:
+        name, threshold = "broken", 0.5
+
+        async def embed(self, texts: Any) -> Any:
+            raise ProviderError("away", "overloaded")
+
+        async def close(self) -> None: ...
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    outcome = await prepare(office)
+    app = planner(says(SEARCH), ANSWER, embedder=Broken(), pace=Pace(sleep=sleep))
+    session = await app.prioritize(office, "ada", outcome.id)
+    assert (session.status, metadata_of(session).failed_tools) == ("completed", ["semantic-search"])
+    assert waited == [2.0, 2.0]
+
+
+@pytest.mark.req("S1-095")
+async def test_sizes(office: Store) -> None:
+    """A session of ten steps of some hundred bytes is of the size that the document says, and the report tells it."""
+    outcome = await prepare(office)
+    long = says(call("query-task-graph", task_id="T2"), thinking="So it goes. " * 40)
+    agent = planner(lambda request: ANSWER if request.tool_choice == "none" else long)
+    session = await agent.prioritize(office, "ada", outcome.id)
+    size = await office.size(session.thread_id)
+    assert session.steps_taken == 10
+    assert len(json.dumps([session.plan, session.metadata])) < 4_096
+    assert 8 * 1024 < size["stitches"] < 24 * 1024, size
+    assert sum(size.values()) < 40 * 1024, size
+
+
+async def test_who_replaces_one_that_another_replaced_is_told_so(
+    office: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer()
+    first = await app.start(office, "ada", outcome.id)
+
+    async def gone(_store: Store, _thread_id: object) -> None:
+        raise NotFound("There is no such thread any more.")
+
+    monkeypatch.setattr("lockstitch.apps.prioritizer.application._end", gone)
+    with pytest.raises(SessionRunning, match="at this moment"):
+        await app.start(office, "ada", outcome.id, replace=True)
+    assert (await session_of(office, first.thread_id)).status == "running"

@@ -1,0 +1,211 @@
+"""What the database itself refuses, whoever writes: sessions, outcomes, documents and relationships by plain SQL."""
+
+import asyncio
+import json
+from uuid import UUID, uuid4
+
+import pytest
+
+from lockstitch.apps.prioritizer import keeping
+from lockstitch.apps.prioritizer.extension import EXTENSION
+from lockstitch.apps.prioritizer.records import Document, Session, TaskRelationship
+from lockstitch.backend import Find
+from lockstitch.errors import Refused
+from lockstitch.store import Store
+from tests.apps.prioritizer.conftest import Direct
+from tests.apps.prioritizer.samples import CHECKOUT, plan
+
+pytestmark = pytest.mark.anyio
+
+PLAN = json.dumps(plan())
+
+
+async def row(store: Store, direct: Direct, user: str = "ada", **changes: str) -> UUID:
+    """A session by plain SQL, as SQL literals; the id of its thread."""
+    outcome = await keeping.add_outcome(store, user, "Open the shop")
+    thread = await store.create(agent="prioritizer")
+    values = {
+        "thread_id": f"'{thread.id}'",
+        "user_id": f"'{user}'",
+        "outcome_id": f"'{outcome.id}'",
+        "status": "'running'",
+        "trace_expires_at": "'2030-01-01T00:00:00.000000Z'",
+        **changes,
+    }
+    names, given = ", ".join(values), ", ".join(values.values())
+    await direct(f"INSERT INTO prioritizer_sessions ({names}) VALUES ({given})")
+    return thread.id
+
+
+async def refused(store: Store, direct: Direct, user: str = "bea", **changes: str) -> None:
+    with pytest.raises(Refused):
+        await row(store, direct, user, **changes)
+
+
+async def of(direct: Direct, what: str, thread_id: UUID) -> object:
+    return (await direct(f"SELECT {what} FROM prioritizer_sessions WHERE thread_id = '{thread_id}'"))[0][0]
+
+
+@pytest.mark.req("S1-001", "S1-005", "S1-007", "S1-008")
+async def test_a_session_by_plain_sql(office: Store, direct: Direct) -> None:
+    id = await row(office, direct)
+    (session,) = await office.backend.find(Find(Session))
+    assert (session.thread_id, session.plan, session.metadata, session.is_active) == (id, None, {}, True)
+    assert session.created_at.tzinfo is not None
+    with pytest.raises(Refused):
+        await row(office, direct, "bea", thread_id=f"'{id}'")
+    await direct("UPDATE prioritizer_sessions SET updated_at = '2020-01-01T00:00:00.000000Z'")
+    await direct("UPDATE prioritizer_sessions SET steps_taken = 1")
+    assert (await office.backend.find(Find(Session)))[0].updated_at > session.created_at, "refreshed by the database"
+
+
+@pytest.mark.req("S1-002", "S1-015", "S1-078")
+async def test_one_active_session_per_user(office: Store, direct: Direct) -> None:
+    first = await row(office, direct)
+    await refused(office, direct, "ada")
+    await row(office, direct, "bea")
+    await direct(f"UPDATE prioritizer_sessions SET is_active = false WHERE thread_id = '{first}'")
+    await row(office, direct, "ada")
+    await refused(office, direct, user_id="NULL")
+
+
+@pytest.mark.req("S1-003", "S1-012", "S1-020", "S1-078")
+async def test_a_session_goes_with_its_outcome_and_its_thread(office: Store, direct: Direct) -> None:
+    await refused(office, direct, outcome_id="NULL")
+    await refused(office, direct, outcome_id=f"'{uuid4()}'")
+    await refused(office, direct, thread_id=f"'{uuid4()}'")
+    by_thread, by_outcome = await row(office, direct), await row(office, direct, "bea")
+    await office.delete(by_thread)
+    assert [one.thread_id for one in await office.backend.find(Find(Session))] == [by_outcome]
+    await direct("DELETE FROM user_outcomes")
+    assert await office.backend.find(Find(Session)) == []
+
+
+@pytest.mark.req("S1-004", "S1-006", "S1-011", "S1-023", "S1-078")
+async def test_what_a_session_cannot_be(office: Store, direct: Direct) -> None:
+    for status in ("'pending'", "'cancelled'", "''", "NULL"):
+        await refused(office, direct, status=status)
+    await refused(office, direct, status="'completed'")
+    for status in ("'running'", "'failed'"):
+        await refused(office, direct, status=status, plan=f"'{PLAN}'")
+    for steps in ("-1", "11", "NULL"):
+        await refused(office, direct, steps_taken=steps)
+    for metadata in ("""'{"steps_taken": 3}'""", """'{"total_time_ms": -1}'""", "NULL"):
+        await refused(office, direct, metadata=metadata)
+    assert await row(office, direct, "bea", status="'completed'", plan=f"'{PLAN}'", steps_taken="10")
+
+
+@pytest.mark.req("S1-010")
+async def test_a_session_that_has_ended_stays_so(office: Store, direct: Direct) -> None:
+    async def become(id: UUID, status: str, plan: str = "NULL") -> None:
+        statement = f"UPDATE prioritizer_sessions SET status = '{status}', plan = {plan} WHERE thread_id = '{id}'"
+        await direct(statement)
+
+    done, failed = await row(office, direct), await row(office, direct, "bea")
+    await become(done, "completed", f"'{PLAN}'")
+    await become(failed, "failed")
+    for id, status, given in (
+        (done, "running", "NULL"),
+        (done, "failed", "NULL"),
+        (failed, "running", "NULL"),
+        (failed, "completed", f"'{PLAN}'"),
+    ):
+        with pytest.raises(Refused):
+            await become(id, status, given)
+    assert (await of(direct, "status", done), await of(direct, "status", failed)) == ("completed", "failed")
+    (session,) = [one for one in await office.backend.find(Find(Session)) if one.thread_id == failed]
+    with pytest.raises(Refused):
+        await office.backend.put([session.changed(status="running")])
+
+
+@pytest.mark.req("S1-009", "S1-027")
+async def test_sessions_are_found_without_reading_all(office: Store, direct: Direct, backend: str) -> None:
+    """By id, by user, by time, and those whose reasoning expires."""
+    for where in (
+        f"thread_id = '{uuid4()}'",
+        "project = 'default' AND user_id = 'ada' AND is_active",
+        "project = 'default' AND user_id = 'ada' AND created_at < '2026-01-01T00:00:00.000000Z'",
+        "created_at < '2026-01-01T00:00:00.000000Z'",
+        "trace_kept AND trace_expires_at <= '2026-01-01T00:00:00.000000Z'",
+    ):
+        if backend == "sqlite":
+            found = str(await direct(f"EXPLAIN QUERY PLAN SELECT * FROM prioritizer_sessions WHERE {where}"))
+            assert "SEARCH" in found, found
+    if backend == "postgres":
+        # So small a table is read whole; what matters is that it need not be.
+        indexes = str(await direct("SELECT indexdef FROM pg_indexes WHERE tablename = 'prioritizer_sessions'"))
+        for index in ("(thread_id)", "(project, user_id) WHERE is_active", "(created_at)", "WHERE trace_kept"):
+            assert index in indexes
+
+
+@pytest.mark.req("S1-016", "S1-018")
+async def test_migrations_are_ordered_and_repeatable(store: Store) -> None:
+    numbers = {
+        dialect: [(number, name) for number, name, _ in EXTENSION.migrations(dialect)]
+        for dialect in ("sqlite", "postgres")
+    }
+    assert numbers["sqlite"] == numbers["postgres"] == [(1, "0001_outcomes"), (2, "0002_sessions")]
+    await asyncio.gather(*(store.extend(EXTENSION) for _ in range(3)))
+    await store.extend(EXTENSION)
+    assert await store.backend.find(Find(Session)) == []
+
+
+@pytest.mark.req("S1-084", "S1-085")
+async def test_documents_and_relationships(office: Store, direct: Direct) -> None:
+    made = await keeping.add_file(office, "ada", CHECKOUT, "plan.md")
+    assert [document.title for document in made.documents] == ["Checkout brief", "Legal review"]
+    documents = await office.backend.find(Find(Document, order=("created_at", "title")))
+    assert [task["id"] for task in documents[0].structured_output["tasks"]] == ["T4", "T1", "T2", "T5"]
+    assert len(await office.backend.find(Find(TaskRelationship))) == 4
+    for wrong in ("{}", '{"tasks": 3}'):
+        with pytest.raises(Refused):
+            await direct(f"UPDATE processed_documents SET structured_output = '{wrong}'")
+    for source, target, kind, confidence, detection in (
+        ("a", "a", "related", 1, "manual"),
+        ("a", "b", "follows", 1, "manual"),
+        ("a", "b", "related", 1.1, "manual"),
+        ("a", "b", "related", -0.1, "manual"),
+        ("a", "b", "related", 1, "guess"),
+        ("T2", "T4", "prerequisite", 1, "manual"),
+    ):
+        with pytest.raises(Refused):
+            await direct(
+                "INSERT INTO task_relationships (user_id, source_task_id, target_task_id, relationship_type, "
+                f"confidence, detection) VALUES ('ada', '{source}', '{target}', '{kind}', {confidence}, '{detection}')"
+            )
+    await direct("UPDATE task_relationships SET updated_at = '2020-01-01T00:00:00.000000Z'")
+    await direct("UPDATE task_relationships SET detection = 'ai' WHERE source_task_id = 'T2'")
+    touched = [one for one in await office.backend.find(Find(TaskRelationship)) if one.detection == "ai"]
+    assert [one.updated_at.year > 2020 for one in touched] == [True]
+
+
+@pytest.mark.req("S1-084")
+async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -> None:
+    await keeping.add_file(office, "ada", CHECKOUT, "plan.md")
+    await keeping.add_file(office, "bea", CHECKOUT, "plan.md")
+    await keeping.add_file(office, "ada", "# Checkout brief\n- [ ] T4: Choose\n- [ ] Go (after: T4)", "plan.md")
+    documents = await keeping.documents(office, "ada")
+    assert [(one.title, [task.id for task in one.tasks]) for one in documents] == [("Checkout brief", ["T4", "go"])]
+    relationships = await office.backend.find(Find(TaskRelationship))
+    assert [one.source_task_id for one in relationships if one.user_id == "ada"] == ["go"]
+    assert len([one for one in relationships if one.user_id == "bea"]) == 4, "another user's are left alone"
+    before = await keeping.documents(office)
+    with pytest.raises(Refused):
+        await keeping.add_file(office, "ada", "- [ ] Go (after: nothing)", "plan.md")
+    assert await keeping.documents(office) == before
+    await keeping.remove_document(office, documents[0].id)
+    assert [one.user_id for one in await office.backend.find(Find(TaskRelationship))] == ["bea"] * 4
+
+
+async def test_what_others_have(office: Store) -> None:
+    """Ids of another document are not given again, and another project sees nothing."""
+    await keeping.add_file(office, "ada", "- [ ] T1: Paint\n- [ ] Sand", "a.md")
+    await keeping.add_file(office, "ada", "- [ ] T1: Print\n- [ ] Sand (after: T1)", "b.md")
+    ids = [task.id for one in await keeping.documents(office, "ada") for task in one.tasks]
+    assert ids == ["T1", "sand", "T1@b", "sand-2"]
+    made = await keeping.add_relationship(office, "ada", "T1@b", "T1", "prerequisite", 0.7)
+    assert made.detection == "manual"
+    with pytest.raises(Refused):
+        await keeping.add_relationship(office, "ada", "T1", "T1", "prerequisite")
+    other = office.in_project("other")
+    assert await keeping.documents(other) == await keeping.outcomes(other) == []

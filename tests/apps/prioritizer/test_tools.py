@@ -1,0 +1,224 @@
+"""The five tools: what they take, what they give, and the pace they keep."""
+
+import json
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.apps.prioritizer import Prioritizer, keeping
+from lockstitch.apps.prioritizer.meaning import Meaning
+from lockstitch.apps.prioritizer.models import TOOLS
+from lockstitch.apps.prioritizer.pace import Pace
+from lockstitch.apps.prioritizer.records import Session
+from lockstitch.apps.prioritizer.sessions import metadata_of, trace_of
+from lockstitch.apps.prioritizer.tools import CHUNK, OVERLAP, chunks, tools_of
+from lockstitch.errors import Refused, StoreUnreachable
+from lockstitch.records import FakeClock
+from lockstitch.runtime import ToolContext, ToolFailed
+from lockstitch.runtime.embedder import embedder
+from lockstitch.runtime.provider import ModelRequest, ProviderError
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.store import Store
+from tests.apps.prioritizer.samples import CHECKOUT
+
+pytestmark = pytest.mark.anyio
+
+
+async def begun(store: Store, content: str = CHECKOUT) -> Session:
+    await keeping.add_file(store, "ada", content, "plan.md")
+    outcome = await keeping.add_outcome(store, "ada", "Open the checkout")
+    return await Prioritizer().start(store, "ada", outcome.id)
+
+
+async def use(store: Store, session: Session, name: str, **given: Any) -> Any:
+    """What a tool gives, called as the runtime calls it, at the beginning of a session."""
+    run = store.new_run(await store.thread(session.thread_id))
+    (tool,) = [one for one in tools_of(Meaning(embedder("hashing")), Pace(sleep=_no_sleep)) if one.name == name]
+    thread = await store.thread(session.thread_id)
+    context = ToolContext(thread=thread, run_id=run.id, call_id="c", step=1, store=_Logless(store))  # type: ignore[arg-type]
+    assert tool.call is not None
+    output = await tool.call(context, given)
+    return json.loads(output.model_dump_json())
+
+
+class _Logless:
+    """The store without a log for a run that has none yet."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def log(self, run_id: UUID) -> list[Any]:
+        return []
+
+
+async def _no_sleep(seconds: float) -> None: ...
+
+
+@pytest.mark.req("S1-079")
+async def test_search(office: Store) -> None:
+    session = await begun(office)
+    found = (await use(office, session, "semantic-search", query="payments that fail"))["tasks"]
+    assert found[0]["task_id"] == "T5"
+    assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
+    assert all(one["similarity"] >= embedder("hashing").threshold for one in found), "the embedder's own threshold"
+    assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0))["tasks"]) == 6
+    assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0, limit=2))["tasks"]) == 2
+    assert (await use(office, session, "semantic-search", query="payment", threshold=1.0))["tasks"] == []
+    for wrong in ({}, {"query": ""}, {"query": "x", "limit": 0}, {"query": "x", "limit": 101}):
+        with pytest.raises(Refused, match="Invalid arguments"):
+            await use(office, session, "semantic-search", **wrong)
+    for wrong in ({"threshold": -0.1}, {"threshold": 1.1}, {"limit": "many"}, {"more": 1}):
+        with pytest.raises(Refused, match="Invalid arguments"):
+            await use(office, session, "semantic-search", query="x", **wrong)
+
+
+@pytest.mark.req("S1-080")
+async def test_detect(office: Store) -> None:
+    session = await begun(office)
+    found = await use(office, session, "detect-dependencies", task_ids=["T7", "T1", "T7", "ghost"])
+    assert found["unknown_task_ids"] == ["ghost"]
+    (one,) = found["dependencies"]
+    assert (one["source_task_id"], one["target_task_id"], one["detection_method"]) == ("T7", "T1", "ai_inference")
+    assert 0 < one["confidence"] < 1
+    for wrong in (["T1"], [], "T1", [1, 2]):
+        with pytest.raises(Refused, match="Invalid arguments"):
+            await use(office, session, "detect-dependencies", task_ids=wrong)
+    with pytest.raises(ToolFailed, match="there is no task ghost"):
+        await use(office, session, "detect-dependencies", task_ids=["T1", "ghost"])
+
+
+@pytest.mark.req("S1-081")
+async def test_graph(office: Store) -> None:
+    session = await begun(office)
+    await keeping.add_relationship(office, "ada", "T2", "T1", "related", 0.4)
+    found = (await use(office, session, "query-task-graph", task_id="T2"))["relationships"]
+    ends = [(one["source_task_id"], one["target_task_id"], one["relationship_type"]) for one in found]
+    assert sorted(ends) == [
+        ("T2", "T1", "related"),
+        ("T2", "T4", "prerequisite"),
+        ("T3", "T2", "prerequisite"),
+        ("T5", "T2", "prerequisite"),
+    ], "as source and as target"
+    assert {one["detection_method"] for one in found} == {"stored_relationship"}
+    only = await use(office, session, "query-task-graph", task_id="T2", relationship_type="related")
+    assert [one["confidence"] for one in only["relationships"]] == [0.4]
+    with pytest.raises(ToolFailed):
+        await use(office, session, "query-task-graph", task_id="ghost")
+    with pytest.raises(Refused):
+        await use(office, session, "query-task-graph", task_id="T2", relationship_type="follows")
+
+
+@pytest.mark.req("S1-082")
+async def test_cluster(office: Store) -> None:
+    session = await begun(office, "- [ ] a1: Paint the hall\n- [ ] b1: Print posters\n- [ ] c1: Paint the kitchen\n")
+    found = await use(office, session, "cluster-by-similarity", task_ids=["a1", "b1", "c1"])
+    assert [one["task_ids"] for one in found["clusters"]] == [["a1", "c1"], ["b1"]]
+    apart = await use(office, session, "cluster-by-similarity", task_ids=["a1", "b1", "c1"], threshold=0.99)
+    assert len(apart["clusters"]) == 3
+    with pytest.raises(Refused):
+        await use(office, session, "cluster-by-similarity", task_ids=["a1"], threshold=2)
+
+    class Precise:
+        name, threshold = "precise", 0.7
+
+    assert Meaning(Precise()).close == 0.75  # type: ignore[arg-type]
+
+
+@pytest.mark.req("S1-083")
+async def test_context(office: Store) -> None:
+    long = "# Long\n- [ ] L1: Read\n\n" + "".join(f"{number:05d} " for number in range(2_000))
+    session = await begun(office, f"{CHECKOUT}\n{long}")
+    first = await use(office, session, "get-document-context", task_ids=["T4", "T1", "L1"])
+    assert [one["title"] for one in first["documents"]] == ["Checkout brief", "Long"]
+    assert [task["task_id"] for task in first["documents"][0]["tasks"]] == ["T4", "T1", "T2", "T5"]
+    wanted = {"task_ids": ["T4", "L1"]}
+    rest = range(2, first["pages"] + 1)
+    pages = [first, *[await use(office, session, "get-document-context", **wanted, page=number) for number in rest]]
+    texts = [page["documents"][-1]["markdown"] for page in pages]
+    assert [len(page["documents"]) for page in pages] == [2, *[1] * (len(pages) - 1)]
+    assert all(before[-OVERLAP:] == after[:OVERLAP] for before, after in pairwise(texts))
+    assert "".join([texts[0], *(text[OVERLAP:] for text in texts[1:])]) == long.strip("\n")
+    assert (await use(office, session, "get-document-context", task_ids=["T4"], page=9))["documents"] == []
+
+
+def test_chunks() -> None:
+    assert chunks("") == [""]
+    assert chunks("x" * CHUNK) == ["x" * CHUNK]
+    assert [len(part) for part in chunks("x" * (CHUNK + 1))] == [CHUNK, OVERLAP + 1]
+
+
+@pytest.mark.req("S1-070", "S1-086")
+async def test_ten_at_once_and_only_these(office: Store) -> None:
+    agent = Prioritizer().agent
+    assert [tool.name for tool in agent.definition.tools] == list(TOOLS)
+    assert {tool.effect for tool in agent.definition.tools} == {"safe"}
+    assert agent.definition.parallel_tools == 10
+    assert agent.definition.max_steps == 10
+
+
+class Shaky:
+    """An embedder that fails so often before it works, and takes its time."""
+
+    name, threshold = "shaky", 0.2
+
+    def __init__(self, *failures: Exception, clock: FakeClock | None = None, seconds: float = 0.0) -> None:
+        self._failures = list(failures)
+        self._clock, self._seconds = clock, seconds
+
+    async def embed(self, texts: Any) -> Any:
+        if self._clock is not None:
+            self._clock.advance(self._seconds)
+        if self._failures:
+            raise self._failures.pop(0)
+        return await embedder("hashing").embed(texts)
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.req("S1-086")
+@pytest.mark.parametrize(
+    ("failures", "status", "waited"),
+    [
+        ([ProviderError("busy", "overloaded"), StoreUnreachable("away")], "success", [2.0, 2.0]),
+        ([ConnectionError("cut")] * 3, "failed", [2.0, 2.0]),
+        ([ProviderError("no", "request")], "failed", []),
+        ([ValueError("odd")], "failed", []),
+    ],
+)
+async def test_failures_that_may_pass_are_tried_again(
+    office: Store, failures: list[Exception], status: str, waited: list[float]
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    await keeping.add_file(office, "ada", CHECKOUT, "plan.md")
+    outcome = await keeping.add_outcome(office, "ada", "Open the checkout")
+    script = [{"calls": [{"name": "semantic-search", "input": {"query": "x", "threshold": 0}}]}, "no plan"]
+    app = Prioritizer(model=Scripted(script), embedder=Shaky(*failures), pace=Pace(sleep=sleep))
+    session = await app.prioritize(office, "ada", outcome.id)
+    (step,) = (await trace_of(office, session)).steps
+    assert (session.status, step.status, slept) == ("completed", status, waited)
+
+
+@pytest.mark.req("S1-086")
+async def test_a_slow_tool_is_told_of(timed_office: Store, clock: FakeClock) -> None:
+    await keeping.add_file(timed_office, "ada", CHECKOUT, "plan.md")
+    outcome = await keeping.add_outcome(timed_office, "ada", "Open the checkout")
+
+    def answer(request: ModelRequest) -> Any:
+        call = {"name": "semantic-search", "input": {"query": "x"}}
+        return {"calls": [call]} if request.step == 1 else "no plan"
+
+    app = Prioritizer(model=Scripted(answer), embedder=Shaky(clock=clock, seconds=3.0))
+    session = await app.prioritize(timed_office, "ada", outcome.id)
+    (step,) = (await trace_of(timed_office, session)).steps
+    assert step.tool_output is not None
+    assert step.tool_output["performance_warning"] == "semantic-search took 6.0 s"
+    assert "semantic-search took 6.0 s" in metadata_of(session).warnings

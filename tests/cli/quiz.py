@@ -1,0 +1,55 @@
+"""An app for tests of `eval`: agents that know some answers, one that judges, and some that fail."""
+
+import asyncio
+import os
+from typing import Any
+
+from lockstitch import Agent, App
+from lockstitch.records import text_of
+from lockstitch.runtime.provider import ModelRequest
+from lockstitch.testing import Scripted
+
+PRICES = {"scripted": {"input": 1000.0, "output": 1000.0}}
+
+
+def know(request: ModelRequest) -> str:
+    question = text_of(request.messages[-1])
+    if "Grade" in question:
+        raise ValueError("a quiz judges nobody")
+    with open(os.environ["ASKED"], "a") as asked:
+        asked.write(question + "\n")
+    if "2 + 2" in question:
+        return "It is 4."
+    if "capital" in question:
+        return "Paris."
+    return f"The sky is {os.environ.get('SKY', 'grey')}."
+
+
+class Stuck(Scripted):
+    """Hangs at one question until somebody kills it."""
+
+    async def stream(self, request: ModelRequest) -> Any:
+        async for piece in super().stream(request):
+            word = os.environ.get("STUCK")
+            if word and word in text_of(request.messages[-1]):
+                await asyncio.sleep(600)
+            yield piece
+
+
+def moody(request: ModelRequest) -> Any:
+    return "4" if "2 + 2" in text_of(request.messages[-1]) else {"fail": "auth", "message": "No key."}
+
+
+def agent(name: str, model: Any, **options: Any) -> Agent:
+    return Agent(name, model=model, title=False, base_delay=0.0, prices=PRICES, **options)
+
+
+app = App(
+    [
+        agent("quiz", Scripted(know)),
+        agent("slow", Stuck(know)),
+        agent("referee", Scripted(['{"score": 0.9, "reason": "Near enough."}']), output={"type": "object"}),
+        agent("broken", Scripted([{"fail": "auth", "message": "No key."}])),
+        agent("moody", Scripted(moody)),
+    ]
+)

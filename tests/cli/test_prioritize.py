@@ -1,0 +1,92 @@
+"""`prioritize`: from a file to a plan in the terminal, and clear words for a file that is none."""
+
+import sqlite3
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import Call
+
+TASKS = Path(__file__).with_name("tasks.md")
+OUTCOME = ("--outcome", "Open the shop")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+def test_a_plan(call: Call, url: str) -> None:
+    told = call("prioritize", str(TASKS), *OUTCOME, "--store", url)
+    assert told.code == 0, told
+    assert told.out.splitlines()[:5] == [
+        "Open the shop",
+        "Start with “Paint the wall”: 1 of 1 other tasks hang on it.",
+        "",
+        "WAVE  ID  TASK            SURE  HOURS  AFTER",
+        "   1  T1  Paint the wall  0.70      3",
+    ]
+    assert "2 tasks in 2 waves; 5 steps" in told.out
+    found = call("prioritize", str(TASKS), *OUTCOME, "--user", "ada", "--store", url, "--json").json
+    assert (found["status"], found["user_id"], found["tasks"]["T2"]) == ("completed", "ada", "Hang the sign")
+    assert found["prioritized_plan"]["ordered_task_ids"] == ["T1", "T2"]
+    assert call("show", found["session_id"], "--store", url).code == 0
+    rows = call("sql", "SELECT count(*) AS n FROM agent_sessions", "--lens", "reasoning", "--store", url, "--json").json
+    assert "2" in str(rows)
+
+
+def test_from_a_pipe(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"- [ ] Only this")))
+    told = call("prioritize", "-", *OUTCOME, "--store", url, "--json")
+    assert told.json["prioritized_plan"]["ordered_task_ids"] == ["only-this"]
+
+
+def test_csv(call: Call, url: str, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("task,after\nPaint,\nSign,paint\n")
+    told = call("prioritize", str(tmp_path / "list.csv"), *OUTCOME, "--store", url, "--json")
+    assert told.json["prioritized_plan"]["ordered_task_ids"] == ["paint", "sign"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "said"),
+    [
+        ("empty.md", b"", 2, "no tasks found"),
+        ("words.md", b"Nothing to do.", 2, "no tasks found"),
+        ("self.md", b"- [ ] Paint (after: Paint)", 2, "cannot wait for itself"),
+        ("ghost.md", b"- [ ] Paint (after: T9)", 2, "is no task of this list"),
+        ("broken.csv", b'task,hours\n"a', 2, "no CSV"),
+        ("none.csv", b"when,who\nnow,me", 2, "no column holds the tasks"),
+        ("picture.md", b"\x89PNG\xff\x00", 2, "no text in UTF-8"),
+        ("huge.md", b"- [ ] a\n" * 700_000, 2, "are the limit"),
+        (None, b"", 3, "There is no file"),
+        (".", b"", 2, "is no file"),
+    ],
+)
+def test_what_cannot_be_planned(
+    call: Call, url: str, tmp_path: Path, name: str | None, content: bytes, code: int, said: str
+) -> None:
+    path = tmp_path / (name or "missing.md")
+    if name not in (None, "."):
+        path.write_bytes(content)
+    told = call("prioritize", str(path), *OUTCOME, "--store", url)
+    assert (told.code, told.err.count("\n")) == (code, 1), told
+    assert said in told.err
+    assert not (tmp_path / "store.db").exists(), "nothing was made"
+
+
+def test_other_mistakes(call: Call, url: str, tmp_path: Path) -> None:
+    assert call("prioritize", str(TASKS), "--store", url).code == 2
+    assert call("prioritize", str(TASKS), "--outcome", " ", "--store", url).code == 2
+    assert "names no model" in call("prioritize", str(TASKS), *OUTCOME, "--model", "x", "--store", url).err
+    assert not (tmp_path / "store.db").exists()
+    files = call("prioritize", str(TASKS), *OUTCOME, "--store", f"file://{tmp_path}/files")
+    assert (files.code, "Use SQLite or PostgreSQL" in files.err) == (2, True)
+    assert call("prioritize", str(TASKS), *OUTCOME, "--store", url).code == 0
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE threads SET status = 'pending', result = NULL")
+        connection.execute("DROP TRIGGER prioritizer_sessions_transition")
+        connection.execute("UPDATE prioritizer_sessions SET status = 'running', plan = NULL")
+    busy = call("prioritize", str(TASKS), *OUTCOME, "--store", url)
+    assert (busy.code, "is running" in busy.err) == (4, True), busy
+    assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--replace").code == 0

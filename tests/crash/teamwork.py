@@ -1,0 +1,101 @@
+"""Work of teams for the crash matrix: members in sequence and side by side, answers compiled and passed through.
+
+Members have tools of every effect, and one waits for a person. Whoever runs it goes on with each conversation where it
+stands. Every effect is written down in a file outside the record, as for the errand.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from lockstitch.records import Json
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.replies import approve, settle
+from lockstitch.runtime.team import Team
+from lockstitch.store import Store, open_store
+from tests.crash.errand import tools
+from tests.runtime.books import delegate
+
+
+def _asks(*calls: Json) -> Json:
+    return {"calls": list(calls)}
+
+
+def _does(name: str, id: str) -> Json:
+    return {"name": name, "id": id, "input": {"what": f"{name} {id}"}}
+
+
+_IN_TURN = [
+    [_asks(_does("look", "l1")), _asks(delegate("finder", "find"), delegate("payer", "pay")), "Both are done."],
+    [_asks(delegate("payer", "pay again"), delegate("writer", "write", final=True))],
+]
+_AT_ONCE = [[_asks(delegate("finder", "find"), delegate("payer", "pay")), "Compiled."]]
+
+SCENES: tuple[tuple[str, int], ...] = (("in turn", 2), ("at once", 1))
+"""The conversations, and how many messages each has."""
+
+RUNS = {"in turn": 4 + 3, "at once": 4}
+
+
+def team(thread: str, ledger: Path) -> Team:
+    settings: dict[str, Any] = {"title": False, "base_delay": 0.0, "tools": tools(ledger)}
+    one = thread[0]
+    finder = Agent("finder", model=Scripted([[_asks(_does("put", f"{one}f1")), "Found."]]), **settings)
+    payer = Agent(
+        "payer",
+        model=Scripted(
+            [
+                [
+                    _asks(_does("charge", f"{one}c1"), _does("look", f"{one}c2")),
+                    _asks(_does("pay", f"{one}p1")),
+                    "Paid.",
+                ],
+                [_asks(_does("charge", f"{one}c3"), _does("put", f"{one}c4")), "Paid again."],
+            ]
+        ),
+        **settings,
+    )
+    writer = Agent("writer", model=Scripted([f"Written {one}."]), **settings)
+    return Team(
+        "teamwork",
+        model=Scripted(_IN_TURN if thread == "in turn" else _AT_ONCE),
+        members=[finder, payer, writer],
+        mode="sequence" if thread == "in turn" else "parallel",
+        answer="choose",
+        **settings,
+    )
+
+
+async def run(url: str, ledger: Path) -> None:
+    """Go on with both conversations from wherever they stand, to their end."""
+    async with open_store(url) as store:
+        for thread, messages in SCENES:
+            crew = team(thread, ledger)
+            await _see_through(store, crew, thread)
+            while (begun := await _begun(store, thread)) < messages:
+                await crew.run(f"Message {begun + 1}", store=store, thread=thread)
+                await _see_through(store, crew, thread)
+            runs = await store.runs(thread)
+            assert {one.status for one in runs} == {"completed"}, [(one.agent, one.status, one.error) for one in runs]
+            await crew.close()
+
+
+async def _begun(store: Store, thread: str) -> int:
+    known = await store.count(key=thread)
+    return (await store.thread(thread)).last_turn if known else 0
+
+
+async def _see_through(store: Store, crew: Team, thread: str) -> None:
+    """Finish the message that is at work, answering as the person who is asked."""
+    if not await store.count(key=thread):
+        return
+    while True:
+        await crew.resume(thread, store=store)
+        waits = [one for one in (await store.thread(thread)).waiting_for if one["id"] is not None]
+        if not waits:
+            return
+        for wait in waits:
+            if wait["kind"] == "doubt":
+                await settle(store, thread, wait["id"], done="settled by hand")
+            else:
+                await approve(store, thread, wait["id"])

@@ -1,0 +1,87 @@
+"""The document's example as a story: a notebook about books, three messages, seven runs.
+
+    "Hello!"                           1: the leader answers itself
+    "What happens in chapter 5?"       2: the leader asks the Researcher, 3: who searches, 4: the leader compiles
+    "Write a summary of it."           5: the leader asks 6: the Researcher, then 7: the Writer, whose answer goes out
+
+The models say what a script says, so that a process which is killed goes on with the same words.
+"""
+
+from typing import Any
+
+from lockstitch.records import Json
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.team import Team
+from lockstitch.runtime.tools.function import tool
+
+MESSAGES = ("Hello!", "What happens in chapter 5?", "Write a summary of it.")
+
+ANSWERS = (
+    "Hello. Ask me about your books.",
+    "In chapter 5 the letter is found, says the Researcher.",
+    "A letter is found, and everything changes.",
+)
+
+RUNS = (
+    (1, "team", "NotebookLM"),
+    (2, "team", "NotebookLM"),
+    (2, "agent", "Researcher"),
+    (2, "team", "NotebookLM"),
+    (3, "team", "NotebookLM"),
+    (3, "agent", "Researcher"),
+    (3, "agent", "Writer"),
+)
+"""Turn, role and agent of each run, in order."""
+
+
+def delegate(member: str, task: str, **more: Any) -> Json:
+    """A leader's call to a member."""
+    return {"name": "delegate", "input": {"member": member, "task": task, **more}}
+
+
+LEADER = (
+    [ANSWERS[0]],
+    [{"calls": [delegate("Researcher", "Find out what happens in chapter 5.")]}, ANSWERS[1]],
+    [
+        {
+            "calls": [
+                delegate("Researcher", "Find what a summary of chapter 5 needs."),
+                delegate("Writer", "Write a summary of chapter 5.", final=True),
+            ]
+        }
+    ],
+)
+
+RESEARCHER = (
+    ["unused"],
+    [{"calls": [{"name": "search", "input": {"query": "chapter 5"}}]}, "In chapter 5 the letter is found."],
+    ["The letter is found, and everything changes."],
+)
+
+
+@tool(effect="safe")
+async def search(query: str) -> str:
+    """Search the web."""
+    return f"Found: {query}."
+
+
+def books(writer: str = "You write.", **settings: Any) -> Team:
+    """The team of the story; `writer` are the Writer's instructions."""
+    plain: dict[str, Any] = {"title": False, "base_delay": 0.0}
+    researcher = Agent(
+        "Researcher",
+        model=Scripted([list(turn) for turn in RESEARCHER]),
+        instructions="You find things out.\nSay where you have it from.",
+        tools=[search],
+        **plain,
+    )
+    author = Agent("Writer", model=Scripted([ANSWERS[2]]), instructions=writer, **plain)
+    return Team(
+        "NotebookLM",
+        model=Scripted([list(turn) for turn in LEADER]),
+        members=[researcher, author],
+        instructions="You help with books.",
+        answer="choose",
+        **{**plain, **settings},
+    )

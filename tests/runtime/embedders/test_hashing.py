@@ -1,0 +1,90 @@
+"""The offline embedder: likeness of words, the same everywhere."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.errors import Refused
+from lockstitch.runtime.embedder import embedder, similarity
+from lockstitch.runtime.embedders.hashing import HashingEmbedder, stem
+
+pytestmark = pytest.mark.anyio
+
+ALIKE = [
+    ("Write the API documentation", "Document the API"),
+    ("Set up the CI pipeline", "Configure the CI"),
+    ("Send invitations to speakers", "Invite the speakers"),
+    ("Fix the login bug", "Repair the broken login"),
+    ("Die Küche streichen", "Küche neu streichen"),
+    ("部署到生产环境", "生产环境部署"),
+]
+UNLIKE = [
+    ("Book a venue for the conference", "Order the coffee"),
+    ("Design the database schema", "Paint the kitchen"),
+    ("Deploy to production", "Write unit tests"),
+    ("Prepare the report", "Print the poster"),
+]
+
+
+async def likeness(one: str, other: str) -> float:
+    first, second = await embedder("hashing").embed([one, other])
+    return similarity(first, second)
+
+
+async def test_its_threshold_tells_like_from_unlike() -> None:
+    chosen = embedder("hashing")
+    assert chosen.name == "hashing:512"
+    for pair in ALIKE:
+        assert await likeness(*pair) >= chosen.threshold, pair
+    for pair in UNLIKE:
+        assert await likeness(*pair) < chosen.threshold, pair
+
+
+@given(text=st.text())
+async def test_every_text_has_a_vector(text: str) -> None:
+    (vector,) = await HashingEmbedder(64).embed([text])
+    assert len(vector) == 64
+    length = similarity(vector, vector)
+    assert length == pytest.approx(1) or not any(vector)
+
+
+async def test_what_says_nothing_is_like_nothing() -> None:
+    empty, full = await embedder("hashing").embed([" … ", "Paint the kitchen"])
+    assert similarity(empty, full) == 0
+    assert await embedder("hashing").embed([]) == []
+
+
+async def test_the_same_in_every_process() -> None:
+    """Python's own hashes differ from process to process; these do not, so vectors may be kept."""
+    (vector,) = await embedder("hashing:8").embed(["Plan the launch"])
+    assert [round(value, 4) for value in vector] == [0.0306, 0.0516, 0.1772, 0.1772, 0.7432, 0.0, 0.0, -0.6175]
+
+
+async def test_two_hundred_texts_take_no_time() -> None:
+    texts = [f"Task {number}: write the interface of module {number % 17} and show it" for number in range(200)]
+    taken: list[float] = []
+    for _ in range(3):
+        began = time.process_time()
+        await embedder("hashing").embed(texts)
+        taken.append(time.process_time() - began)
+    assert min(taken) < 0.1
+
+
+def test_stems() -> None:
+    assert {stem(word) for word in ("plan", "plans", "planned", "planning")} == {"plan"}
+    assert {stem(word) for word in ("write", "writes", "writing")} == {"writ"}
+    assert {stem(word) for word in ("city", "cities")} == {"city"}
+    assert [stem(word) for word in ("boss", "red", "is", "s")] == ["boss", "red", "is", "s"]
+
+
+@pytest.mark.parametrize("name", ["", "hash", "hashing:x", "hashing:0", "hashing:1", "openai", "openai:"])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(Refused):
+        embedder(name)
+
+
+def test_one_of_ones_own() -> None:
+    mine = HashingEmbedder(16)
+    assert embedder(mine) is mine

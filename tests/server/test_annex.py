@@ -1,0 +1,121 @@
+"""An application brings agents, a page, a route, a section and files to the servers of its app, and to no others."""
+
+import re
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from playwright.async_api import Page, expect
+
+from lockstitch.errors import NotFound, Refused
+from lockstitch.runtime import Agent, App
+from lockstitch.server import Annex, Section, Settings, create, router
+from lockstitch.store import Store
+from tests.server.larder import Larder
+from tests.server.serving import listening, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def test_all_of_it_is_there_and_nothing_of_it_elsewhere(store: Store) -> None:
+    larder = Larder(3)
+    app = App(applications=[larder])
+    assert app.agent("cook").name == "cook"
+    assert app.application(Larder) is larder
+    async with (
+        serving(store, app, Settings(work=False)) as url,
+        serving(store) as other,
+        serving(store, App(applications=[Larder(40)]), Settings(work=False)) as third,
+        httpx2.AsyncClient(headers={"Accept": "text/html"}) as http,
+    ):
+        assert larder.stores == [store]
+        shown = (await http.get(f"{url}/larder")).text
+        assert "<h1>3 jars</h1>" in shown
+        assert 'data-key="l" aria-current="page">Larder</a>' in shown
+        assert [*re.findall(r'data-key="(.)"', shown)] == ["t", "s", "q", "l", "w"]
+        assert (await http.get(f"{url}/api/larder")).json() == {"jars": 3, "project": "default"}
+        assert "/api/larder" in (await http.get(f"{url}/api/openapi.json")).json()["paths"]
+        (script,) = re.findall(r'src="(/static/larder/[^"]+)"', shown)
+        sent = await http.get(url + script)
+        assert sent.status_code == 200
+        assert "immutable" in sent.headers["cache-control"]
+        assert (await http.get(f"{url}/static/keys.js")).status_code == 200, "ours are still where they were"
+
+        assert "Larder" not in (await http.get(f"{other}/")).text
+        for path in ("/larder", "/api/larder", script):
+            assert (await http.get(other + path)).status_code == 404, path
+        assert "<h1>40 jars</h1>" in (await http.get(f"{third}/larder")).text
+
+
+async def test_behind_a_prefix_and_in_a_browser(store: Store, page: Page) -> None:
+    larder = Larder()
+    outer = FastAPI()
+    outer.include_router(router(store, App(applications=[larder]), Settings(work=False)), prefix="/agents")
+    async with listening(uvicorn.Config(outer, log_config=None, lifespan="on")) as url:
+        assert larder.stores == [store]
+        await page.goto(f"{url}/agents/")
+        await page.keyboard.press("g")
+        await page.keyboard.press("l")
+        await page.wait_for_url(f"{url}/agents/larder")
+        await page.keyboard.press("z")
+        await expect(page.locator("body")).to_have_attribute("data-pressed", "z")
+        await page.get_by_role("textbox", name="Jars").fill("2")
+        await page.get_by_role("button", name="Add").click()
+        await expect(page.get_by_role("heading", name="2 jars")).to_be_visible()
+        await expect(page.get_by_role("status")).to_contain_text("local added 2.")
+        assert page.url == f"{url}/agents/larder"
+
+
+async def test_a_form_without_its_proof_and_a_token_without_the_scope(store: Store) -> None:
+    larder = Larder()
+    _, secret = await store.tokens.make("looker", ["ingest"])
+    app = App(applications=[larder])
+    async with serving(store, app, Settings(work=False)) as url, httpx2.AsyncClient() as http:
+        assert (await http.post(f"{url}/larder", data={"jars": "2"})).status_code == 403
+    async with serving(store, app, Settings(work=False, tokens_needed=True)) as url, httpx2.AsyncClient() as http:
+        assert (await http.get(f"{url}/api/larder")).status_code == 401
+        told = await http.get(f"{url}/api/larder", headers={"Authorization": f"Bearer {secret}"})
+        assert told.status_code == 403
+    assert larder.jars == 0
+
+
+class Odd(Larder):
+    """One that is wrong in some way."""
+
+    def __init__(self, name: str = "larder", **annex: Any) -> None:
+        super().__init__()
+        self.name = name
+        self._annex = Annex(**annex)
+
+    def annex(self) -> Annex:
+        return self._annex
+
+
+async def test_what_cannot_stand_beside_what_is_there_is_refused(store: Store) -> None:
+    loose = APIRouter()
+    loose.get("/jars")(lambda: None)
+    for odd, said in (
+        (Odd("threads"), "cannot be named 'threads'"),
+        (Odd("../static"), "cannot be named"),
+        (Odd(sections=[Section("Larder", "/larder", "t")]), "the key g t"),
+        (Odd(sections=[Section("Stats", "/larder", "l")]), "a section that is there"),
+        (Odd(api=[loose]), "/jars of the application larder"),
+    ):
+        with pytest.raises(Refused, match=re.escape(said)):
+            create(store, App(applications=[odd]))
+
+
+async def test_names_are_there_once() -> None:
+    with pytest.raises(Refused, match="Two applications of this app are named larder"):
+        App(applications=[Larder(), Larder()])
+    with pytest.raises(Refused, match="Two agents of this app are named cook"):
+        App([Agent("cook", model="scripted:Done.")], applications=[Larder()])
+    with pytest.raises(NotFound, match="no application Larder"):
+        App().application(Larder)
