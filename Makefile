@@ -37,7 +37,7 @@ demo: $(STAMP) ## Show in a minute what this is for
 	@echo "$$ $(BIN)/lockstitch serve --demo"
 
 test: $(STAMP) ## Run the tests on all three backends
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # One recipe, so that the cheap checks speak first and the count comes last, with make -j too.
 check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirements
@@ -45,7 +45,7 @@ check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirement
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 	$(BIN)/python tools/requirements.py
 
 bench: $(STAMP) ## Measure against the raw floor, into build/bench.json
@@ -65,7 +65,7 @@ requirements: $(STAMP) build/requirements.json ## Count the requirement lines th
 
 # Only for the first time: later counts read the last full run instead of repeating it.
 build/requirements.json: | $(STAMP)
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 clean: ## Remove everything that was made here, .venv too
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
