@@ -116,6 +116,11 @@ class TestEvidence:
         evidence = Evidence(proofs={"S0-001": proof(*backends)})
         assert evidence.lack(Requirement("S0-001", "E", "1")) == lack
 
+    def test_an_application_needs_the_backends_that_speak_sql(self) -> None:
+        line = Requirement("S0-001", "E", "4+6")
+        assert Evidence(proofs={"S0-001": proof("postgres", "sqlite")}).lack(line) is None
+        assert Evidence(proofs={"S0-001": proof("sqlite")}).lack(line) == "not postgres"
+
     def test_a_line_without_a_test_lacks_everything(self) -> None:
         assert Evidence().lack(Requirement("S0-001", "E", "1")) == ""
 
