@@ -174,7 +174,8 @@ async def test_a_lens_shows_an_applications_part(shop: Store, tmp_path: Path) ->
     answer = await shop.sql("SELECT customer FROM shop_orders", lens="agno")
     assert answer.rows == [("Ada",)]
     answer = await shop.sql("SELECT version, table_name FROM agno_schema_versions", lens="agno")
-    assert answer.rows == [("ours", "Ada")]
+    assert ("ours", "Ada") in answer.rows
+    assert "agno_sessions" in [table for _, table in answer.rows], "what the lens itself has is still there"
     assert (await shop.sql("SELECT count(*) FROM agno_sessions", lens="agno")).rows == [(1,)]
     await export_lens(shop, "agno", tmp_path / "agno.db")
     with sqlite3.connect(tmp_path / "agno.db") as connection:

@@ -43,22 +43,28 @@ def digest(name: str, dialect: str) -> str:
 
 
 def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
-    """The SQL of a lens with what applications add to it: a view of theirs stands in the place of one of its name.
+    """The SQL of a lens with what applications add to it.
 
-    A part comes where the first view stood that it replaces, so that what is made of that view finds theirs; one that
-    replaces none comes last.
+    A view of theirs stands in the place of one of its name, which is still there as `lens_own_NAME`, to be built upon.
+    It comes right behind that one, with all that stands before it in its part; so what is made of that view later finds
+    theirs. What replaces nothing comes last.
     """
-    waiting = {part: set(_VIEW.findall(part)) for part in parts}
-    replaced = set[str]().union(*waiting.values())
+    waiting = [_STATEMENT.split(part) for part in parts]
     made: list[str] = []
     for one in _STATEMENT.split(script(name, dialect)):
-        views = replaced.intersection(_VIEW.findall(one))
-        for part in [part for part, theirs in waiting.items() if views & theirs]:
-            made.append(f"{part}\n")
-            waiting.pop(part)
-        if not views:
-            made.append(one)
-    return "\n".join(("".join(made), *waiting))
+        views = _VIEW.findall(one)
+        theirs = [_taken(statements, views[0]) for statements in waiting] if views else []
+        if any(theirs):
+            one = _VIEW.sub(r"CREATE VIEW lens_own_\1", one)
+        made += [one, *("".join(statements) for statements in theirs)]
+    return "\n".join((*made, *("".join(statements) for statements in waiting)))
+
+
+def _taken(statements: list[str], view: str) -> list[str]:
+    """The statements of a part up to the one that makes this view, which are then gone from it; none if none does."""
+    place = next((place for place, one in enumerate(statements, start=1) if view in _VIEW.findall(one)), 0)
+    taken, statements[:] = statements[:place], statements[place:]
+    return taken
 
 
 def written(dialect: str) -> list[str]:

@@ -1,4 +1,6 @@
 CREATE VIEW shop_orders AS SELECT id, customer, thread_id FROM main.orders;
 
 CREATE VIEW agno_schema_versions AS
-SELECT customer AS table_name, 'ours' AS version, 'then' AS created_at, 'then' AS updated_at FROM main.orders;
+SELECT * FROM lens_own_agno_schema_versions
+UNION ALL
+SELECT customer, 'ours', 'then', 'then' FROM main.orders;

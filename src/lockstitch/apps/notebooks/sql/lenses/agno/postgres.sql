@@ -20,23 +20,8 @@ JOIN lockstitch.notebook_findings f ON f.thread_id = c.thread_id AND f.number = 
 LEFT JOIN lockstitch.notebook_sources s ON s.id = f.source_id
 LEFT JOIN lockstitch.notebook_passages p ON p.source_id = f.source_id AND p.number = f.passage;
 
--- Instead of the lens's own, whose documents come first.
 CREATE VIEW agno_knowledge AS
-SELECT k.id::text AS id,
-       k.name,
-       k.description,
-       lockstitch.safe_jsonb(k.metadata) AS metadata,
-       k.type,
-       k.size,
-       lockstitch.safe_jsonb(k.metadata) ->> 'linked_to' AS linked_to,
-       CASE WHEN jsonb_typeof(lockstitch.safe_jsonb(k.metadata) -> 'access_count') = 'number'
-            THEN (lockstitch.safe_jsonb(k.metadata) ->> 'access_count')::numeric::bigint ELSE 0 END AS access_count,
-       k.status,
-       lockstitch.safe_jsonb(k.metadata) ->> 'status_message' AS status_message,
-       lockstitch.safe_jsonb(k.metadata) ->> 'external_id' AS external_id,
-       floor(extract(epoch FROM k.created_at))::bigint AS created_at,
-       floor(extract(epoch FROM k.updated_at))::bigint AS updated_at
-FROM lockstitch.knowledge k
+SELECT * FROM lens_own_agno_knowledge
 UNION ALL
 SELECT s.id::text,
        s.name,

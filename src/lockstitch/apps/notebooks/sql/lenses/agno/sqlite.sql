@@ -20,23 +20,8 @@ JOIN main.notebook_findings f ON f.thread_id = c.thread_id AND f.number = c.numb
 LEFT JOIN main.notebook_sources s ON s.id = f.source_id
 LEFT JOIN main.notebook_passages p ON p.source_id = f.source_id AND p.number = f.passage;
 
--- Instead of the lens's own, whose documents come first.
 CREATE VIEW agno_knowledge AS
-SELECT k.id,
-       k.name,
-       k.description,
-       k.metadata,
-       k.type,
-       k.size,
-       k.metadata ->> '$.linked_to' AS linked_to,
-       CASE WHEN json_type(k.metadata, '$.access_count') IN ('integer', 'real')
-            THEN CAST(k.metadata ->> '$.access_count' AS INTEGER) ELSE 0 END AS access_count,
-       k.status,
-       k.metadata ->> '$.status_message' AS status_message,
-       k.metadata ->> '$.external_id' AS external_id,
-       unixepoch(k.created_at) AS created_at,
-       unixepoch(k.updated_at) AS updated_at
-FROM main.knowledge k
+SELECT * FROM lens_own_agno_knowledge
 UNION ALL
 SELECT s.id,
        s.name,
