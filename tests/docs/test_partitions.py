@@ -6,6 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from lockstitch.apps.prioritizer import Prioritizer, keeping
 from lockstitch.records import Stitch
 from lockstitch.store import open_store
 from tests.samples import turn
@@ -58,6 +59,33 @@ async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) ->
             f"EXPLAIN SELECT * FROM lockstitch.stitches WHERE thread_id = '{head.id}' AND position > 1"
         ).fetchall()
         assert "stitches_default" not in str(plan)
+
+
+@pytest.mark.anyio
+@pytest.mark.req("S1-096")
+async def test_reasoning_is_partitioned_with_the_log(postgres_url: str) -> None:
+    planner = Prioritizer()
+
+    async def plan(user: str) -> None:
+        outcome = await keeping.add_outcome(store, user, "Open the checkout")
+        await keeping.add_file(store, user, "- [ ] Choose a provider\n- [ ] Build the form", "tasks.md")
+        await planner.prioritize(store, user, outcome.id)
+
+    async with open_store(postgres_url) as store:
+        await planner.ready(store)
+        await plan("ada")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for block in blocks():
+            connection.execute(block)
+    async with open_store(postgres_url) as store:
+        await planner.ready(store)
+        for user in ("ada", "bea"):
+            await plan(user)
+        rows = await store.sql("SELECT count(*), count(DISTINCT user_id) FROM agent_sessions", lens="reasoning")
+        assert rows.rows == [(2, 2)], "one row per user, however often they plan"
+        traces = await store.sql("SELECT total_steps, cardinality(steps) FROM reasoning_traces", lens="reasoning")
+        assert len(traces.rows) == 2
+        assert all(total == steps > 0 for total, steps in traces.rows)
 
 
 def test_the_page_names_every_index_of_the_schema() -> None:
