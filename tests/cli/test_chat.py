@@ -140,37 +140,46 @@ class Terminal:
         self.process = process
         self._screen = screen
         self.seen = ""
+        self.ended = False
 
     def expect(self, text: str) -> None:
         """Read until `text` has come; what came after it counts for the next time."""
         while text not in self.seen:
-            piece = self._read()
-            assert piece, f"{text!r} never came, only {self.seen!r}"
-            self.seen += piece
+            assert self._look(60), f"{text!r} never came, only {self.seen!r}"
         self.seen = self.seen.partition(text)[2]
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
 
-    def interrupt(self) -> None:
-        """Press Ctrl-C, and again if nothing happens: between showing a prompt and reading, Python takes no notice."""
-        for _ in range(20):
+    def interrupt(self, text: str | None = None) -> None:
+        """Press Ctrl-C until `text` or the end has come: between showing a prompt and reading, Python misses it."""
+        for _ in range(6):
             self.type("\x03")
-            if select.select([self._screen], [], [], 3)[0]:
-                return
+            while self._look(10):
+                if text is not None and text in self.seen:
+                    return self.expect(text)
+            if self.ended:
+                break
+        assert self.ended, f"Ctrl-C did nothing, only {self.seen!r} came"
+        assert text is None, f"{text!r} never came, only {self.seen!r}"
+        return None
 
     def end(self) -> int:
-        while piece := self._read():
-            self.seen += piece
+        while not self.ended:
+            assert self._look(60), f"nothing more came after {self.seen!r}"
         return self.process.wait(60)
 
-    def _read(self) -> str:
-        ready, _, _ = select.select([self._screen], [], [], 60)
-        assert ready, f"nothing more came after {self.seen!r}"
+    def _look(self, within: float) -> bool:
+        """See what comes next; whether anything did."""
+        if self.ended or not select.select([self._screen], [], [], within)[0]:
+            return False
         try:
-            return COLOUR.sub("", os.read(self._screen, 65536).decode(errors="replace"))
+            piece = os.read(self._screen, 65536)
         except OSError:
-            return ""
+            piece = b""
+        self.ended = not piece
+        self.seen += COLOUR.sub("", piece.decode(errors="replace"))
+        return True
 
 
 @contextmanager
@@ -199,8 +208,7 @@ def test_ctrl_c_ends_an_answer_and_keeps_it() -> None:
         person.expect("> ")
         person.type("Tell me a story\n")
         person.expect("Once upon a time")
-        person.interrupt()
-        person.expect("The run was cancelled.")
+        person.interrupt("The run was cancelled.")
         person.expect("> ")
         person.type("And now?\n")
         person.expect("The end.")
@@ -260,6 +268,5 @@ def test_a_question_at_the_terminal() -> None:
         person.expect("> ")
         person.type("Pay\n")
         person.expect("Allow this call?")
-        person.interrupt()
-        person.expect("`lockstitch approve k call_1_1_0`")
+        person.interrupt("`lockstitch approve k call_1_1_0`")
         assert person.end() == 4
