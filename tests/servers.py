@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ class Databases:
                     return False
                 used = [name for name in _tables(connection) if name not in self._kept]
                 if used:
-                    connection.execute(f"TRUNCATE {', '.join(used)} RESTART IDENTITY CASCADE".encode())
+                    _empty(connection, used)
                 return _tables(connection) == self._kept
         except psycopg.Error:
             return False
@@ -145,6 +145,20 @@ def _tables(connection: psycopg.Connection) -> set[str]:
         " WHERE c.relkind = 'r' AND n.nspname !~ '^(pg_|information_schema)' AND pg_relation_size(c.oid) > 0"
     )
     return {name for (name,) in found}
+
+
+def _empty(connection: psycopg.Connection, tables: Sequence[str]) -> None:
+    """Remove all rows of these tables, and what is left of removed ones, and have numbers begin anew.
+
+    Not by TRUNCATE: it makes new files for every table that refers to one of these, which takes longest of all.
+    """
+    connection.execute("SET session_replication_role = replica")  # no row is there for a foreign key to look at
+    connection.execute(";".join(f"DELETE FROM {name}" for name in tables).encode())
+    connection.execute(f"VACUUM {', '.join(tables)}".encode())
+    connection.execute(
+        "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)"
+        " FROM pg_sequences WHERE last_value IS NOT NULL"
+    )
 
 
 def _fingerprint(connection: psycopg.Connection) -> tuple[object, ...]:

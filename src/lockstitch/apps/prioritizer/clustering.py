@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from operator import itemgetter, mul
 
 
 def clusters(vectors: Sequence[Sequence[float]], threshold: float) -> list[list[int]]:
@@ -15,43 +14,45 @@ def clusters(vectors: Sequence[Sequence[float]], threshold: float) -> list[list[
     members: dict[int, list[int]] = {index: [index] for index in range(len(vectors))}
     waiting = [
         (-likeness, one, other)
-        for one, row in enumerate(rows)
-        for other, likeness in row.items()
-        if one < other and likeness >= threshold
+        for other, row in enumerate(rows)
+        for one, likeness in enumerate(row[:other])
+        if likeness >= threshold
     ]
     heapify(waiting)
     while waiting:
         likeness, one, other = heappop(waiting)
-        if one not in members or other not in members or rows[one].get(other) != -likeness:
+        if one not in members or other not in members or rows[one][other] != -likeness:
             # It tells of a group that has grown since, or is part of another.
             continue
         _join(rows, members, one, other)
-        for third, joined in rows[one].items():
-            if third in members and joined >= threshold:
+        for third in members:
+            joined = rows[one][third]
+            if third != one and joined >= threshold:
                 heappush(waiting, (-joined, min(one, third), max(one, third)))
     return [sorted(group) for _, group in sorted(members.items())]
 
 
-def similarities(vectors: Sequence[Sequence[float]]) -> list[dict[int, float]]:
-    """The cosine of every two vectors. Zeros are skipped, of which most vectors of words have many."""
-    rows: list[dict[int, float]] = [{} for _ in vectors]
+def similarities(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The cosine of every two vectors, place by place: no zero is touched, and vectors of words have many."""
+    rows = [[0.0] * len(vectors) for _ in vectors]
+    holders: list[list[tuple[int, float]]] = [[] for _ in vectors[0]] if vectors else []
     for one, vector in enumerate(vectors):
-        # The first place is picked once more, for nothing: of one alone a value would come, and no row.
-        places = [place for place, value in enumerate(vector) if value] or [0]
-        pick = itemgetter(0, *places)
-        values = (0.0, *pick(vector)[1:])
-        for other in range(one + 1, len(vectors)):
-            likeness = sum(map(mul, values, pick(vectors[other])))
-            rows[one][other] = rows[other][one] = likeness
+        row = rows[one]
+        for value, earlier in zip(vector, holders, strict=True):
+            if value:
+                for other, weight in earlier:
+                    row[other] += value * weight
+                earlier.append((one, value))
+        for other in range(one):
+            rows[other][one] = row[other]
     return rows
 
 
-def _join(rows: list[dict[int, float]], members: dict[int, list[int]], one: int, other: int) -> None:
+def _join(rows: list[list[float]], members: dict[int, list[int]], one: int, other: int) -> None:
     """Make two groups one, under the lower index: its likeness to a third is the average over all members."""
     first, second = len(members[one]), len(members[other])
+    members[one] += members.pop(other)
     for third in members:
-        if third not in (one, other):
+        if third != one:
             joined = (first * rows[one][third] + second * rows[other][third]) / (first + second)
             rows[one][third] = rows[third][one] = joined
-    rows[one].pop(other, None)
-    members[one] += members.pop(other)
