@@ -2,8 +2,10 @@
 
 import pytest
 
+from lockstitch import Store
 from tests.cli.calling import Call
 from tests.cli.story import HOSTILE, Story, within
+from tests.runtime.books import MESSAGES, books
 from tests.store.worlds import mirror, span
 
 
@@ -30,6 +32,17 @@ def test_a_thread_has_its_runs_and_children(lockstitch: Call, story: Story) -> N
     goal = lockstitch("show", str(story.goal.id), "--json").json
     assert goal["error"] == "the model refused"
     assert goal["children"] == [str(child.id) for child in story.children]
+
+
+def test_a_team_s_thread_says_who_did_what(lockstitch: Call, store_url: str) -> None:
+    async def talk(store: Store) -> None:
+        for said in MESSAGES[:2]:
+            await books().run(said, store=store, thread="books")
+
+    within(store_url, talk)
+    lines = lockstitch("show", "books").lines
+    runs = lines[next(number for number, line in enumerate(lines) if line.endswith("AGENT")) + 1 :]
+    assert [line.partition("Z  ")[2] for line in runs] == ["NotebookLM", "NotebookLM", "↳ Researcher", "↳ NotebookLM"]
 
 
 @pytest.mark.req("S3-069")

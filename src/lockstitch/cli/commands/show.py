@@ -150,12 +150,15 @@ _RUN_COLUMNS = [
     Column("STEPS", right=True),
     Column("TOKENS", right=True),
     Column("STARTED", from_width=100),
+    Column("AGENT", flexible=True),
 ]
 
 
 def _run_row(run: Run) -> list[str]:
     total = f"{run.input_tokens + run.output_tokens:,}"
-    return [str(run.sequence), str(run.id), run.status, str(run.steps), total, time(run.started_at)]
+    # A run inside of another: a member at work for its team.
+    agent = f"{'↳ ' if run.parent_run_id else ''}{one_line(run.agent)}"
+    return [str(run.sequence), str(run.id), run.status, str(run.steps), total, time(run.started_at), agent]
 
 
 def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> None:
