@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 # Says that .venv holds what pyproject.toml and constraints.txt ask for.
 STAMP := $(VENV)/.installed
 
+# Tests start hundreds of processes; without bytecode every one would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check bench crash chaos screenshots requirements clean
