@@ -158,7 +158,7 @@ async def test_a_cut_connection(api: FakeApi, provider: Provider, said: list[Any
 async def test_a_provider_that_falls_silent(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
     api.answer(Answer(said, hang_after=events))
     assert (await failure(provider, request("Hi", timeout=0.3))).kind == "timeout"
-    await asyncio.wait_for(api.hung_up.wait(), 5)
+    await asyncio.wait_for(api.hung_up.wait(), 60)
 
 
 @pytest.mark.parametrize(
