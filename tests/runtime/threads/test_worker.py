@@ -286,7 +286,7 @@ async def test_a_timer_is_kept(store: Store):
         head = await until(lambda: _ended(store, goal))
         assert head.status == "completed"
         started = (await store.runs(goal))[0].started_at
-        assert timedelta(0) <= started - later < timedelta(seconds=5)
+        assert timedelta(0) <= started - later < timedelta(seconds=30)
     finally:
         working.cancel()
         await asyncio.wait([working])
