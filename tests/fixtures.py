@@ -3,8 +3,10 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
 
+import httpcore2
 import pytest
 
 from lockstitch.backend import FullBackend
@@ -18,6 +20,14 @@ BACKENDS = ("files", "sqlite", "postgres")
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_are_read_once() -> Iterator[None]:
+    """Every HTTP client reads those of the machine, which takes longer than many a test; here none speaks TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session")

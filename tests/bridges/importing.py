@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lockstitch.backends.files.backend import FilesBackend
 from lockstitch.bridges.importing import Importing, Report, Source
 from lockstitch.bridges.registry import open_bridge
 from lockstitch.bridges.span import Item
 from lockstitch.records import Json, codec
-from lockstitch.store import Store
+from lockstitch.store import Store, open_store
 
 COLUMNS = {"input_messages", "output_messages", "tags", "langgraph_metadata", "usage_metadata", "tool_call_requests"}
 COLUMNS |= {"tool_args"}
@@ -61,7 +62,11 @@ async def lens_rows(store: Store, view: str) -> list[Json]:
 
 
 async def lens(store: Store) -> dict[str, list[Json]]:
-    """The three tables."""
+    """The three tables. A store of files is copied for every question, so for these three it is copied here."""
+    if isinstance(store.backend, FilesBackend):
+        async with open_store("sqlite:///:memory:") as copy:
+            await store.copy_to(copy)
+            return await lens(copy)
     return {view: await lens_rows(store, view) for view in ORDER}
 
 

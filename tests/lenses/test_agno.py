@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.records import Agent, AgentLink, AgentVersion, Entry, Eval, Knowledge, Memory, Run
 from lockstitch.store import Store
-from tests.lenses import story
 from tests.lenses.mirror import research
+from tests.lenses.story import SYSTEM, Story, tell
 from tests.samples import answered, said
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ async def test_the_columns_of_agno(store: Store) -> None:
 
 @pytest.mark.req("S4-009", "S4-010", "S4-011", "S4-013", "S4-015")
 async def test_a_session_per_thread(store: Store, tmp_path: Path) -> None:
-    told = await story.tell(store, tmp_path)
+    told = await tell(store, tmp_path)
     await research().put(store)
     rows = await look(store, "SELECT * FROM agno_sessions")
     assert not [row for row in rows if "langsmith" in row["session_id"]], "a trace is no session"
@@ -90,9 +90,8 @@ async def test_a_session_per_thread(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S4-035", "S4-036", "S4-037", "S4-038", "S4-039")
-async def test_a_run_object(store: Store, tmp_path: Path) -> None:
-    await story.tell(store, tmp_path)
-    first, second, third = await runs(store, "shop")
+async def test_a_run_object(told: Store) -> None:
+    first, second, third = await runs(told, "shop")
     assert set(RUN.split()) <= set(first)
     assert (first["agent_id"], first["agent_name"], first["team_id"], first["team_name"]) == ("keeper",) * 2 + (
         None,
@@ -101,19 +100,18 @@ async def test_a_run_object(store: Store, tmp_path: Path) -> None:
     assert json.loads(first["input"]) == {"input_content": "What do tea and coffee cost?"}
     assert json.loads(third["input"]) == {"input_content": "Thank you."}, "the text of all blocks"
     assert (first["content"], first["content_type"], first["citations"]) == ("Tea costs 3, coffee 6.", "str", None)
-    assert [run["status"] for run in await runs(store, "failed")] == ["FAILED"]
-    assert [run["status"] for run in await runs(store, "paused")] == ["COMPLETED", "PAUSED"]
-    assert [run["status"] for run in await runs(store, "cancelled")] == ["CANCELLED"]
+    assert [run["status"] for run in await runs(told, "failed")] == ["FAILED"]
+    assert [run["status"] for run in await runs(told, "paused")] == ["COMPLETED", "PAUSED"]
+    assert [run["status"] for run in await runs(told, "cancelled")] == ["CANCELLED"]
 
 
 @pytest.mark.req("S4-012", "S4-040", "S4-041", "S4-042", "S4-044")
-async def test_what_a_run_object_holds(store: Store, tmp_path: Path) -> None:
-    told = await story.tell(store, tmp_path)
-    shown, kept = await runs(store, "shop"), await store.runs("shop")
+async def test_what_a_run_object_holds(told: Store, story: Story) -> None:
+    shown, kept = await runs(told, "shop"), await told.runs("shop")
     assert [run["run_id"] for run in shown] == [str(run.id) for run in kept]
     for object_, run in zip(shown, kept, strict=True):
-        messages = await store.messages(run.id)
-        assert object_["messages"] == [{"role": "system", "content": story.SYSTEM}, *messages]
+        messages = await told.messages(run.id)
+        assert object_["messages"] == [{"role": "system", "content": SYSTEM}, *messages]
         assert object_["created_at"] == int(run.started_at.timestamp())
         metrics = object_["metrics"]
         assert (metrics["input_tokens"], metrics["output_tokens"]) == (run.input_tokens, run.output_tokens)
@@ -126,7 +124,7 @@ async def test_what_a_run_object_holds(store: Store, tmp_path: Path) -> None:
     assert events[4:6] == ["ToolCallCompleted", "ToolCallCompleted"]
     assert events[-1] == "RunCompleted"
     assert "ToolCallError" in [event["event"] for event in shown[1]["events"]]
-    failed = [event["event"] for event in (await runs(store, told.failed.key or ""))[0]["events"]]
+    failed = [event["event"] for event in (await runs(told, story.failed.key or ""))[0]["events"]]
     assert failed == ["RunStarted", "RunError"]
 
 

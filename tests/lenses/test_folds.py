@@ -59,10 +59,14 @@ class Writer:
         self.run = self.store.new_run(head, input_position=1)
         head = (await self.store.append(head, [self.entry("input")], new_runs=[self.run])).head
         self.types[1] = "input"
-        for _ in range(length):
-            entry = self.next(head.position + 1)
-            head = (await self.store.append(head, [entry])).head
-            self.types[head.position] = entry.type
+        entries: list[Entry] = []
+        for position in range(2, length + 2):
+            entries.append(self.next(position))
+            self.types[position] = entries[-1].type
+        while entries:
+            some = self.lot.randint(1, 10)
+            head = (await self.store.append(head, entries[:some])).head
+            entries = entries[some:]
         return head
 
     def entry(self, kind: str, **fields: Any) -> Entry:

@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.records import Run, tool_result
 from lockstitch.store import Store
-from tests.lenses import story
 from tests.lenses.mirror import START, Mirror, research
+from tests.lenses.story import Story, tell
 
 pytestmark = pytest.mark.anyio
 
@@ -185,7 +185,7 @@ async def test_equal_call_ids_of_one_response_are_told_apart_by_their_place(stor
 
 @pytest.mark.req("S2-058")
 async def test_runs_of_our_own(store: Store, tmp_path: Path) -> None:
-    told = await story.tell(store, tmp_path)
+    told = await tell(store, tmp_path)
     await research().put(store)
     shop = f"SELECT * FROM agent_runs WHERE thread_id = '{told.shop.id}' ORDER BY start_time"
     first, second, third = await look(store, shop)
@@ -209,16 +209,15 @@ async def test_runs_of_our_own(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S2-058", "S2-035")
-async def test_failures_cancels_and_what_still_waits(store: Store, tmp_path: Path) -> None:
-    told = await story.tell(store, tmp_path)
-    runs = {row["thread_id"]: row for row in await look(store, "SELECT * FROM agent_runs ORDER BY start_time")}
-    assert (runs[str(told.failed.id)]["status"], runs[str(told.failed.id)]["output_messages"]) == ("error", None)
-    assert "The key is wrong." in runs[str(told.failed.id)]["error"]
-    assert runs[str(told.cancelled.id)]["status"] == "error"
-    assert runs[str(told.cancelled.id)]["error"] == "cancelled"
-    waiting = runs[str(told.paused.id)]
+async def test_failures_cancels_and_what_still_waits(told: Store, story: Story) -> None:
+    runs = {row["thread_id"]: row for row in await look(told, "SELECT * FROM agent_runs ORDER BY start_time")}
+    assert (runs[str(story.failed.id)]["status"], runs[str(story.failed.id)]["output_messages"]) == ("error", None)
+    assert "The key is wrong." in runs[str(story.failed.id)]["error"]
+    assert runs[str(story.cancelled.id)]["status"] == "error"
+    assert runs[str(story.cancelled.id)]["error"] == "cancelled"
+    waiting = runs[str(story.paused.id)]
     assert (waiting["status"], waiting["end_time"]) == (None, None)
-    calls = await look(store, f"SELECT * FROM tool_calls WHERE run_id = '{waiting['run_id']}' ORDER BY tool_call_id")
+    calls = await look(told, f"SELECT * FROM tool_calls WHERE run_id = '{waiting['run_id']}' ORDER BY tool_call_id")
     assert [(call["tool_name"], call["tool_status"]) for call in calls] == [
         ("confirm", None),
         ("price", "success"),

@@ -1,6 +1,8 @@
 """The documents' queries read what they show, and not the log of everybody else."""
 
+import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -10,15 +12,20 @@ from lockstitch.store import Store, open_store
 from tests.lenses.many import THREADS, fill
 from tests.lenses.story import Story, tell
 from tests.lenses.test_documents import DOCS, filled, printed
+from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
 LENSES = ("three_table", "agentic_threads")
 
+Question = tuple[str, str, str]
+"""Lens, heading and text of a query."""
+Crowded = tuple[str, list[Question]]
 
-def questions(story: Story, run_id: object, backend: str) -> list[tuple[str, str, str]]:
-    """Lens, heading and text of every query that the references print."""
-    found: list[tuple[str, str, str]] = []
+
+def questions(story: Story, run_id: object, backend: str) -> list[Question]:
+    """Every query that the references print."""
+    found: list[Question] = []
     for lens in LENSES:
         text = (DOCS / f"{lens}.md").read_text()
         for heading in re.findall(r"^### (.*)$", text, re.MULTILINE):
@@ -33,16 +40,31 @@ async def run_of(store: Store, story: Story) -> object:
     return (await store.runs(story.everything))[0].id
 
 
+@pytest.fixture(scope="module")
+def crowded(
+    postgres_server: PostgresServer, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crowded]:
+    """A database with the story in it and ten thousand stitches of others, and what is asked of it."""
+    url = postgres_server.create_database(postgres_template)
+
+    async def write() -> list[Question]:
+        async with open_store(url) as store:
+            story = await tell(store, tmp_path_factory.mktemp("plans"))
+            return questions(story, await run_of(store, story), "postgres")
+
+    asked = asyncio.run(write())
+    fill(url)
+    yield url, asked
+    postgres_server.drop_database(url)
+
+
 @pytest.mark.req("S0-038", "S0-075", "S0-086")
-async def test_postgres_never_reads_all_stitches(postgres_url: str, tmp_path: Path) -> None:
+async def test_postgres_never_reads_all_stitches(crowded: Crowded) -> None:
     """It counts its own sequential scans, also those inside of functions."""
-    async with open_store(postgres_url) as store:
-        story = await tell(store, tmp_path)
-        run_id = await run_of(store, story)
-    fill(postgres_url)
+    url, asked = crowded
     count = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for lens, heading, sql in questions(story, run_id, "postgres"):
+    with psycopg.connect(url, autocommit=True) as connection:
+        for lens, heading, sql in asked:
             connection.execute(f"SET search_path TO {lens}".encode())
             connection.execute("SELECT pg_stat_force_next_flush()")
             before = connection.execute(count).fetchone()
@@ -81,14 +103,12 @@ async def steps(store: Store, lens: str, sql: str) -> int:
 
 
 @pytest.mark.req("S0-149", "S3-066")
-async def test_plans_of_postgres(postgres_url: str, tmp_path: Path) -> None:
+async def test_plans_of_postgres(crowded: Crowded) -> None:
     """What the planner says of them, with the indexes it names."""
-    async with open_store(postgres_url) as store:
-        story = await tell(store, tmp_path)
-        run_id = await run_of(store, story)
-        fill(postgres_url)
+    url, asked = crowded
+    async with open_store(url) as store:
         plans: dict[str, str] = {}
-        for lens, heading, sql in questions(story, run_id, "postgres"):
+        for lens, heading, sql in asked:
             answer = await store.sql(f"EXPLAIN {sql}", lens=lens)
             plans[heading] = "\n".join(line for (line,) in answer.rows)
     assert "stitches_errors" in plans["Pattern 5: find errors"]

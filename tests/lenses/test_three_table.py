@@ -17,14 +17,21 @@ TURNS = "SELECT * FROM conversation_history"
 LOG = "SELECT * FROM agent_runs ORDER BY log_id"
 
 
+@pytest.fixture(scope="module")
+def folders() -> dict[str, Path]:
+    return {}
+
+
 @pytest.fixture
-async def folder(told: Store, tmp_path: Path) -> Path:
-    """The same record as files."""
-    url = f"file:///{tmp_path}/files"
-    async with open_store(url) as files:
-        await told.copy_to(files)
-        await files.rebuild()
-    return tmp_path / "files"
+async def folder(told: Store, backend: str, folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same record as files, made once for each backend."""
+    if backend not in folders:
+        made = tmp_path_factory.mktemp(f"as-files-{backend}") / "files"
+        async with open_store(f"file:///{made}") as files:
+            await told.copy_to(files)
+            await files.rebuild()
+        folders[backend] = made
+    return folders[backend]
 
 
 def document(path: Path) -> Json:

@@ -92,10 +92,12 @@ def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
     return codec.loads(place.joinpath(*parts).read_bytes())
 
 
-async def until(found: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> Any:
+async def until(found: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """What `found` gives once it gives something."""
-    for _ in range(round(seconds / 0.005)):
+    clock = asyncio.get_running_loop().time
+    end = clock() + seconds
+    while clock() < end:
         if value := await found():
             return value
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.01)
     raise AssertionError("it never came")

@@ -9,6 +9,7 @@ import pytest
 
 from lockstitch.errors import Refused
 from lockstitch.records import Json, Message
+from lockstitch.runtime import holding
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.compactor import Compacted, Sight, Summarize
@@ -23,6 +24,12 @@ from tests.runtime.agents import calls, goes_on, log, scripted, types
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def _often_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How soon a wish to cancel is seen is not what is proven here."""
+    monkeypatch.setattr(holding, "LOOK", 0.02)
+
+
 class Gate:
     """A place where the run stays until it is cancelled."""
 
@@ -33,7 +40,7 @@ class Gate:
     async def stay(self) -> Any:
         self.reached.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             self.left.set()
 
@@ -164,9 +171,9 @@ async def test_a_run_is_cancelled_whatever_it_does(store: Store, act: str):
                 retried.set()
 
     task = asyncio.create_task(drive())
-    await asyncio.wait_for((retried if act == "backoff" else gate.reached).wait(), 10)
+    await asyncio.wait_for((retried if act == "backoff" else gate.reached).wait(), 60)
     await cancel(store, "t")
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 60)
     assert act == "backoff" or gate.left.is_set()
     (run,) = await store.runs("t")
     assert (run.status, run.stop_reason) == ("cancelled", "cancelled")

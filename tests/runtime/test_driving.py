@@ -317,7 +317,7 @@ async def test_a_message_in_line_waits_for_a_run_that_waits_for_others(store: St
     done = await agent.submit("t", [{"tool_use_id": "call_1_2_0", "content": "yes"}], store=store)
     assert done is not None
     assert done.output_text == "One."
-    assert (await asyncio.wait_for(second, 10)).output_text == "Two."
+    assert (await asyncio.wait_for(second, 60)).output_text == "Two."
 
 
 HOLDER = """

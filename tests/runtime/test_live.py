@@ -33,7 +33,7 @@ def said(head: Thread, run: object, text: str, *, step: int = 0, kind: str = "te
 
 
 async def until(store: Store, number: int) -> list[Delta]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(found := await kept(store)) != number:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
@@ -113,7 +113,7 @@ async def test_leftovers_of_the_dead_vanish(store: Store) -> None:
     # Those of an earlier holder go when the next one speaks.
     speaking = Live(store.backend, head)
     speaking.hear(said(head, run, "new"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while [one.text["text"] for one in await kept(store)] != ["new"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     # What a holder says now stays; what nobody holds any more goes.

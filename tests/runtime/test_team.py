@@ -126,7 +126,7 @@ async def test_members_in_parallel_know_nothing_of_each_other(store: Store) -> N
 
     def meeting(said: str) -> Any:
         async def reply(request: ModelRequest) -> str:
-            await asyncio.wait_for(met.wait(), 5)
+            await asyncio.wait_for(met.wait(), 60)
             return f"{said} to {text_of(request.messages[-1])}"
 
         return reply
@@ -360,9 +360,9 @@ async def test_a_team_at_work_is_cancelled_whole(store: Store) -> None:
         [[asks(delegate("a", "x"), delegate("b", "y")), "Done."]], member("a", slow), member("b", slow), mode="parallel"
     )
     work = asyncio.create_task(crew.run("Hi", store=store, thread="t"))
-    await asyncio.wait_for(began.wait(), 10)
+    await asyncio.wait_for(began.wait(), 60)
     await store.edit("t", cancel_requested=True)
-    result = await asyncio.wait_for(work, 10)
+    result = await asyncio.wait_for(work, 60)
     assert result.status == "cancelled"
     assert {run.status for run in await runs_of(store)} == {"cancelled"}
     await check_record(store)

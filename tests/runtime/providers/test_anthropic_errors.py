@@ -199,7 +199,7 @@ async def test_nobody_there(api: FakeApi) -> None:
 async def test_a_provider_that_falls_silent(api: FakeApi, provider: AnthropicProvider, events: int) -> None:
     api.answer(Answer([TEXT], hang_after=events))
     assert (await failure(provider, request("Hi", timeout=0.3))).kind == "timeout"
-    await asyncio.wait_for(api.hung_up.wait(), 5)
+    await asyncio.wait_for(api.hung_up.wait(), 60)
 
 
 async def test_signs_of_life_without_a_word_are_silence(api: FakeApi, provider: AnthropicProvider) -> None:

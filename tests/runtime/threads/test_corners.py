@@ -201,7 +201,7 @@ async def test_whoever_drives_is_told_of_a_lost_lease_each_time(store: Store, ca
     pulse._lost("somebody said so")
 
     with pytest.raises(ThreadBusy, match="somebody said so"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_a_message_that_comes_while_children_are_awaited_is_answered(store: Store):

@@ -103,14 +103,14 @@ async def test_projects_take_turns(store: Store, store_url: str):
         return ""
 
     lead = agent("lead", asks(("tell", {})), "ok", tools=[tell])
-    for _ in range(30):
+    for _ in range(12):
         await lead.start(store=store, goal="g")
     await lead.start(store=store.in_project("zoo"), goal="g")
 
     await work_off(App([lead]), store, concurrency=2)
 
     assert order.index("zoo") < 4
-    assert len(order) == 31
+    assert len(order) == 13
 
 
 async def test_limits_hold_across_processes(store: Store, other: Store):
@@ -286,7 +286,7 @@ async def test_a_timer_is_kept(store: Store):
         head = await until(lambda: _ended(store, goal))
         assert head.status == "completed"
         started = (await store.runs(goal))[0].started_at
-        assert timedelta(0) <= started - later < timedelta(seconds=5)
+        assert timedelta(0) <= started - later < timedelta(seconds=30)
     finally:
         working.cancel()
         await asyncio.wait([working])

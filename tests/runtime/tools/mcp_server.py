@@ -1,14 +1,18 @@
-"""A real MCP server for the tests, of the official package: `python mcp_server.py MODE [PORT]`.
+"""A real MCP server for the tests, of the official package: `python mcp_server.py`.
 
-stdio    over stdin and stdout
-http     over streamable HTTP; the port stands in the first line of stdout
-old      the same as it was before 2026: it keeps sessions, and knows no `server/discover`
+With `nursery` it serves nothing itself, but makes a server over streamable HTTP of every line `MODE PORT [TOKEN]` that
+it reads, in a process forked off for it, and answers with its port and its id: importing the package takes a second.
+
+http     of this year
+old      as it was before 2026: it keeps sessions, and knows no `server/discover`
 """
 
 import asyncio
 import os
+import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -116,11 +120,6 @@ def pid() -> str:
 
 
 @server.tool()
-def environment(name: str) -> str:
-    return f"{os.environ.get(name)} in {os.getcwd()}"
-
-
-@server.tool()
 async def hold(port: int) -> str:
     """Tell the test that the call has begun, and end when the test says how."""
     incoming, outgoing = await asyncio.open_connection("127.0.0.1", port)
@@ -128,12 +127,6 @@ async def hold(port: int) -> str:
         return (await incoming.readline()).decode().strip()
     finally:
         outgoing.close()
-
-
-@server.tool()
-def die(last_words: str) -> str:
-    print(last_words, file=sys.stderr, flush=True)
-    os._exit(3)
 
 
 class Old:
@@ -154,26 +147,40 @@ class Old:
 class Guarded(Old):
     """An app in front of the real one that wants a token when there is one."""
 
+    def __init__(self, app: Any, token: str) -> None:
+        super().__init__(app)
+        self.wanted = f"Bearer {token}".encode() if token else None
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        wanted = os.environ.get("TOKEN", "").encode()
         headers = dict(scope.get("headers", ()))
-        if scope["type"] == "http" and wanted and headers.get(b"authorization") != wanted:
+        if scope["type"] == "http" and self.wanted and headers.get(b"authorization") != self.wanted:
             await send({"type": "http.response.start", "status": 401, "headers": []})
             await send({"type": "http.response.body", "body": b""})
             return
         await self.app(scope, receive, send)
 
 
-def serve(mode: str, port: int) -> None:
-    listening = socket.create_server(("127.0.0.1", port))
-    app = Guarded(server.streamable_http_app())
+def serve(mode: str, port: str, token: str = "") -> None:
+    listening = socket.create_server(("127.0.0.1", int(port)))
+    print(listening.getsockname()[1], os.getpid(), flush=True)
+    app = Guarded(server.streamable_http_app(), token)
     config = uvicorn.Config(Old(app) if mode == "old" else app, log_level="error")
-    print(listening.getsockname()[1], flush=True)
     asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
 
 
+def nursery() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
+    children: list[int] = []
+    while line := sys.stdin.readline():
+        if child := os.fork():
+            children.append(child)
+        else:
+            serve(*line.split())
+            return
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        server.run("stdio")
-    else:
-        serve(sys.argv[1], int(sys.argv[2]))
+    nursery() if sys.argv[1:] == ["nursery"] else server.run("stdio")

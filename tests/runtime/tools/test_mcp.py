@@ -16,23 +16,33 @@ from lockstitch.errors import Refused
 from lockstitch.runtime.tool import Tool, ToolFailed
 from lockstitch.runtime.tools.mcp import McpServer
 from tests.runtime.tools.calling import CONTEXT, call
+from tests.runtime.tools.nursery import SCRIPT, Nursery, is_alive, killed
 
 pytestmark = pytest.mark.anyio
 
-SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 BY_HAND = str(Path(__file__).with_name("mcp_by_hand.py"))
 PATIENCE = 60.0
 """Seconds after which a test has failed rather than been slow."""
 
 
-@pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for the module, since a server is connected to once for each of them."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def tools(anyio_backend: str) -> AsyncIterator[dict[str, Tool]]:
+    """The tools of a server that is started once, for those who only call them."""
+    server = started()
+    async with asyncio.timeout(PATIENCE):
+        found = await tools_of(server)
+    yield found
+    await server.close()
 
 
 def started(**options: Any) -> McpServer:
-    return McpServer.stdio(sys.executable, [SCRIPT, "stdio"], **options)
+    return McpServer.stdio(sys.executable, [SCRIPT], **options)
 
 
 def by_hand(mode: str, *args: object, **options: Any) -> McpServer:
@@ -50,6 +60,11 @@ async def closing(server: McpServer) -> AsyncIterator[McpServer]:
 
 async def tools_of(server: McpServer) -> dict[str, Tool]:
     return {tool.name: tool for tool in await server.tools()}
+
+
+async def pid_of(tools: dict[str, Tool]) -> int:
+    """The process that answers, of a server by hand."""
+    return int((await call(tools["tool0"])).removeprefix("tool0 by "))
 
 
 class Held:
@@ -79,77 +94,42 @@ class Held:
         return await self._arrived.get()
 
 
-@asynccontextmanager
-async def web_server(
-    mode: str = "http", port: int = 0, **env: str
-) -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
-    """A server over HTTP; its port and its process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, SCRIPT, mode, str(port), stdout=subprocess.PIPE, env={**os.environ, **env}
-    )
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            line = await process.stdout.readline()
-        yield int(line), process
-    finally:
-        await killed(process)
-
-
-async def killed(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await process.communicate()
-
-
 def url(port: int) -> str:
     return f"http://127.0.0.1:{port}/mcp"
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 # What the tools are
 
 
-async def test_tools_are_as_the_server_describes_them() -> None:
-    async with closing(started()) as server:
-        tools = await tools_of(server)
+async def test_tools_are_as_the_server_describes_them(tools: dict[str, Tool]) -> None:
     assert tools["add"].description == "Add two numbers."
     assert set(tools["add"].input_schema["properties"]) == {"a", "b"}
     assert tools["send"].description == "Send a letter"
     assert tools["add"].side == "backend"
 
 
-async def test_hints_become_effects() -> None:
-    async with closing(started()) as server:
-        tools = await tools_of(server)
+async def test_hints_become_effects(tools: dict[str, Tool]) -> None:
     effects = [tools[name].effect for name in ("add", "put", "send", "weather")]
     assert effects == ["safe", "keyed", "once", "once"]
     assert {tool.approval for tool in tools.values()} == {False}
 
 
-async def test_the_user_knows_better_than_the_hints() -> None:
+async def test_the_user_knows_better_than_the_hints(web: Nursery) -> None:
     options: Any = {
         "prefix": "test_",
         "only": ["add", "send", "files.read"],
         "effects": {"send": "keyed", "add": "once"},
         "approval": ["files.read"],
         "on_doubt": "ask",
-        "timeout": 5.0,
+        "timeout": PATIENCE,
     }
-    async with closing(started(**options)) as server:
+    async with web.server() as (port, _), closing(McpServer.http(url(port), **options)) as server:
         tools = await tools_of(server)
         assert await call(tools["test_files_read"], path="a") == "read a"
     assert sorted(tools) == ["test_add", "test_files_read", "test_send"]
     assert [tools[f"test_{name}"].effect for name in ("add", "send", "files_read")] == ["once", "keyed", "once"]
     assert [tools[f"test_{name}"].approval for name in ("add", "send", "files_read")] == [False, False, True]
-    assert {(tool.timeout, tool.on_doubt) for tool in tools.values()} == {(5.0, "ask")}
+    assert {(tool.timeout, tool.on_doubt) for tool in tools.values()} == {(PATIENCE, "ask")}
 
 
 async def test_all_tools_can_need_approval() -> None:
@@ -193,21 +173,18 @@ async def test_a_server_without_tools_offers_none() -> None:
 # What they answer
 
 
-async def test_results_become_text_or_blocks() -> None:
-    async with closing(started()) as server:
-        tools = await tools_of(server)
-        assert await call(tools["add"], a=1, b=2) == "3"
-        assert await call(tools["put"], name="ü\n„x“") == "put ü\n„x“"
-        assert await call(tools["only_structured"], city="Oslo") == '{"city":"Oslo","big":1152921504606846976}'
-        assert '"degrees": 21.5' in await call(tools["weather"], city="Oslo")
-        assert await call(tools["nothing"]) == ""
-        source = {"type": "base64", "media_type": "image/png", "data": "cG5n"}
-        assert await call(tools["picture"]) == [{"type": "image", "source": source}]
+async def test_results_become_text_or_blocks(tools: dict[str, Tool]) -> None:
+    assert await call(tools["add"], a=1, b=2) == "3"
+    assert await call(tools["put"], name="ü\n„x“") == "put ü\n„x“"
+    assert await call(tools["only_structured"], city="Oslo") == '{"city":"Oslo","big":1152921504606846976}'
+    assert '"degrees": 21.5' in await call(tools["weather"], city="Oslo")
+    assert await call(tools["nothing"]) == ""
+    source = {"type": "base64", "media_type": "image/png", "data": "cG5n"}
+    assert await call(tools["picture"]) == [{"type": "image", "source": source}]
 
 
-async def test_what_models_cannot_see_is_told() -> None:
-    async with closing(started()) as server:
-        blocks = await call((await tools_of(server))["everything"])
+async def test_what_models_cannot_see_is_told(tools: dict[str, Tool]) -> None:
+    blocks = await call(tools["everything"])
     assert blocks == [
         {"type": "text", "text": "Look:"},
         {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "aW1n"}},
@@ -225,16 +202,14 @@ async def test_what_models_cannot_see_is_told() -> None:
     ]
 
 
-async def test_failures_are_told_in_the_tools_words() -> None:
-    async with closing(started()) as server:
-        tools = await tools_of(server)
-        with pytest.raises(ToolFailed, match="no more paper"):
-            await call(tools["fail"], why="no more paper")
-        with pytest.raises(ToolFailed, match="did not say why"):
-            await call(tools["fail_silently"])
-        with pytest.raises(ToolFailed, match="integer"):
-            await call(tools["add"], a="one", b=2)
-        assert await call(tools["add"], a=1, b=2) == "3"
+async def test_failures_are_told_in_the_tools_words(tools: dict[str, Tool]) -> None:
+    with pytest.raises(ToolFailed, match="no more paper"):
+        await call(tools["fail"], why="no more paper")
+    with pytest.raises(ToolFailed, match="did not say why"):
+        await call(tools["fail_silently"])
+    with pytest.raises(ToolFailed, match="integer"):
+        await call(tools["add"], a="one", b=2)
+    assert await call(tools["add"], a=1, b=2) == "3"
 
 
 async def test_errors_of_the_protocol_are_told_and_the_process_is_used_on() -> None:
@@ -252,34 +227,35 @@ async def test_errors_of_the_protocol_are_told_and_the_process_is_used_on() -> N
         assert await call(tools["tool0"]) == before
 
 
-async def test_the_idempotency_key_goes_along() -> None:
-    async with closing(started()) as server:
-        assert await call((await tools_of(server))["key"]) == CONTEXT.key
+async def test_the_idempotency_key_goes_along(tools: dict[str, Tool]) -> None:
+    assert await call(tools["key"]) == CONTEXT.key
 
 
 async def test_a_server_sees_its_own_environment_and_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OUR_SECRET", "secret")
-    async with closing(started(env={"THEIRS": "yes"}, cwd=tmp_path)) as server:
+    async with closing(by_hand("strict", env={"THEIRS": "yes"}, cwd=tmp_path)) as server:
         tools = await tools_of(server)
-        assert await call(tools["environment"], name="THEIRS") == f"yes in {tmp_path.resolve()}"
-        assert (await call(tools["environment"], name="OUR_SECRET")).startswith("None")
+        assert await call(tools["tool0"], variable="THEIRS") == f"yes in {tmp_path.resolve()}"
+        assert (await call(tools["tool0"], variable="OUR_SECRET")).startswith("None")
 
 
 # The connection
 
 
 async def test_it_connects_once_however_many_come_first() -> None:
-    async with closing(started()) as server:
+    async with closing(by_hand("strict")) as server:
         found = await asyncio.gather(*(tools_of(server) for _ in range(5)))
-        pids = await asyncio.gather(*(call(tools["pid"]) for tools in found for _ in range(10)))
-        sums = await asyncio.gather(*(call(found[0]["add"], a=number, b=1) for number in range(50)))
-    assert len(set(pids)) == 1
+        answers = await asyncio.gather(*(call(tools["tool0"]) for tools in found for _ in range(10)))
+    assert len(set(answers)) == 1
+
+
+async def test_calls_at_once_have_each_its_own_answer(tools: dict[str, Tool]) -> None:
+    sums = await asyncio.gather(*(call(tools["add"], a=number, b=1) for number in range(50)))
     assert sums == [str(number + 1) for number in range(50)]
 
 
-async def test_calls_do_not_wait_for_each_other() -> None:
-    async with closing(started()) as server, Held() as held:
-        tools = await tools_of(server)
+async def test_calls_do_not_wait_for_each_other(tools: dict[str, Tool]) -> None:
+    async with asyncio.timeout(PATIENCE), Held() as held:
         waiting = [asyncio.create_task(call(tools["hold"], port=held.port)) for _ in range(3)]
         writers = [(await held.begun())[1] for _ in waiting]
         assert await call(tools["add"], a=1, b=2) == "3"
@@ -288,9 +264,8 @@ async def test_calls_do_not_wait_for_each_other() -> None:
         assert sorted(await asyncio.gather(*waiting)) == ["0", "1", "2"]
 
 
-async def test_a_cancelled_call_is_cancelled_there_and_leaves_the_others_alone() -> None:
-    async with closing(started()) as server, Held() as held:
-        tools = await tools_of(server)
+async def test_a_cancelled_call_is_cancelled_there_and_leaves_the_others_alone(tools: dict[str, Tool]) -> None:
+    async with asyncio.timeout(PATIENCE), Held() as held:
         process = await call(tools["pid"])
         cancelled = asyncio.create_task(call(tools["hold"], port=held.port))
         reader, _ = await held.begun()
@@ -316,26 +291,26 @@ async def test_who_gives_up_while_connecting_leaves_it_to_the_others() -> None:
 
 
 async def test_the_task_that_came_first_may_end() -> None:
-    async with closing(started()) as server:
+    async with closing(by_hand("strict")) as server:
         async with asyncio.TaskGroup() as group:
             found = group.create_task(tools_of(server))
         async with asyncio.TaskGroup() as group:
-            answer = group.create_task(call(found.result()["add"], a=1, b=2))
-        assert answer.result() == "3"
+            answer = group.create_task(call(found.result()["tool0"]))
+        assert answer.result().startswith("tool0 by ")
         await asyncio.create_task(server.close())
-        assert await call(found.result()["add"], a=1, b=2) == "3"
+        assert (await call(found.result()["tool0"])).startswith("tool0 by ")
 
 
 async def test_closing_ends_the_process_and_the_next_use_begins_anew() -> None:
-    async with closing(started()) as server:
+    async with closing(by_hand("strict")) as server:
         await server.close()
         tools = await tools_of(server)
-        first = int(await call(tools["pid"]))
+        first = await pid_of(tools)
         assert is_alive(first)
         await server.close()
         await server.close()
         assert not is_alive(first)
-        second = int(await call(tools["pid"]))
+        second = await pid_of(tools)
         assert second != first
         assert is_alive(second)
     assert not is_alive(second)
@@ -371,44 +346,44 @@ async def test_a_call_that_is_closed_away_fails() -> None:
 
 
 async def test_a_server_killed_in_mid_call_fails_the_call_and_is_started_again() -> None:
-    async with closing(started()) as server, Held() as held:
+    async with closing(by_hand("strict")) as server, Held() as held:
         tools = await tools_of(server)
-        process = int(await call(tools["pid"]))
-        lost = [asyncio.create_task(call(tools["hold"], port=held.port)) for _ in range(2)]
+        process = await pid_of(tools)
+        lost = [asyncio.create_task(call(tools["tool0"], hold=held.port)) for _ in range(2)]
         for _ in lost:
             await held.begun()
         os.kill(process, signal.SIGKILL)
         for waiting in lost:
             with pytest.raises(ToolFailed, match=r"lost during the call\. Whether the call took effect is unknown"):
                 await waiting
-        assert await call(tools["add"], a=1, b=2) == "3"
-        assert int(await call(tools["pid"])) != process
+        assert await pid_of(tools) != process
         assert not is_alive(process)
 
 
 async def test_the_last_words_of_a_server_are_told() -> None:
-    async with closing(started()) as server:
+    async with closing(by_hand("strict")) as server:
         tools = await tools_of(server)
         with pytest.raises(ToolFailed, match="I am out of memory"):
-            await call(tools["die"], last_words="I am out of memory")
+            await call(tools["tool0"], last_words="I am out of memory")
 
 
 async def test_a_server_that_died_between_calls_is_no_failure() -> None:
-    async with closing(started()) as server:
+    async with closing(by_hand("strict")) as server:
         tools = await tools_of(server)
         (connection,) = server._connections.values()
-        os.kill(int(await call(tools["pid"])), signal.SIGKILL)
+        first = await pid_of(tools)
+        os.kill(first, signal.SIGKILL)
         while not connection.over:  # noqa: ASYNC110, there is no event for what nobody waits for
             await asyncio.sleep(0.01)
-        assert await call(tools["add"], a=1, b=2) == "3"
+        assert await pid_of(tools) != first
 
 
 def test_it_works_on_one_event_loop_after_the_other() -> None:
-    server = started()
+    server = by_hand("strict")
 
     async def use(tools: dict[str, Tool] | None) -> tuple[dict[str, Tool], int]:
         found = tools or await tools_of(server)
-        return found, int(await call(found["pid"]))
+        return found, await pid_of(found)
 
     tools, first = asyncio.run(use(None))
     assert not is_alive(first), "the loop's end ends the process"
@@ -429,7 +404,7 @@ async def test_a_command_that_does_not_exist() -> None:
 
 
 async def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    async with closing(started(cwd=tmp_path / "none")) as server:
+    async with closing(by_hand("strict", cwd=tmp_path / "none")) as server:
         with pytest.raises(Refused, match="cannot be started"):
             await server.tools()
 
@@ -455,7 +430,7 @@ async def test_a_server_that_never_answers() -> None:
 
 async def test_what_failed_may_be_tried_again(tmp_path: Path) -> None:
     folder = tmp_path / "later"
-    async with closing(started(cwd=folder)) as server:
+    async with closing(by_hand("strict", cwd=folder)) as server:
         with pytest.raises(Refused):
             await server.tools()
         folder.mkdir()
@@ -465,12 +440,12 @@ async def test_what_failed_may_be_tried_again(tmp_path: Path) -> None:
 async def test_a_call_that_cannot_connect_fails_as_a_call(tmp_path: Path) -> None:
     folder = tmp_path / "soon-gone"
     folder.mkdir()
-    async with closing(started(cwd=folder)) as server:
+    async with closing(by_hand("strict", cwd=folder)) as server:
         tools = await tools_of(server)
         await server.close()
         folder.rmdir()
         with pytest.raises(ToolFailed, match="cannot be started"):
-            await call(tools["add"], a=1, b=2)
+            await call(tools["tool0"])
 
 
 async def test_without_the_package_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,11 +465,11 @@ def test_importing_it_does_not_load_the_package() -> None:
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])
-async def test_over_http(mode: str) -> None:
-    async with web_server(mode) as (port, process), closing(McpServer.http(url(port))) as server:
+async def test_over_http(web: Nursery, mode: str) -> None:
+    async with web.server(mode) as (port, pid), closing(McpServer.http(url(port))) as server:
         tools = await tools_of(server)
         assert tools["add"].effect == "safe"
-        assert await call(tools["pid"]) == str(process.pid)
+        assert await call(tools["pid"]) == str(pid)
         assert await call(tools["key"]) == CONTEXT.key
         sums = await asyncio.gather(*(call(tools["add"], a=number, b=1) for number in range(20)))
         assert sums == [str(number + 1) for number in range(20)]
@@ -505,8 +480,8 @@ async def test_over_http(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])
-async def test_a_cancelled_call_over_http_leaves_the_others_alone(mode: str) -> None:
-    async with web_server(mode) as (port, _), closing(McpServer.http(url(port))) as server, Held() as held:
+async def test_a_cancelled_call_over_http_leaves_the_others_alone(web: Nursery, mode: str) -> None:
+    async with web.server(mode) as (port, _), closing(McpServer.http(url(port))) as server, Held() as held:
         tools = await tools_of(server)
         cancelled = asyncio.create_task(call(tools["hold"], port=held.port))
         reader, _ = await held.begun()
@@ -521,32 +496,32 @@ async def test_a_cancelled_call_over_http_leaves_the_others_alone(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])
-async def test_a_web_server_killed_in_mid_call_is_found_again(mode: str) -> None:
-    async with web_server(mode) as (port, process), closing(McpServer.http(url(port))) as server, Held() as held:
+async def test_a_web_server_killed_in_mid_call_is_found_again(web: Nursery, mode: str) -> None:
+    async with web.server(mode) as (port, pid), closing(McpServer.http(url(port))) as server, Held() as held:
         tools = await tools_of(server)
         lost = asyncio.create_task(call(tools["hold"], port=held.port))
         await held.begun()
-        await killed(process)
+        await killed(pid)
         with pytest.raises(ToolFailed, match="unknown"):
             await lost
         with pytest.raises(ToolFailed, match=r"cannot be reached|lost during the call"):
             await call(tools["add"], a=1, b=2)
-        async with web_server(mode, port):
+        async with web.server(mode, port):
             assert await call(tools["add"], a=1, b=2) == "3"
 
 
-async def test_a_session_that_the_server_forgot_is_begun_anew_by_the_next_call() -> None:
-    async with web_server("old") as (port, process), closing(McpServer.http(url(port))) as server:
+async def test_a_session_that_the_server_forgot_is_begun_anew_by_the_next_call(web: Nursery) -> None:
+    async with web.server("old") as (port, pid), closing(McpServer.http(url(port))) as server:
         tools = await tools_of(server)
-        await killed(process)
-        async with web_server("old", port):
+        await killed(pid)
+        async with web.server("old", port):
             with pytest.raises(ToolFailed):
                 await call(tools["add"], a=1, b=2)
             assert await call(tools["add"], a=1, b=2) == "3"
 
 
-async def test_headers_go_along_and_a_refusal_is_told_with_its_status() -> None:
-    async with web_server(TOKEN="Bearer right") as (port, _):
+async def test_headers_go_along_and_a_refusal_is_told_with_its_status(web: Nursery) -> None:
+    async with web.server(token="right") as (port, _):
         async with closing(McpServer.http(url(port), headers={"Authorization": "Bearer right"})) as server:
             assert await server.tools()
         async with closing(McpServer.http(url(port), headers={"Authorization": "Bearer wrong"})) as server:
@@ -554,17 +529,17 @@ async def test_headers_go_along_and_a_refusal_is_told_with_its_status() -> None:
                 await server.tools()
 
 
-async def test_a_url_where_nobody_listens() -> None:
-    async with web_server() as (port, process):
-        await killed(process)
+async def test_a_url_where_nobody_listens(web: Nursery) -> None:
+    async with web.server() as (port, pid):
+        await killed(pid)
         async with closing(McpServer.http(f"http://user:secret@127.0.0.1:{port}/secret/mcp?key=secret")) as server:
             with pytest.raises(Refused, match="cannot be reached") as caught:
                 await server.tools()
     assert "secret" not in str(caught.value)
 
 
-async def test_a_url_with_something_else_behind_it() -> None:
-    async with web_server() as (port, _), closing(McpServer.http(f"http://127.0.0.1:{port}/other")) as server:
+async def test_a_url_with_something_else_behind_it(web: Nursery) -> None:
+    async with web.server() as (port, _), closing(McpServer.http(f"http://127.0.0.1:{port}/other")) as server:
         with pytest.raises(Refused, match=r"is no MCP server, or it refused us: Not Found \(HTTP 404"):
             await server.tools()
 
