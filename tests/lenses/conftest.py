@@ -1,13 +1,11 @@
 """The story on every backend, written once per session, because these tests only read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from lockstitch.store import Store, open_store
-from lockstitch.store.store import _copied as anew
 from tests.lenses.story import Story, tell
 from tests.servers import PostgresServer
 
@@ -32,11 +30,7 @@ def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
             async def write() -> Story:
                 async with open_store(url) as store:
-                    story = await tell(store, folder / "files")
-                    if backend == "files":
-                        async with open_store(_copy_of(url)) as copy:
-                            await store.copy_to(copy)
-                    return story
+                    return await tell(store, folder / "files")
 
             known[backend] = url, asyncio.run(write())
         return known[backend]
@@ -55,21 +49,7 @@ def story(telling: Telling, backend: str) -> Story:
 
 
 @pytest.fixture
-async def told(told_url: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
-    """The store that the story stands in. One of files is copied for every question; here once for all of them."""
-
-    @asynccontextmanager
-    async def copied(store: Store, scratch: Callable[[], Store]) -> AsyncGenerator[Store]:
-        ours = store.backend is told.backend
-        async with open_store(_copy_of(told_url)) if ours else anew(store, scratch) as copy:
-            yield copy
-
-    async with open_store(told_url) as told:
-        if backend == "files":
-            monkeypatch.setattr("lockstitch.store.store._copied", copied)
-        yield told
-
-
-def _copy_of(url: str) -> str:
-    """Where the copy in SQLite of a store of files is."""
-    return f"{url.replace('file:', 'sqlite:', 1)}.db"
+async def told(told_url: str) -> AsyncIterator[Store]:
+    """The store that the story stands in."""
+    async with open_store(told_url) as store:
+        yield store
