@@ -39,8 +39,15 @@ async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Of a wider scope than elsewhere: what a module shares lives in one loop with its tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
 async def browser() -> AsyncIterator[Browser]:
+    """One for the tests of a module, each of which has a context of its own. To start one costs more than most tests."""
     async with async_playwright() as playwright:
         opened = await playwright.chromium.launch(executable_path=chromium(), args=list(QUIET))
         yield opened

@@ -15,13 +15,10 @@ from lockstitch.records import Memory
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.notebooks.library import Library, library
-from tests.server.conftest import browser, context, page
 from tests.server.looking import PHONE, WIDE, look, sticks_out
 from tests.server.serving import serving
 
 pytestmark = pytest.mark.anyio
-
-__all__ = ["browser", "context", "page"]
 
 IDLE = Settings(work=False)
 
