@@ -188,7 +188,7 @@ async def test_two_hundred_tasks_can_be_read(store: Store, page: Page) -> None:
         await page.keyboard.press("Enter")
         await expect(page.locator("#chosen-title")).to_contain_text("K112")
         await page.locator("[data-search]").fill("")
-        assert await problems(page) == []
+        assert await problems(page, ".graph, #chosen, .task[aria-current]") == []
         for width in (1280, 820, 390):
             await page.set_viewport_size({"width": width, "height": 900})
             assert await sticks_out(page) == []
@@ -215,7 +215,7 @@ async def test_hostile_titles_and_no_script(store: Store, page: Page, browser: B
             await expect(page.locator(f"#task-{number}[aria-current]")).to_be_visible()
         await expect(page.locator("#chosen")).to_contain_text("details")
         assert await page.locator("body[data-hit]").count() == 0
-        await look(page, "plan-hostile")
+        await look(page, "plan-hostile", "#chosen, .task")
         await page.goto(f"{url}/plans")
         await look(page, "plans-hostile")
         plain = await browser.new_context(java_script_enabled=False, viewport=PHONE)  # type: ignore[arg-type]

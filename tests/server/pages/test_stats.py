@@ -184,7 +184,7 @@ async def test_the_charts_in_a_browser(busy: Store, page: Page) -> None:
         sheet = page.locator("#keys")
         for group in ("Anywhere", "Stats", "Threads page", "Thread page", "Run page", "SQL page"):
             await expect(sheet.get_by_role("heading", name=group, exact=True)).to_be_visible()
-        assert await problems(page) == []
+        assert await problems(page, "#keys") == []
         await page.keyboard.press("Escape")
         await page.locator(".menu > summary").click()
         await page.keyboard.press("Escape")
