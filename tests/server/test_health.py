@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from lockstitch.server import router
 from lockstitch.store import Store, open_store
 from tests.backends.postgres.wire import Wire
-from tests.server.serving import listening, serving
+from tests.server.serving import caller, listening, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ async def test_a_database_that_is_away(store_url: str) -> None:
         async with (
             open_store(wire.url) as store,
             serving(store) as url,
-            httpx2.AsyncClient(base_url=url, timeout=30) as http,
+            caller(url) as http,
         ):
             assert (await http.get("/readyz")).status_code == 200
             await wire.close()
@@ -66,7 +66,7 @@ async def test_behind_a_prefix_of_somebodys_app(tmp_path: object) -> None:
             return "mine"
 
         outer.include_router(router(store), prefix="/agents")
-        async with listening(uvicorn.Config(outer, log_config=None)) as url, httpx2.AsyncClient(base_url=url) as http:
+        async with listening(uvicorn.Config(outer, log_config=None)) as url, caller(url) as http:
             assert (await http.get("/mine")).json() == "mine"
             assert (await http.get("/agents/api/threads/k")).json()["key"] == "k"
             page = (await http.get("/agents/", headers={"Accept": "text/html"})).text

@@ -18,7 +18,7 @@ from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.prioritizer.planners import STEPS, TEN, Gated, answer
 from tests.server.looking import PHONE, look, problems, sticks_out
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 on_sqlite = pytest.mark.parametrize("backend", ["sqlite"])
@@ -41,7 +41,7 @@ async def asking(store: Store, app: App, settings: Settings | None = None) -> As
     html = {"Accept": "text/html"}
     async with (
         serving(store, app, settings) as url,
-        httpx2.AsyncClient(base_url=url, timeout=60, headers=html, follow_redirects=True) as http,
+        caller(url, headers=html, follow_redirects=True) as http,
     ):
         yield http
 

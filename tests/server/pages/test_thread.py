@@ -27,7 +27,7 @@ async def answered(store: Store, key: str, name: str) -> Stitch:
         log = await store.stitches(key)
         return next((one for one in log if one.type == "tool_call" and one.name == name), None)
 
-    return await until(found)
+    return await until(found, 30)
 
 
 async def test_approve_settle_and_fill_in(store: Store, page: Page):
