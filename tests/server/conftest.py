@@ -6,16 +6,19 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from lockstitch.store import Store
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+
+# On a busy machine five seconds, which is what is given otherwise, may pass without anything wrong.
+expect.set_options(timeout=30_000)
 
 
 def chromium() -> str:
@@ -35,12 +38,19 @@ async def url(store: Store) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+    async with caller(url) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Of a wider scope than elsewhere: what a module shares lives in one loop with its tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
 async def browser() -> AsyncIterator[Browser]:
+    """One for the tests of a module, which have contexts of their own: its start costs more than most of them do."""
     async with async_playwright() as playwright:
         opened = await playwright.chromium.launch(executable_path=chromium(), args=list(QUIET))
         yield opened

@@ -18,14 +18,25 @@ def _axe() -> str:
     return files("axe_playwright_python").joinpath("axe.min.js").read_text()
 
 
-async def problems(page: Page, *, ignore: Sequence[str] = ()) -> list[str]:
-    """What axe finds serious or critical on the page as it is, a line for each thing."""
+async def problems(
+    page: Page, within: str | None = None, *, ignore: Sequence[str] = (), colours: bool = False
+) -> list[str]:
+    """What axe finds serious or critical on the page as it is, or in a part of it, a line for each thing.
+
+    With `colours` only what has to do with them is looked at.
+    """
     if not await page.evaluate("typeof axe === 'object'"):
         await page.evaluate(_axe())
-    found: Any = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if colours:
+        options["runOnly"] = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+    found: Any = await page.evaluate(
+        "([within, options]) => axe.run(within ?? document, options).then(({ violations }) => violations)",
+        [within, options],
+    )
     return [
         f"{one['id']}: {node['target']} {node['html'][:160]}"
-        for one in found["violations"]
+        for one in found
         if one["impact"] in ("serious", "critical") and one["id"] not in ignore
         for node in one["nodes"]
     ]
@@ -45,10 +56,11 @@ _WIDER = """() => {
 }"""
 
 
-async def look(page: Page, name: str = "", *, ignore: Sequence[str] = ()) -> None:
+async def look(page: Page, name: str = "", within: str | None = None, *, ignore: Sequence[str] = ()) -> None:
     """Fail if the page has serious problems in light or dark, or scrolls sideways on a phone.
 
-    With a name and LOCKSTITCH_PICTURES set to a folder, pictures of all four are left there.
+    Of a page that was looked at before, `within` is the part that is new. With a name and LOCKSTITCH_PICTURES set to a
+    folder, pictures of all four are left there.
     """
     folder = os.environ.get("LOCKSTITCH_PICTURES")
     before = page.viewport_size
@@ -63,7 +75,7 @@ async def look(page: Page, name: str = "", *, ignore: Sequence[str] = ()) -> Non
             wide = await sticks_out(page)
             assert not wide, f"{where}: {wide}"
             if size is WIDE:
-                wrong = await problems(page, ignore=ignore)
+                wrong = await problems(page, within, ignore=ignore, colours=theme == "dark")
                 assert not wrong, f"{where}: {wrong}"
     await page.emulate_media(color_scheme="light")
     if before is not None:

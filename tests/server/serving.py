@@ -4,7 +4,9 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import httpx2
 import uvicorn
 
 from lockstitch.runtime import App
@@ -47,3 +49,11 @@ async def listening(
         leaving()
         await task
         listener.close()
+
+
+def caller(url: str, **options: Any) -> httpx2.AsyncClient:
+    """Somebody who asks a server here, patiently: the machine may be busy.
+
+    The certificates of the world are of no use on loopback, and take longer to read than most answers.
+    """
+    return httpx2.AsyncClient(**{"base_url": url, "timeout": 60, "verify": False, **options})

@@ -9,7 +9,7 @@ from lockstitch.errors import NotFound, Refused
 from lockstitch.records import FakeClock
 from lockstitch.server import Settings
 from lockstitch.store import Store
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ LOCKED = Settings(tokens_needed=True)
 
 async def ask(url: str, token: str | None = None, **headers: str) -> httpx2.Response:
     sent = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(base_url=url, headers={**sent, **headers}) as http:
+    async with caller(url, headers={**sent, **headers}) as http:
         return await http.get("/api/threads/secret")
 
 
@@ -77,7 +77,7 @@ async def test_a_scope_is_needed(store: Store) -> None:
         assert refused.status_code == 403
         assert "this needs read" in refused.json()["detail"]
         assert (await ask(url, everything)).status_code == 200
-        async with httpx2.AsyncClient(base_url=url) as http:
+        async with caller(url) as http:
             assert (await http.get("/metrics")).status_code == 401
             assert (await http.get("/healthz")).status_code == 200
             assert (await http.get("/readyz")).status_code == 200
@@ -105,7 +105,7 @@ async def test_forms_of_pages_carry_a_proof(store: Store) -> None:
     made = await store.create(key="secret", title="Before")
     _, reading = await store.tokens.make("reader", ["read"])
     path = f"/threads/{made.id}/title"
-    async with serving(store) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with serving(store) as url, caller(url) as http:
         for wrong in ({}, {"csrf": "guessed"}):
             refused = await http.post(path, data={"title": "After", **wrong})
             assert (refused.status_code, refused.json()["title"]) == (403, "Not from here")

@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import httpx2
 import pytest
 import uvicorn
 from fastapi import APIRouter, FastAPI
@@ -14,7 +13,7 @@ from lockstitch.runtime import Agent, App
 from lockstitch.server import Annex, Section, Settings, create, router
 from lockstitch.store import Store
 from tests.server.larder import Larder
-from tests.server.serving import listening, serving
+from tests.server.serving import caller, listening, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +32,7 @@ async def test_all_of_it_is_there_and_nothing_of_it_elsewhere(store: Store) -> N
         serving(store, app, Settings(work=False)) as url,
         serving(store) as other,
         serving(store, App(applications=[Larder(40)]), Settings(work=False)) as third,
-        httpx2.AsyncClient(headers={"Accept": "text/html"}) as http,
+        caller("", headers={"Accept": "text/html"}) as http,
     ):
         assert larder.stores == [store]
         shown = (await http.get(f"{url}/larder")).text
@@ -77,9 +76,9 @@ async def test_a_form_without_its_proof_and_a_token_without_the_scope(store: Sto
     larder = Larder()
     _, secret = await store.tokens.make("looker", ["ingest"])
     app = App(applications=[larder])
-    async with serving(store, app, Settings(work=False)) as url, httpx2.AsyncClient() as http:
+    async with serving(store, app, Settings(work=False)) as url, caller("") as http:
         assert (await http.post(f"{url}/larder", data={"jars": "2"})).status_code == 403
-    async with serving(store, app, Settings(work=False, tokens_needed=True)) as url, httpx2.AsyncClient() as http:
+    async with serving(store, app, Settings(work=False, tokens_needed=True)) as url, caller("") as http:
         assert (await http.get(f"{url}/api/larder")).status_code == 401
         told = await http.get(f"{url}/api/larder", headers={"Authorization": f"Bearer {secret}"})
         assert told.status_code == 403

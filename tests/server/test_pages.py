@@ -1,12 +1,11 @@
 """Every page of threads on every backend: it is there, and says what is stored."""
 
-import httpx2
 import pytest
 
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.pages.office import office, support
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.anyio
 async def test_pages_of_threads(store: Store):
     app = office()
     await support(app, store)
-    async with serving(store, app, Settings(work=False)) as url, httpx2.AsyncClient(base_url=url, timeout=60) as http:
+    async with serving(store, app, Settings(work=False)) as url, caller(url) as http:
         listed = (await http.get("/", headers={"Accept": "text/html"})).text
         assert "Refund for order 10482, charged twice" in listed
         assert "Needs a person" in listed

@@ -13,7 +13,7 @@ from lockstitch.store import Store
 from tests.apps.notebooks.papers import pdf
 from tests.apps.notebooks.test_sources import LIBRARY
 from tests.apps.notebooks.test_story import SESSION, model
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 async def http(store: Store) -> AsyncIterator[Http]:
     """A server with the team of the document's example."""
     app = App(applications=[Notebooks(model=model())])
-    async with serving(store, app) as url, httpx2.AsyncClient(base_url=url, timeout=30) as client:
+    async with serving(store, app) as url, caller(url) as client:
         yield client
     await app.close()
 
@@ -191,7 +191,7 @@ async def test_what_front_ends_ask_of_agents_teams_and_sessions(http: Http) -> N
 async def test_notebooks_of_another_project_are_not_there(store: Store) -> None:
     tokens = {name: await store.in_project(name).tokens.make(name, ["read", "write"]) for name in ("one", "two")}
     app = App(applications=[Notebooks()])
-    async with serving(store, app, Settings(tokens_needed=True)) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with serving(store, app, Settings(tokens_needed=True)) as url, caller(url) as http:
         assert (await http.get("/api/notebooks")).status_code == 401
         mine = {"Authorization": f"Bearer {tokens['one'][1]}"}
         theirs = {"Authorization": f"Bearer {tokens['two'][1]}"}

@@ -15,13 +15,10 @@ from lockstitch.records import Memory
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.notebooks.library import Library, library
-from tests.server.conftest import browser, context, page
 from tests.server.looking import PHONE, WIDE, look, sticks_out
 from tests.server.serving import serving
 
 pytestmark = pytest.mark.anyio
-
-__all__ = ["browser", "context", "page"]
 
 IDLE = Settings(work=False)
 
@@ -85,7 +82,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
             await page.keyboard.press("s")
             await page.locator("#add [name=file]").set_input_files(tmp_path / name)
             if name.endswith(".pdf"):
-                await look(page, "notebook-add")
+                await look(page, "notebook-add", "#add")
             await page.get_by_role("button", name="Add the file").click()
             await expect(page.locator("#toasts")).to_contain_text(f"Added {name}")
         await expect(page.locator("#sources .count")).to_have_text("3")
@@ -107,7 +104,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await expect(page.locator("#live .by")).to_contain_text(re.compile(r"NotebookLM\s*writing"))
         await expect(page.locator("#live li")).to_have_count(1)
         await expect(page.get_by_role("button", name="Stop")).to_be_visible()
-        await look(page, "notebook-live")
+        await look(page, "notebook-live", "#turns, #chats, main form")
         compiles.set()
         answer = page.locator("#seam > li[data-shape=answered]")
         await expect(answer.locator(".by")).to_contain_text(re.compile(r"NotebookLM\s*with Researcher"))

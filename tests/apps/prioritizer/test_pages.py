@@ -18,7 +18,7 @@ from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.prioritizer.planners import STEPS, TEN, Gated, answer
 from tests.server.looking import PHONE, look, problems, sticks_out
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 on_sqlite = pytest.mark.parametrize("backend", ["sqlite"])
@@ -41,7 +41,7 @@ async def asking(store: Store, app: App, settings: Settings | None = None) -> As
     html = {"Accept": "text/html"}
     async with (
         serving(store, app, settings) as url,
-        httpx2.AsyncClient(base_url=url, timeout=60, headers=html, follow_redirects=True) as http,
+        caller(url, headers=html, follow_redirects=True) as http,
     ):
         yield http
 
@@ -188,7 +188,7 @@ async def test_two_hundred_tasks_can_be_read(store: Store, page: Page) -> None:
         await page.keyboard.press("Enter")
         await expect(page.locator("#chosen-title")).to_contain_text("K112")
         await page.locator("[data-search]").fill("")
-        assert await problems(page) == []
+        assert await problems(page, ".graph, #chosen, .task[aria-current]") == []
         for width in (1280, 820, 390):
             await page.set_viewport_size({"width": width, "height": 900})
             assert await sticks_out(page) == []
@@ -215,7 +215,7 @@ async def test_hostile_titles_and_no_script(store: Store, page: Page, browser: B
             await expect(page.locator(f"#task-{number}[aria-current]")).to_be_visible()
         await expect(page.locator("#chosen")).to_contain_text("details")
         assert await page.locator("body[data-hit]").count() == 0
-        await look(page, "plan-hostile")
+        await look(page, "plan-hostile", "#chosen, .task")
         await page.goto(f"{url}/plans")
         await look(page, "plans-hostile")
         plain = await browser.new_context(java_script_enabled=False, viewport=PHONE)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ async def get(http: httpx2.AsyncClient, path: str, **parameters: object) -> Any:
 
 async def result(http: httpx2.AsyncClient, run_id: object) -> dict[str, Any]:
     """The result of a run once it has one."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = await get(http, f"/api/runs/{run_id}/result")
             if found["status"] in ("completed", "failed", "cancelled"):

@@ -11,7 +11,7 @@ from lockstitch.store import Store
 from tests.server.api import agents
 from tests.server.api.asking import get, result, run
 from tests.server.api.reading import events
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -160,6 +160,6 @@ async def test_sql_and_tokens(store: Store, http: httpx2.AsyncClient) -> None:
 
 
 async def test_without_agents_nothing_is_run(store: Store) -> None:
-    async with serving(store) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with serving(store) as url, caller(url) as http:
         answer = await http.post("/api/agents/echo/runs", json={"input": "x"})
         assert (answer.status_code, answer.json()["title"]) == (409, "No agents here")

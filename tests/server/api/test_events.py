@@ -17,7 +17,7 @@ from lockstitch.server.news import News
 from lockstitch.store import Store, open_store
 from tests.server.api import agents
 from tests.server.api.reading import Event, events
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_what_comes_is_told_as_it_comes(store: Store, http: httpx2.AsyncCl
     ref = await written(store, 1)
     told: list[Event] = []
 
-    async with asyncio.timeout(20), aclosing(events(http, f"/api/threads/{ref}/events")) as stream:
+    async with asyncio.timeout(60), aclosing(events(http, f"/api/threads/{ref}/events")) as stream:
         async for one in stream:
             told.append(one)
             if one.type == "status" or one.id == 2:
@@ -65,7 +65,7 @@ async def test_what_comes_is_told_as_it_comes(store: Store, http: httpx2.AsyncCl
 
 async def test_a_deleted_thread_ends_its_stream(store: Store, http: httpx2.AsyncClient) -> None:
     ref = await written(store, 1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for one in events(http, f"/api/threads/{ref}/events"):
             if one.type == "status":
                 await store.delete(ref)
@@ -93,14 +93,14 @@ async def test_who_leaves_costs_nothing_any_more(store: Store, monkeypatch: pyte
     made: list[News] = []
     monkeypatch.setattr(server, "News", lambda backend: made.append(News(backend)) or made[-1])
     ref = await written(store, 1)
-    async with serving(store) as url, httpx2.AsyncClient(base_url=url, timeout=30) as http:
+    async with serving(store) as url, caller(url) as http:
         streams = [events(http, f"/api/threads/{ref}/events"), events(http, "/api/events")]
         for stream in streams:
             await anext(stream)
         assert made[0].readers == 2
         for stream in streams:
             await stream.aclose()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while made[0].readers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -114,7 +114,7 @@ async def test_the_project_as_a_list_sees_it(
     ref = await written(store, 1)
     other = await store.in_project("other").create(title="theirs")
     seen: list[Event] = []
-    async with asyncio.timeout(20), aclosing(events(http, "/api/events")) as stream:
+    async with asyncio.timeout(60), aclosing(events(http, "/api/events")) as stream:
         async for one in stream:
             seen.append(one)
             if one.data["status"] == "pending":
@@ -135,7 +135,7 @@ async def test_what_is_said_is_told_while_it_is_said_by_a_worker_elsewhere(store
     async with open_store(store_url) as elsewhere, serving(store, app, Settings(work=False)) as url:
         loop = WorkerLoop(agents.app(), elsewhere)
         worker = asyncio.create_task(loop.run())
-        async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+        async with caller(url) as http:
             begun = (await http.post("/api/agents/teller/runs", json={"input": "Tell"})).json()
             path = f"/api/threads/{begun['thread_id']}/events?until=idle"
             async with asyncio.timeout(30):

@@ -16,7 +16,7 @@ from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.api import agents
 from tests.server.api.walking import Operation, operations, sample
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +143,7 @@ async def door(store: Store) -> AsyncIterator[Door]:
     settings = Settings(tokens_needed=True, work=False)
     async with (
         serving(store, agents.app(), settings) as url,
-        httpx2.AsyncClient(base_url=url, timeout=30, cookies={"lockstitch_project": "b"}) as http,
+        caller(url, cookies={"lockstitch_project": "b"}) as http,
     ):
         _, secret = await store.tokens.make("any", ["read"])
         answer = await http.get("/api/openapi.json", headers={"Authorization": f"Bearer {secret}"})

@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from lockstitch.store import open_store
 from tests.server.ingest.sending import PROTOBUF, run_of
+from tests.server.serving import serving
 
 SPANS = 8
 SENDERS = 4
@@ -68,30 +69,34 @@ class Sending:
                 await asyncio.sleep(random.uniform(0, 0.004))
 
 
-async def kill_again_and_again(folder: Path, kills: int, seed: int) -> Told:
+async def kill_again_and_again(folder: Path, kills: int, seed: int, senders: int = SENDERS) -> Told:
     chance = random.Random(seed)
     path = folder / "killed.db"
     port = _free_port()
     sending = Sending(f"http://127.0.0.1:{port}")
-    senders = [asyncio.create_task(sending.send()) for _ in range(SENDERS)]
+    tasks = [asyncio.create_task(sending.send()) for _ in range(senders)]
     for _ in range(kills):
         async with _server(path, port) as server:
             await asyncio.sleep(chance.uniform(0.05, 0.6))
             server.send_signal(signal.SIGKILL)
-    async with _server(path, port), httpx2.AsyncClient(base_url=sending.url, timeout=30) as http:
+    # The last one is in this process: it is the kills that want others.
+    async with (
+        open_store(f"sqlite:///{path}") as store,
+        serving(store, port=port),
+        httpx2.AsyncClient(base_url=sending.url, timeout=30) as http,
+    ):
         await asyncio.sleep(0.2)
         sending.stopped = True
-        await asyncio.gather(*senders)
+        await asyncio.gather(*tasks)
         waiting, quarantined = 1, 0
         async with asyncio.timeout(120):
             while waiting:
                 said = (await http.get("/api/arrivals")).json()
                 waiting, quarantined = said["waiting"], said["quarantined"]
                 await asyncio.sleep(0.05)
+        sound = (await store.verify()).ok
     with sqlite3.connect(path) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM stitch_rows WHERE name LIKE 'span-%'")]
-    async with open_store(f"sqlite:///{path}") as store:
-        sound = (await store.verify()).ok
     lost = sending.acknowledged - set(names)
     return Told(kills, len(sending.acknowledged), len(lost), len(names) - len(set(names)), quarantined, sound)
 

@@ -10,7 +10,7 @@ from lockstitch.server.ingest import digesting
 from lockstitch.store import Store
 from tests.bridges.importing import lens_rows
 from tests.server.ingest.sending import PROTOBUF, run_of, settled
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ async def test_a_body_that_ends_the_process_is_put_aside(store: Store) -> None:
             RawBody(source="nobody", headers={}, body=b"{}", at=now),
         ]
     )
-    async with serving(store) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with serving(store) as url, caller(url) as http:
         said = await settled(http)
     assert {row["problem"][:30] for row in said["quarantine"]} == {
         "The server ended 10 times whil",

@@ -7,7 +7,7 @@ from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.bridges.importing import lens
 from tests.server.ingest.sending import requests_of, run_of, settled
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_another_project_sees_none(store: Store) -> None:
     run = run_of()
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,
-        httpx2.AsyncClient(base_url=url) as http,
+        caller(url) as http,
     ):
         await http.post("/runs", json=run, headers={"x-api-key": own})
         assert (await http.get(f"/runs/{run['id']}", headers={"x-api-key": own})).status_code == 200

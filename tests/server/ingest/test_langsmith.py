@@ -18,7 +18,7 @@ from lockstitch.store import Store
 from tests.bridges.importing import lens
 from tests.server.ingest.agents import client_of, greet, traced
 from tests.server.ingest.sending import settled
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -153,7 +153,7 @@ async def test_its_key_is_the_token(store: Store) -> None:
     _, secret = await store.in_project("shop").tokens.make("app", ["ingest", "read"])
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,
-        httpx2.AsyncClient(base_url=url) as http,
+        caller(url) as http,
     ):
         assert (await http.get("/info")).status_code == 200
         assert (await http.post("/runs/batch", json={})).status_code == 401

@@ -12,7 +12,7 @@ from lockstitch.server.access import TOKEN_COOKIE
 from lockstitch.server.pages.login import inside
 from lockstitch.store import Store
 from tests.server.looking import look
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ def test_a_path_of_ours_is_kept() -> None:
 
 async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
     _, secret = await store.tokens.make("ada", ["read"])
-    async with serving(store, settings=GUARDED) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with serving(store, settings=GUARDED) as url, caller(url) as http:
         people = {"Accept": "text/html"}
         sent = await http.get("/stats?range=7d", headers=people)
         assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fstats%3Frange%3D7d")

@@ -16,7 +16,7 @@ from lockstitch.server.pages.tables import schema_of
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.server.looking import look
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def test_what_is_wrong_is_told_with_its_place(talked: Store, http: httpx2.
     assert "There is no query" in await asked("  ")
     assert len(await talked.threads()) == 1
     strict = serving(talked, settings=Settings(sql_rows=2, sql_seconds=0.2))
-    async with strict as url, httpx2.AsyncClient(base_url=url) as few:
+    async with strict as url, caller(url) as few:
         assert "0.2 s, 2 rows" in (await few.get("/sql")).text
         form = {"csrf": few.cookies["lockstitch_csrf"], "lens": RECORD}
         assert "First 2 rows" in (await few.post("/sql", data={**form, "q": "SELECT id FROM runs"})).text
@@ -152,7 +152,7 @@ async def test_only_for_admins(talked: Store) -> None:
     _, secret = await talked.tokens.make("reader", ["read", "write"])
     async with serving(talked, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
-        async with httpx2.AsyncClient(base_url=url, headers=headers) as http:
+        async with caller(url, headers=headers) as http:
             shown = await http.get("/sql")
             assert shown.status_code == 403
             assert "needs admin" in shown.text

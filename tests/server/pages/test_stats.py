@@ -4,7 +4,6 @@ import re
 from datetime import timedelta
 from typing import Any
 
-import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
@@ -15,7 +14,7 @@ from lockstitch.server.pages import charts
 from lockstitch.server.pages.ranges import range_of
 from lockstitch.store import Store
 from tests.server.looking import look, problems
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 from tests.store.worlds import NOW, world
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +55,7 @@ def cells(html: str, table: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
 async def test_the_tables_have_the_figures(busy: Store) -> None:
-    async with serving(busy) as url, httpx2.AsyncClient(base_url=url, timeout=60) as http:
+    async with serving(busy) as url, caller(url) as http:
         shown = (await http.get("/stats", params={"range": "7d", "whole": "true"})).text
         agents = (await http.get("/stats", params={"range": "7d", "by": "agent", "whole": "true"})).text
     statistics = busy.statistics
@@ -113,7 +112,7 @@ async def test_ranges() -> None:
 
 
 async def test_odd_questions(busy: Store) -> None:
-    async with serving(busy) as url, httpx2.AsyncClient(base_url=url) as http:
+    async with serving(busy) as url, caller(url) as http:
         for path in (
             "/stats?range=week",
             "/stats?by=user",
@@ -125,7 +124,7 @@ async def test_odd_questions(busy: Store) -> None:
     _, secret = await busy.tokens.make("reader", ["read"])
     headers = {"Authorization": f"Bearer {secret}"}
     guarded = serving(busy, settings=Settings(tokens_needed=True))
-    async with guarded as url, httpx2.AsyncClient(base_url=url, headers=headers) as http:
+    async with guarded as url, caller(url, headers=headers) as http:
         assert (await http.get("/stats")).status_code == 200
         assert (await http.get("/stats?by=project")).status_code == 422
         assert "by=project" not in (await http.get("/stats")).text
@@ -184,7 +183,7 @@ async def test_the_charts_in_a_browser(busy: Store, page: Page) -> None:
         sheet = page.locator("#keys")
         for group in ("Anywhere", "Stats", "Threads page", "Thread page", "Run page", "SQL page"):
             await expect(sheet.get_by_role("heading", name=group, exact=True)).to_be_visible()
-        assert await problems(page) == []
+        assert await problems(page, "#keys") == []
         await page.keyboard.press("Escape")
         await page.locator(".menu > summary").click()
         await page.keyboard.press("Escape")

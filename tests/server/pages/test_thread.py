@@ -27,7 +27,7 @@ async def answered(store: Store, key: str, name: str) -> Stitch:
         log = await store.stitches(key)
         return next((one for one in log if one.type == "tool_call" and one.name == name), None)
 
-    return await until(found)
+    return await until(found, 30)
 
 
 async def test_approve_settle_and_fill_in(store: Store, page: Page):
@@ -132,7 +132,7 @@ async def test_answer_say_stream_and_fork(store: Store, page: Page):
         await page.get_by_label("What to do").fill("Tell me a story")
         await page.get_by_role("button", name="Begin").click()
         await expect(page.locator(".live-text .say")).to_contain_text("Once upon a time")
-        await look(page, "stream")
+        await look(page, "stream", ".live-text")
         story.gate.set()
         await expect(page.locator("#seam > li[data-type=llm_call]")).to_contain_text("The end.")
         await expect(page.locator(".live-text")).to_have_count(0)

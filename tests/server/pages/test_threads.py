@@ -54,7 +54,7 @@ async def test_what_needs_a_person_stands_first(store: Store, page: Page):
         await expect(page.locator("tr[data-row]:focus")).to_have_attribute("aria-expanded", "true")
         await page.keyboard.press("ArrowRight")
         await expect(page.locator("tr[data-row]:focus")).to_have_attribute("aria-level", "2")
-        await look(page, "threads-open")
+        await look(page, "threads-open", 'tr[aria-level="2"]')
         await page.keyboard.press("ArrowLeft")
         await page.keyboard.press("ArrowLeft")
         await expect(page.locator('tr[aria-level="2"]')).to_have_count(0)

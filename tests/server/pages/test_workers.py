@@ -12,7 +12,7 @@ from lockstitch.records.shelves import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.looking import look
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ async def test_what_only_admins_see(store: Store) -> None:
     await store.audits.note("ada", "sql", "lockstitch", query="SELECT 1")
     async with serving(store, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
-        async with httpx2.AsyncClient(base_url=url, headers=headers) as http:
+        async with caller(url, headers=headers) as http:
             shown = (await http.get("/workers")).text
             assert "loom-1" in shown
             for word in ("maker", "SELECT 1", "few weavers", "No JSON"):
@@ -95,4 +95,4 @@ async def test_in_a_browser(store: Store, url: str, page: Page) -> None:
     await look(page, "workers")
 
     await store.backend.put([made["idle"].changed(host="loom-9")])
-    await expect(page.get_by_text("loom-9")).to_be_visible(timeout=10_000)
+    await expect(page.get_by_text("loom-9")).to_be_visible()
