@@ -1,7 +1,9 @@
 """The floor of lenses holds what they show, and whoever reads all stitches is found out."""
 
+import asyncio
 import sqlite3
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -9,20 +11,43 @@ from benchmarks.floors.by_hand import by_hand
 from benchmarks.lenses import LENSES, questions
 from benchmarks.places import Places
 from benchmarks.plans import reads_all_stitches
-from benchmarks.sessions import fill
+from benchmarks.sessions import Known, fill
 from lockstitch.store import open_store
+from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def backend(request: pytest.FixtureRequest) -> str:
-    return request.param
+class Filled(NamedTuple):
+    """A store full of sessions, which nobody here writes to."""
+
+    backend: str
+    url: str
+    known: Known
 
 
-async def test_sessions_are_what_a_runtime_leaves_behind(backend: str, store_url: str) -> None:
-    async with open_store(store_url) as store:
-        known = await fill(store, 100)
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    server: PostgresServer | None = None
+    url = f"sqlite:///{tmp_path_factory.mktemp('filled') / 'store.db'}"
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        url = server.create_database()
+
+    async def full(url: str) -> Known:
+        async with open_store(url) as store:
+            known = await fill(store, 1000)
+        await Places.settle(url)
+        return known
+
+    yield Filled(request.param, url, asyncio.run(full(url)))
+    if server is not None:
+        server.drop_database(url)
+
+
+async def test_sessions_are_what_a_runtime_leaves_behind(filled: Filled) -> None:
+    known = filled.known
+    async with open_store(filled.url) as store:
         assert (await store.verify()).ok
         assert len(known.typical.stitches) == 50
         assert len(await store.runs(known.small.thread.id)) == 20
@@ -32,24 +57,23 @@ async def test_sessions_are_what_a_runtime_leaves_behind(backend: str, store_url
 
 
 @pytest.mark.parametrize("lens", LENSES)
-async def test_tables_made_by_hand_answer_as_the_lens_does(lens: str, backend: str, store_url: str) -> None:
-    async with open_store(store_url) as store:
-        known = await fill(store, 500)
-        async with by_hand(store_url, lens) as tables, store.lens(lens) as views:
-            for one in questions(lens, backend, known):
-                expected, shown = await _rows(tables, one.sql), await _rows(views, one.sql)
-                # Not every question asks for an order.
-                assert shown
-                assert sorted(map(repr, shown)) == sorted(map(repr, expected)), one.heading
+async def test_tables_made_by_hand_answer_as_the_lens_does(lens: str, filled: Filled) -> None:
+    async with (
+        open_store(filled.url) as store,
+        by_hand(filled.url, lens) as tables,
+        store.lens(lens) as views,
+    ):
+        for one in questions(lens, filled.backend, filled.known):
+            expected, shown = await _rows(tables, one.sql), await _rows(views, one.sql)
+            # Not every question asks for an order.
+            assert shown
+            assert sorted(map(repr, shown)) == sorted(map(repr, expected)), one.heading
 
 
-async def test_reading_all_stitches_is_seen(backend: str, store_url: str) -> None:
-    async with open_store(store_url) as store:
-        known = await fill(store, 1000)
-        await Places.settle(store_url)
-        thread = f"SELECT count(llm_response) FROM stitches WHERE thread_id = '{known.typical.thread.id}'"
-        assert reads_all_stitches(store_url, "agentic_threads", "SELECT count(llm_response) FROM stitches")
-        assert not reads_all_stitches(store_url, "agentic_threads", thread)
+def test_reading_all_stitches_is_seen(filled: Filled) -> None:
+    about = f"SELECT count(llm_response) FROM stitches WHERE thread_id = '{filled.known.typical.thread.id}'"
+    assert reads_all_stitches(filled.url, "agentic_threads", "SELECT count(llm_response) FROM stitches")
+    assert not reads_all_stitches(filled.url, "agentic_threads", about)
 
 
 async def _rows(connection: Any, sql: str) -> list[Any]:

@@ -68,7 +68,7 @@ def test_workers_are_measured_on_both_databases(rows: list[dict[str, Any]]) -> N
 
 
 def test_imports_are_measured_and_lenses_on_both_databases(rows: list[dict[str, Any]]) -> None:
-    assert any(row["name"].startswith("import of 100 traces") for row in rows)
+    assert any(row["name"].startswith("import of 20 traces") for row in rows)
     kinds = ("three_table: Pattern 5", "agno: Count runs", "agno_sessions.runs of")
     for kind in kinds:
         measured = {row["backend"] for row in rows if row["name"].startswith(kind)}

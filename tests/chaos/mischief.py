@@ -26,12 +26,16 @@ class Toll:
 def make_mischief(
     crew: Crew, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], None]
 ) -> Toll:
-    """Kill, stop past the lease and continue, cut connections, crash the server, for so many seconds."""
+    """Kill, stop past the lease and continue, cut connections, crash the server, for so many seconds.
+
+    On a machine that is busy it takes longer: until at least each of these has happened.
+    """
+    crashes = server is not None and server.own
     die, toll = random.Random(seed), Toll()
     end = time.monotonic() + seconds
     crash_at = time.monotonic() + min(RESTART, seconds / 2)
     fed = 0.0
-    while time.monotonic() < end:
+    while time.monotonic() < end or toll.kills < 2 or not toll.stops or (crashes and not toll.restarts):
         crew.muster()
         crew.wake()
         # Not while somebody stands still, perhaps in the middle of a write: feeding would wait, and nobody wake it.
@@ -39,7 +43,7 @@ def make_mischief(
             feed()
             fed = time.monotonic()
         time.sleep(die.uniform(0.1, 0.5))
-        if server is not None and server.own and time.monotonic() >= crash_at:
+        if server is not None and crashes and time.monotonic() >= crash_at:
             server.stop("immediate")
             time.sleep(die.uniform(0.0, 0.5))
             server.start()

@@ -14,7 +14,7 @@ from tests.crash.killing import kill
 from tests.crash.matrix import PLAYS, kill_at_points
 from tests.crash.matrix import Toll as Kills
 from tests.fixtures import BACKENDS
-from tests.races.deliveries import play
+from tests.races.deliveries import Faults, play
 from tests.servers import PostgresServer
 
 
@@ -22,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="per backend")
     parser.add_argument("--points", type=int, default=None, help="of each play, per backend; all of them if not given")
+    parser.add_argument("--plays", nargs="*", choices=PLAYS, default=list(PLAYS))
     parser.add_argument("--rounds", type=int, default=2000, help="of deliveries, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -36,11 +37,14 @@ def main() -> int:
                 toll = kill(url, arguments.kills, arguments.seed)
                 print(f"{backend}: {toll.kills} kills, {toll.acknowledged} commits acknowledged, lost {toll.lost}, "
                       f"repeated {toll.repeated}", *toll.problems, sep="\n  ", flush=True)  # fmt: skip
-                faults = play(_url(backend, Path(folder) / "rounds", server), arguments.rounds, arguments.seed, 7200)
+                faults = Faults()
+                if arguments.rounds:
+                    rounds = _url(backend, Path(folder) / "rounds", server)
+                    faults = play(rounds, arguments.rounds, arguments.seed, 7200)
                 print(f"{backend}: {arguments.rounds} rounds of deliveries: {dict(faults) or 'no fault'}", flush=True)
                 number = count()
                 plays: list[Kills] = []
-                for name in PLAYS:
+                for name in arguments.plays:
                     plays.append(
                         kill_at_points(
                             lambda: _url(backend, Path(folder) / f"killed-{next(number)}", server),  # noqa: B023

@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstitch.backend import Find, Where
@@ -48,6 +48,11 @@ def kill(url: str, kills: int, seed: int = 0) -> Toll:
     asyncio.run(_look_at_all(url, toll))
     toll.repeated += asyncio.run(stale_writes(url, attempts=5))
     return toll
+
+
+def killed(url: str, kills: int) -> dict[str, Any]:
+    """The same, told to another process."""
+    return asdict(kill(url, kills))
 
 
 def _one(url: str, chance: random.Random) -> list[dict[str, Any]]:

@@ -3,10 +3,6 @@
 There are two: the errand of one agent, and the work of teams, whose lanes are compared each for itself.
 
 Processes are forked off one that has everything imported; each opens its own store and is killed with SIGKILL.
-
-    python -m tests.crash.matrix PLAY FOLDER URL URL …
-
-makes it once in the first store, and in each of the others kills it at another point.
 """
 
 import asyncio
@@ -305,12 +301,7 @@ def _difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str
     return f"{len(ours)} entries instead of {len(theirs)}"
 
 
-def main(name: str, folder: Path, urls: Sequence[str]) -> int:
+def killed(name: str, folder: str, urls: Sequence[str]) -> str:
+    """What is to be said of a play that is made once in the first store, and killed in each of the others."""
     left = iter(urls)
-    toll = kill_at_points(lambda: next(left), folder, len(urls) - 1, name)
-    print(toll)
-    return 1 if toll.problems else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))
+    return str(kill_at_points(lambda: next(left), Path(folder), len(urls) - 1, name))

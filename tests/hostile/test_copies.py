@@ -57,6 +57,7 @@ async def without_leases(store: Store) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.usefixtures("databases")  # made before the test's own loop runs, where nobody else has
 async def test_from_any_backend_to_any_other(store: Store, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     head = await full_of_it(store)
     here = await without_leases(store)

@@ -18,7 +18,7 @@ from tests.machine.machine import Machine
 LONG = os.environ.get("LOCKSTITCH_EXAMPLES")
 
 how = settings(
-    max_examples=int(LONG or 12),
+    max_examples=int(LONG or 8),
     stateful_step_count=50,
     deadline=None,
     derandomize=LONG is None,

@@ -5,19 +5,29 @@
 Each gets a process of its own. A job is an async function whose first argument is a gate: it prepares itself, passes
 the gate, and races. The gate opens when all have come to it, and closes behind them, so that every round of a race
 can have its own start.
+
+    result = call("tests.crash.killing:killed", url, 20)
+
+is one process of its own, with nothing but the thread it runs on, for whatever itself forks. The warm interpreter is
+started when it is first needed and stays as long as the process that needed it.
 """
 
 import asyncio
+import atexit
 import importlib
 import json
 import multiprocessing
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from threading import BrokenBarrierError
@@ -36,43 +46,119 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> list[Any]:
     """What each call of `module:function` returned, as JSON. An error in any of them is raised here."""
-    order = json.dumps({"job": job, "calls": [list(arguments) for arguments in calls]})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.races.processes"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        answer, _ = process.communicate(order, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"{job} was not done after {seconds:g} s") from None
-    finally:
-        # The group is of this process's own making: the interpreter and what it forked.
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    outcomes = json.loads(answer)
+    arguments = [list(each) for each in calls]
+    outcomes = call("tests.races.processes:race", job, arguments, seconds=seconds, environment=environment)
     problems = [outcome["error"] for outcome in outcomes if "error" in outcome]
     if problems:
         raise RuntimeError(f"{len(problems)} of {len(outcomes)} failed:\n{problems[0]}")
     return [outcome["result"] for outcome in outcomes]
 
 
+def call(function: str, *arguments: Any, seconds: float = 90.0, environment: Mapping[str, str] | None = None) -> Any:
+    """What `module:function` returns, as JSON, in a process of its own. An error in it is raised here."""
+    order = {"function": function, "arguments": arguments, "environment": {**os.environ, **(environment or {})}}
+    (ordered, ordering), (answer, answering) = os.pipe(), os.pipe()
+    with os.fdopen(answer, "rb") as reading:
+        with os.fdopen(ordering, "wb") as writing:
+            # Both ends are the other's now; of the answer, the end is seen when nobody has it any more.
+            socket.send_fds(_warm(), [b"!"], [ordered, answering])
+            os.close(ordered)
+            os.close(answering)
+            writing.write(json.dumps(order).encode())
+        said = _until_it_ends(reading, time.monotonic() + seconds)
+    pid, _, told = said.partition(b"\n")
+    if not told:
+        # The group is of this process's own making: the child and what it forked.
+        with suppress(ValueError, ProcessLookupError):
+            os.killpg(int(pid), signal.SIGKILL)
+        raise TimeoutError(f"{function} {arguments[:1]} was not done after {seconds:g} s, or died without a word")
+    outcome = json.loads(told)
+    if "error" in outcome:
+        raise RuntimeError(outcome["error"])
+    return outcome["result"]
+
+
+def _until_it_ends(reading: BinaryIO, deadline: float) -> bytes:
+    said = b""
+    while select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(reading.fileno(), 65536)
+        if not part:
+            break
+        said += part
+    return said
+
+
+@cache
+def _warm() -> socket.socket:
+    """Where the warm interpreter listens. It ends with its socket, so at the latest with this process."""
+    here, there = socket.socketpair()
+    with there:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.races.processes", str(there.fileno())],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[there.fileno()],
+            start_new_session=True,
+        )
+
+    def end() -> None:
+        here.close()
+        process.wait()
+
+    atexit.register(end)
+    return here
+
+
 def main() -> None:
-    order = json.load(sys.stdin)
-    module, _, name = order["job"].partition(":")
-    job = getattr(importlib.import_module(module), name)
+    """Fork a child for every order that comes, until nobody is there any more to give one."""
     # A store loads its backend when it is opened; here that is once, and not again in each of them.
     for backend in ("files", "sqlite", "postgres"):
         importlib.import_module(f"lockstitch.backends.{backend}.backend")
+    with socket.socket(fileno=int(sys.argv[1])) as orders:
+        while True:
+            _, given, _, _ = socket.recv_fds(orders, 1, 2)
+            if not given:
+                return
+            ordered, answering = given
+            with os.fdopen(ordered, "rb") as reading:
+                order = json.load(reading)
+            with suppress(Exception):
+                # Whatever it is, the child meets it too, and tells.
+                importlib.import_module(order["function"].partition(":")[0])
+            if os.fork() == 0:
+                orders.close()
+                _answer(order, answering)
+                return
+            os.close(answering)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+
+
+def _answer(order: dict[str, Any], answering: int) -> None:
+    os.setsid()
+    os.write(answering, f"{os.getpid()}\n".encode())
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    try:
+        module, _, name = order["function"].partition(":")
+        outcome = {"result": getattr(importlib.import_module(module), name)(*order["arguments"])}
+    except BaseException:
+        outcome = {"error": traceback.format_exc()}
+    with os.fdopen(answering, "wb") as pipe:
+        pipe.write(json.dumps(outcome).encode())
+
+
+def race(name: str, calls: Sequence[Sequence[Any]]) -> list[Any]:
+    """Have every call made in a process of its own; what became of each."""
+    module, _, function = name.partition(":")
+    job = getattr(importlib.import_module(module), function)
     # Made before the forks, and inherited by them.
-    barrier = multiprocessing.get_context("fork").Barrier(len(order["calls"]))
+    barrier = multiprocessing.get_context("fork").Barrier(len(calls))
     children: list[tuple[int, BinaryIO]] = []
-    for arguments in order["calls"]:
+    for arguments in calls:
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -83,10 +169,10 @@ def main() -> None:
     outcomes = [json.loads(pipe.read() or b'{"error": "it died without a word"}') for _, pipe in children]
     for pid, _ in children:
         os.waitpid(pid, 0)
-    json.dump(outcomes, sys.stdout)
+    return outcomes
 
 
-def _work(job: Any, arguments: list[Any], barrier: Barrier, writing: int) -> None:
+def _work(job: Any, arguments: Sequence[Any], barrier: Barrier, writing: int) -> None:
     def gate() -> None:
         with suppress(BrokenBarrierError):
             barrier.wait()

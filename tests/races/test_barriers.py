@@ -17,7 +17,7 @@ LONG = os.environ.get("LOCKSTITCH_ROUNDS")
 @pytest.fixture
 def rounds(backend: str) -> int:
     """Files let one write at a time, so they have less to race about and take longer over it."""
-    return int(LONG or (15 if backend == "files" else 40))
+    return int(LONG or (10 if backend == "files" else 25))
 
 
 @pytest.mark.req("S3-035", "S3-045")

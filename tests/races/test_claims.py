@@ -118,7 +118,7 @@ async def test_a_worker_that_dies_while_it_claims_keeps_nothing(store: Store, st
             await asyncio.sleep(delay)
             await other.backend.release(worker_id)  # type: ignore[arg-type]
 
-        for number in range(60):
+        for number in range(40):
             thread = await store.create(kind="goal", goal="g")
             worker = this_process(store.clock.now())
             assert await store.backend.beat(worker)

@@ -12,7 +12,7 @@ from tests.races.fan_in import fan_in
 pytestmark = pytest.mark.anyio
 
 LONG = os.environ.get("LOCKSTITCH_ROUNDS")
-ROUNDS = int(LONG or 20)
+ROUNDS = int(LONG or 12)
 
 CHILDREN = 20
 
@@ -32,6 +32,6 @@ async def test_20_letters_race_with_their_receiver_s_appends_and_its_going_to_wa
 @pytest.mark.req("S3-034", "S3-035", "S3-036")
 async def test_20_children_that_end_at_once_give_20_results_and_wake_their_parent(store: Store, store_url: str) -> None:
     # A store of files has one host and one writer at a time: fewer rounds meet everything that can meet there.
-    rounds = 10 if store_url.startswith("file:") else 25
+    rounds = 6 if store_url.startswith("file:") else 14
     assert not await fan_in(store_url, int(LONG or rounds), CHILDREN)
     assert await store.count() == 0, "they were judged and deleted, each with its children"

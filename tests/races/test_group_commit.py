@@ -18,6 +18,11 @@ from tests.samples import said
 pytestmark = pytest.mark.anyio
 
 
+def _timer(connection: sqlite3.Connection) -> threading.Timer:
+    """Lets go of the file soon. To be joined before the connection is closed: others go on while it is still at it."""
+    return threading.Timer(0.05, connection.execute, ("ROLLBACK",))
+
+
 async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_path: Path) -> None:
     """The second of three fails, so they are redone one by one; before the third another process takes the file."""
     path = tmp_path / "store.db"
@@ -25,6 +30,7 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
         heads = [await store.create() for _ in range(3)]
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         begun: list[str] = []
+        letting_go = _timer(other)
 
         def listen(sql: str) -> None:
             if sql.startswith("BEGIN IMMEDIATE"):
@@ -32,7 +38,7 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
                 # The group, the first, the second; the file is free just before the third.
                 if len(begun) == 4:
                     other.execute("BEGIN IMMEDIATE")
-                    threading.Timer(0.05, other.execute, ("ROLLBACK",)).start()
+                    letting_go.start()
 
         connection = store.backend._writer.connection  # type: ignore[attr-defined]
         connection.set_trace_callback(listen)
@@ -42,8 +48,9 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
             return_exceptions=True,
         )
         connection.set_trace_callback(None)
-        other.close()
         assert len(begun) >= 5, "it was not as the test wanted it"
+        letting_go.join()
+        other.close()
         assert [isinstance(outcome, LockstitchError) for outcome in outcomes] == [False, True, False]
         assert [(await store.thread(head)).position for head in heads] == [1, 0, 1]
         assert await store.backend.append(Commit()) == []
@@ -72,8 +79,10 @@ async def test_a_task_that_writes_again_waits_for_another_process(tmp_path: Path
         head = (await store.append(await store.create(), [said("1")])).head
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
-        threading.Timer(0.05, other.execute, ("ROLLBACK",)).start()
+        letting_go = _timer(other)
+        letting_go.start()
         head = (await store.append(head, [said("2")])).head
+        letting_go.join()
         other.close()
         assert (await store.thread(head)).position == head.position == 2
 
