@@ -2,24 +2,8 @@
 
 import pytest
 
-from lockstitch.cli.entry import run
-from tests.cli.calling import Call, Told
+from tests.cli.calling import Call
 from tests.cli.story import Story, tell
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`lockstitch` in this process."""
-    monkeypatch.delenv("LOCKSTITCH_STORE", raising=False)
-    monkeypatch.delenv("LOCKSTITCH_APP", raising=False)
-
-    def called(*arguments: str) -> Told:
-        capsys.readouterr()
-        code = run(arguments)
-        said = capsys.readouterr()
-        return Told(code, said.out, said.err)
-
-    return called
 
 
 @pytest.fixture
