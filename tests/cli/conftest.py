@@ -1,5 +1,11 @@
 """What tests of the command line share."""
 
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
 import pytest
 
 from tests.cli.calling import Call
@@ -13,6 +19,22 @@ def lockstitch(call: Call, store_url: str, monkeypatch: pytest.MonkeyPatch) -> C
     return call
 
 
+@pytest.fixture(scope="session")
+def telling(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Story]]:
+    """A folder with the story in a store of files or of SQLite, which fresh ones are copied from."""
+
+    @cache
+    def told(backend: str) -> tuple[Path, Story]:
+        folder = tmp_path_factory.mktemp(f"story-{backend}")
+        return folder, tell(f"file:///{folder}/store" if backend == "files" else f"sqlite:///{folder}/store.db")
+
+    return told
+
+
 @pytest.fixture
-def story(store_url: str) -> Story:
-    return tell(store_url)
+def story(store_url: str, backend: str, telling: Callable[[str], tuple[Path, Story]], tmp_path: Path) -> Story:
+    if backend == "postgres":
+        return tell(store_url)
+    folder, told = telling(backend)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return replace(told, url=store_url)

@@ -43,7 +43,7 @@ def test_purging_asks_and_nobody_answers_here(lockstitch: Call, story: Story) ->
 
 
 def test_purging_by_age_takes_what_is_at_rest(lockstitch: Call, story: Story) -> None:
-    assert lockstitch("purge", "--older-than", "1h", "--yes", "--json").json == {"threads": 0}
+    assert lockstitch("purge", "--older-than", "1d", "--yes", "--json").json == {"threads": 0}
     assert lockstitch("purge", "--older-than", "0s", "--yes").lines == ["Deleted 1 thread."]
     left = {row["id"] for row in lockstitch("threads", "--json").json}
     assert left == {str(story.goal.id), *(str(child.id) for child in story.children)}, "the goal's children are pending"

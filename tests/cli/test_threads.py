@@ -58,7 +58,7 @@ def test_filters(lockstitch: Call, story: Story) -> None:
     assert found("--kind", "task") == children
     assert found("--user", "ada") == {chat}
     assert found("--agent", "scout", "--status", "pending") == children
-    assert found("--since", "1h") == {chat, goal, *children}
+    assert found("--since", "1d") == {chat, goal, *children}
     assert found("--since", "2999-01-01") == set()
     assert found("--project", "elsewhere") == {str(story.elsewhere.id)}
     assert found("--all-projects") == {chat, goal, *children, str(story.elsewhere.id)}

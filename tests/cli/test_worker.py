@@ -146,20 +146,20 @@ def test_a_thread_of_an_agent_that_it_does_not_have_stays(url: str, start: Start
 
 
 def test_a_thread_that_needs_a_tool_of_other_code_waits_for_it(
-    store_url: str, ledger: Path, start: Start, call: Call
+    url: str, ledger: Path, start: Start, call: Call
 ) -> None:
-    [thread] = start(store_url, "smith")
-    with working(store_url, STUCK="1") as old:
+    [thread] = start(url, "smith")
+    with working(url, STUCK="1") as old:
         wait_for(ledger.read_text)
         old.signal(signal.SIGKILL)
-    with working(store_url, "--until-idle", NO_HAMMER="1") as new:
+    with working(url, "--until-idle", NO_HAMMER="1") as new:
         new.until("ends", thread_id=thread)
         assert new.ended() == 0
-    head = threads(store_url)[thread]
+    head = threads(url)[thread]
     assert (head.status, head.held) == ("waiting", False)
     assert [(one["kind"], one["name"]) for one in head.waiting_for] == [("retry", "hammer")]
     assert "hammer" in head.waiting_for[0]["reason"]
-    told = call("resume", thread, "--app", CREW, "--store", store_url)
+    told = call("resume", thread, "--app", CREW, "--store", url)
     assert (told.code, told.out) == (0, "Hammered.\n")
 
 
