@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import lockstitch
+from lockstitch.cli import entry
 
 SOURCE = str(Path(lockstitch.__file__).parents[1])
 
@@ -34,6 +37,21 @@ class Told:
 
 
 Call = Callable[..., Told]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`lockstitch` in this process."""
+    monkeypatch.delenv("LOCKSTITCH_STORE", raising=False)
+    monkeypatch.delenv("LOCKSTITCH_APP", raising=False)
+
+    def called(*arguments: str) -> Told:
+        capsys.readouterr()
+        code = entry.run(arguments)
+        said = capsys.readouterr()
+        return Told(code, said.out, said.err)
+
+    return called
 
 
 def environment(**more: str) -> dict[str, str]:

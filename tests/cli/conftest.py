@@ -1,25 +1,15 @@
 """What tests of the command line share."""
 
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
 import pytest
 
-from lockstitch.cli.entry import run
-from tests.cli.calling import Call, Told
+from tests.cli.calling import Call
 from tests.cli.story import Story, tell
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`lockstitch` in this process."""
-    monkeypatch.delenv("LOCKSTITCH_STORE", raising=False)
-    monkeypatch.delenv("LOCKSTITCH_APP", raising=False)
-
-    def called(*arguments: str) -> Told:
-        capsys.readouterr()
-        code = run(arguments)
-        said = capsys.readouterr()
-        return Told(code, said.out, said.err)
-
-    return called
 
 
 @pytest.fixture
@@ -29,6 +19,22 @@ def lockstitch(call: Call, store_url: str, monkeypatch: pytest.MonkeyPatch) -> C
     return call
 
 
+@pytest.fixture(scope="session")
+def telling(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Story]]:
+    """A folder with the story in a store of files or of SQLite, which fresh ones are copied from."""
+
+    @cache
+    def told(backend: str) -> tuple[Path, Story]:
+        folder = tmp_path_factory.mktemp(f"story-{backend}")
+        return folder, tell(f"file:///{folder}/store" if backend == "files" else f"sqlite:///{folder}/store.db")
+
+    return told
+
+
 @pytest.fixture
-def story(store_url: str) -> Story:
-    return tell(store_url)
+def story(store_url: str, backend: str, telling: Callable[[str], tuple[Path, Story]], tmp_path: Path) -> Story:
+    if backend == "postgres":
+        return tell(store_url)
+    folder, told = telling(backend)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return replace(told, url=store_url)

@@ -29,7 +29,7 @@ class Server:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Its exit code after a signal."""
         os.kill(self.process.pid, number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @contextmanager
@@ -39,10 +39,10 @@ def server(*options: str, port: int = 0, cwd: Path = ROOT, **env: str) -> Iterat
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                _, complaint = process.communicate(timeout=30)
+                _, complaint = process.communicate(timeout=60)
                 raise AssertionError(complaint)
             yield Server(process, json.loads(line))
         finally:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(60)

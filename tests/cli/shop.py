@@ -9,6 +9,8 @@ from lockstitch.records import text_of
 from lockstitch.testing import Scripted
 
 STORY = "Once upon a time there was a thread. " * 200
+PAUSE = float(os.environ.get("STORY_PAUSE", "0.02"))
+"""Seconds between two pieces of it: time to interrupt, unless somebody wants to hear the end."""
 
 
 @tool(effect="safe")
@@ -59,7 +61,7 @@ app = App(
         agent("payer", [calls("pay", amount=5), "Done."], pay),
         agent("looker", [calls("look", where="title"), "I see."], look),
         agent("charger", [calls("charge", amount=7), "Charged."], charge),
-        agent("teller", [[{"text": STORY, "chunk": 20, "pause": 0.02}], ["The end."]]),
+        agent("teller", [[{"text": STORY, "chunk": 20, "pause": PAUSE}], ["The end."]]),
         agent("failing", [[{"fail": "request", "message": "No such\nmodel."}], ["Fine."]]),
         agent("retrying", [{"fail": "overloaded", "times": 2, "text": "At last."}], max_retries=3),
         Agent("keyless", model="anthropic:claude-sonnet-5", title=False),

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 import zipfile
+from collections.abc import Callable
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from lockstitch.store import Store, open_store
 from tests.cli.calling import Call
 from tests.lenses import story
 from tests.lenses.mirror import Mirror, research
+from tests.servers import Databases
 
 
 def fill(url: str, *mirrors: Mirror, folder: Path | None = None) -> None:
@@ -31,16 +33,48 @@ def fill(url: str, *mirrors: Mirror, folder: Path | None = None) -> None:
     asyncio.run(write())
 
 
+@pytest.fixture(scope="module")
+def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """The URL of a store of a backend with a story and a mirror in it: written once, since an export only reads."""
+    known: dict[str, str] = {}
+    folder = tmp_path_factory.mktemp("told")
+
+    def told(backend: str) -> str:
+        if backend not in known:
+            if backend == "postgres":
+                databases: Databases = request.getfixturevalue("databases")
+                url = databases.take()
+                request.addfinalizer(lambda: databases.give_back(url))
+            else:
+                url = f"file:///{folder}/store" if backend == "files" else f"sqlite:///{folder}/store.db"
+            fill(url, research(), folder=folder / backend)
+            known[backend] = url
+        return known[backend]
+
+    return told
+
+
+@pytest.fixture
+def told_url(telling: Callable[[str], str], backend: str) -> str:
+    return telling(backend)
+
+
+@pytest.fixture
+def exporting(call: Call, told_url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`lockstitch` on a store that tests share and only read."""
+    monkeypatch.setenv("LOCKSTITCH_STORE", told_url)
+    return call
+
+
 def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()
 
 
 @pytest.mark.req("S2-037", "S2-038", "S2-039")
-def test_a_lens_becomes_tables_with_keys_and_indexes(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
-    fill(store_url, research(), folder=tmp_path / "files")
+def test_a_lens_becomes_tables_with_keys_and_indexes(exporting: Call, tmp_path: Path) -> None:
     out = tmp_path / "out.db"
-    told = lockstitch("export", "--lens", "langsmith", str(out), "--json")
+    told = exporting("export", "--lens", "langsmith", str(out), "--json")
     assert told.code == 0
     counts = {table: rows(out, f"SELECT count(*) FROM {table}")[0][0] for table in told.json["rows"]}
     assert counts == told.json["rows"]
@@ -149,15 +183,14 @@ def test_a_file_of_others_is_left_as_it_is(lockstitch: Call, store_url: str, tmp
 
 
 @pytest.mark.parametrize("lens", ["three_table", "reasoning", "agentic_threads", "agno"])
-def test_every_lens_can_be_taken_out(lockstitch: Call, store_url: str, tmp_path: Path, lens: str) -> None:
-    fill(store_url, research(), folder=tmp_path / "files")
+def test_every_lens_can_be_taken_out(exporting: Call, tmp_path: Path, lens: str) -> None:
     out = tmp_path / "out.db"
-    told = lockstitch("export", "--lens", lens, str(out), "--json")
+    told = exporting("export", "--lens", lens, str(out), "--json")
     assert told.code == 0, told.err
     assert rows(out, "PRAGMA foreign_key_check") == []
     table = {"three_table": "agent_config", "agentic_threads": "stitches", "agno": "agno_sessions"}.get(lens)
     assert table is None or told.json["rows"][table] >= 10
-    assert lockstitch("export", "--lens", lens, str(out), "--update", "--json").json["removed"] == 0
+    assert exporting("export", "--lens", lens, str(out), "--update", "--json").json["removed"] == 0
 
 
 @pytest.mark.req("S2-059")
@@ -183,15 +216,14 @@ def test_a_trace_is_given_back_as_it_was_told(lockstitch: Call, store_url: str, 
 
 @pytest.mark.req("S2-059", "S2-058")
 def test_a_run_of_ours_comes_back_through_the_import(
-    lockstitch: Call, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exporting: Call, told_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(store_url, folder=tmp_path / "files")
     first = "(SELECT run_id FROM agent_runs WHERE session_id = 'shop' AND user_id = 'ada' ORDER BY start_time LIMIT 1)"
-    shown = seen(store_url, f"WHERE run_id = {first}")
+    shown = seen(told_url, f"WHERE run_id = {first}")
     out = tmp_path / "run.json"
-    lockstitch("export", "--run", shown["agent_runs"][0]["run_id"], str(out))
+    exporting("export", "--run", shown["agent_runs"][0]["run_id"], str(out))
     monkeypatch.setenv("LOCKSTITCH_STORE", f"sqlite:///{tmp_path / 'elsewhere.db'}")
-    imported = lockstitch("import", "langsmith", str(out), "--json")
+    imported = exporting("import", "langsmith", str(out), "--json")
     assert (imported.code, imported.json["llm_calls"], imported.json["tool_calls"]) == (0, 3, 2)
     again = seen(f"sqlite:///{tmp_path / 'elsewhere.db'}", "")
     same = ("run_id", "start_time", "end_time", "status", "error", "user_id", "thread_id", "model_name", "total_tokens")
@@ -229,12 +261,11 @@ def _read(value: Any) -> Any:
         return value
 
 
-def test_a_tree_goes_home_in_a_zip_and_comes_back(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
-    fill(store_url, folder=tmp_path / "files")
+def test_a_tree_goes_home_in_a_zip_and_comes_back(exporting: Call, told_url: str, tmp_path: Path) -> None:
     out, again = tmp_path / "boss.zip", tmp_path / "again.zip"
-    told = lockstitch("export", "--thread", "boss", str(out), "--json").json
+    told = exporting("export", "--thread", "boss", str(out), "--json").json
     assert (told["threads"], told["runs"]) == (3, 3)
-    lockstitch("export", "--thread", "boss", str(again))
+    exporting("export", "--thread", "boss", str(again))
     assert out.read_bytes() == again.read_bytes(), "the same tree, the same bytes"
     with zipfile.ZipFile(out) as bundle:
         manifest = json.loads(bundle.read("manifest.json"))
@@ -242,10 +273,10 @@ def test_a_tree_goes_home_in_a_zip_and_comes_back(lockstitch: Call, store_url: s
             name: one["sha256"] for name, one in manifest["files"].items()
         }
         assert sorted(bundle.namelist()) == sorted(["manifest.json", *manifest["files"]])
-    assert lockstitch("export", "--thread", "boss", str(out)).code == 2
+    assert exporting("export", "--thread", "boss", str(out)).code == 2
 
     async def brought() -> list[list[Stitch]]:
-        async with open_store(store_url) as here, open_store(f"sqlite:///{tmp_path / 'home.db'}") as home:
+        async with open_store(told_url) as here, open_store(f"sqlite:///{tmp_path / 'home.db'}") as home:
             copied = await import_bundle(home, out)
             assert (copied.threads, copied.stitches) == (told["threads"], told["stitches"])
             return [[one async for one in _log(store)] for store in (here, home)]
@@ -254,10 +285,9 @@ def test_a_tree_goes_home_in_a_zip_and_comes_back(lockstitch: Call, store_url: s
     assert [one.changed(log_id=None) for one in here] == [one.changed(log_id=None) for one in home]
 
 
-def test_the_command_brings_a_bundle_in(lockstitch: Call, call: Call, store_url: str, tmp_path: Path) -> None:
-    fill(store_url, folder=tmp_path / "files")
+def test_the_command_brings_a_bundle_in(exporting: Call, call: Call, tmp_path: Path) -> None:
     out, home = tmp_path / "boss.zip", f"sqlite:///{tmp_path / 'home.db'}"
-    told = lockstitch("export", "--thread", "boss", str(out), "--json").json
+    told = exporting("export", "--thread", "boss", str(out), "--json").json
 
     first, second = (call("import", "bundle", str(out), "--store", home, "--json").json for _ in range(2))
 

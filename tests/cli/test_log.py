@@ -95,8 +95,6 @@ def test_the_exact_request(lockstitch: Call, story: Story) -> None:
     assert len(request["messages"]) == 7
 
 
-@pytest.mark.parametrize(
-    "name", ["customer-42:7", "customer-42:999", "customer-42:", "nobody:1", "customer-42:1_0", ":"]
-)
-def test_what_has_no_request(lockstitch: Call, story: Story, name: str) -> None:
-    assert lockstitch("request", name).code == 3
+def test_what_has_no_request(lockstitch: Call, story: Story) -> None:
+    for name in ("customer-42:7", "customer-42:999", "customer-42:", "nobody:1", "customer-42:1_0", ":"):
+        assert lockstitch("request", name).code == 3, name

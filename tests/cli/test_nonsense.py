@@ -157,19 +157,16 @@ def test_too_few_arguments(call: Call, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES_ONE)
-@pytest.mark.parametrize("wrong", [UNKNOWN, "nobody", "-", ":", "%", "x" * 300, "🧵", "'; DROP TABLE threads; --"])
-def test_an_unknown_name(call: Call, tmp_path: Path, name: str, wrong: str) -> None:
+def test_an_unknown_name(call: Call, tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     assert call("migrate", "--store", url).code == 0
-    check(call(name, wrong, *ARGUMENTS[name][1:], "--store", url), 3)
+    for wrong in (UNKNOWN, "nobody", "-", ":", "%", "x" * 300, "🧵", "'; DROP TABLE threads; --"):
+        check(call(name, wrong, *ARGUMENTS[name][1:], "--store", url), 3)
 
 
 def test_a_real_process_says_the_same(tmp_path: Path) -> None:
     """The table above runs in this process; here are a few of it as users run them."""
     url = tell(f"sqlite:///{tmp_path / 'store.db'}").url
-    check(run("threads", "--store", "nonsense"), 2)
     check(run("show", "nobody", "--store", url), 3)
     check(run("threads", cwd=tmp_path), 5)
-    check(run("nonsense"), 2)
     check(run("delete", "customer-42", "--store", url), 2)
-    assert run("threads", "--store", url).code == 0

@@ -262,7 +262,7 @@ def test_killed_in_the_middle_and_settled(
     charging.wait()
     began = time.monotonic()
     told = call("resume", "k", "--store", url)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "not after its lease"
     assert told.code == 4
     assert '`lockstitch settle k call_1_1_0 --done "what it gave"`' in told.err
     waiting = call("resume", "k", "--store", url, "--json")
@@ -311,7 +311,8 @@ def test_an_interrupt_with_json(url: str, tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_when_its_reader_has_gone(url: str, call: Call) -> None:
-    with begin("run", "teller", "Tell", "--thread", "k", "--store", url, cwd=ROOT) as process:
+    arguments = ("run", "teller", "Tell", "--thread", "k", "--store", url)
+    with begin(*arguments, cwd=ROOT, env={"STORY_PAUSE": "0.004"}) as process:
         assert process.stdout is not None
         process.stdout.read(5)
         process.stdout.close()
@@ -322,5 +323,4 @@ def test_a_run_goes_on_when_its_reader_has_gone(url: str, call: Call) -> None:
 def test_a_real_process_says_the_same(url: str) -> None:
     told = run("run", "adder", "Hi", "--store", url, "--json", cwd=ROOT)
     assert told.json["status"] == "completed"
-    check(run("run", "nobody", "Hi", "--store", url, cwd=ROOT), 3)
     check(run("resume", "nobody", "--store", url, cwd=ROOT), 3)

@@ -1,5 +1,7 @@
 """`show`: threads and runs."""
 
+from itertools import product
+
 import pytest
 
 from lockstitch import Store
@@ -160,10 +162,10 @@ def test_content_cannot_speak_to_the_terminal(lockstitch: Call, story: Story) ->
         assert "␛[31mplease␛[0m [bold]now[/bold]" in told.out
 
 
-@pytest.mark.parametrize("name", ["nobody", "0198c0de-0000-7000-8000-000000000000", "../../etc/passwd", "ä", "[bold]"])
-def test_unknown_names_are_not_found(lockstitch: Call, story: Story, name: str) -> None:
-    for command in ("show", "context", "history", "log", "request", "size", "tail"):
+def test_unknown_names_are_not_found(lockstitch: Call, story: Story) -> None:
+    unknown = ("nobody", "0198c0de-0000-7000-8000-000000000000", "../../etc/passwd", "ä", "[bold]")
+    for command, name in product(("show", "context", "history", "log", "request", "size", "tail"), unknown):
         told = lockstitch(command, name)
-        assert told.code == 3, command
+        assert told.code == 3, (command, name)
         assert told.out == ""
         assert told.err.startswith("lockstitch: There is no "), command

@@ -1,6 +1,7 @@
 """What a person at a terminal of 80 columns sees."""
 
 import fcntl
+import json
 import os
 import re
 import struct
@@ -17,13 +18,27 @@ from tests.cli.story import Story, long_chat, tell, within
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
+# One start for many commands.
+ONE_AFTER_ANOTHER = """
+import json, sys
+from lockstitch.cli.entry import run
+for line in sys.argv[1:]:
+    assert run(json.loads(line)) == 0, line
+    print("\\f", flush=True)
+"""
+
+
 def seen(*arguments: str, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
     """The exit code and the screen of a command at a terminal, where `keys` are typed."""
+    return seen_of(["-m", "lockstitch", *arguments], keys=keys, columns=columns, **more)
+
+
+def seen_of(program: list[str], *, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     plain = {name: value for name, value in environment().items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     with subprocess.Popen(
-        [sys.executable, "-m", "lockstitch", *arguments],
+        [sys.executable, *program],
         env={**plain, "TERM": "xterm-256color", **more},
         stdin=theirs,
         stdout=theirs,
@@ -54,14 +69,16 @@ def told(tmp_path: Path) -> Story:
 
 
 def test_everything_fits_and_ids_are_whole(told: Story) -> None:
-    for command in (
+    commands = (
         *(["threads"], ["threads", "--tree"], ["threads", "--all-projects"], ["show", "customer-42"], ["errors"]),
         *(["history", "customer-42"], ["context", "customer-42"], ["log", str(told.charge.id)], ["tail"], ["size"]),
         *(["show", str(told.charge.id)], ["search", "graz"], ["stats", "tokens"], ["doctor", "--verify"]),
         *(["sql", "SELECT id, title, goal, settings, created_at FROM threads"],),
-    ):
-        code, screen = seen(*command, "--store", told.url)
-        assert code == 0
+    )
+    given = [json.dumps([*command, "--store", told.url]) for command in commands]
+    code, screens = seen_of(["-c", ONE_AFTER_ANOTHER, *given])
+    assert code == 0, screens
+    for command, screen in zip(commands, screens.split("\f\n")[:-1], strict=True):
         assert "\x1b[" in screen, command
         lines = COLOUR.sub("", screen).split("\n")
         assert max(map(len, lines)) <= 80, (command, screen)

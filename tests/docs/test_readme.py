@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.calling import Call
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -48,13 +50,11 @@ def test_the_example_of_the_record_runs(tmp_path: Path) -> None:
     assert "Where is my invoice? → In your mail since Monday." in example(1, tmp_path)
 
 
-def test_the_commands_and_links_exist() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lockstitch", "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
+def test_the_commands_and_links_exist(call: Call) -> None:
+    told = call("--help").out
     commands = set(re.findall(r"^lockstitch (\w+)", README, re.MULTILINE))
     assert commands
-    assert all(re.search(rf"^\W*{command}\b", done.stdout, re.MULTILINE) for command in commands)
+    assert all(re.search(rf"^\W*{command}\b", told, re.MULTILINE) for command in commands)
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make (\w+)", README, re.MULTILINE)) <= targets
     for link in re.findall(r"\]\(([^)]+)\)", README):

@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lockstitch import sync
 from lockstitch.backend import Find
 from lockstitch.errors import KeyTaken
 from lockstitch.records import Limit
-from tests.cli.calling import SOURCE
+from tests.cli.calling import SOURCE, Call
 from tests.cli.workers import wait_for
 from tests.servers import PostgresServer
 
@@ -66,11 +66,23 @@ def begin(folder: Path, url: str, line: str, *more: str) -> "subprocess.Popen[st
     )
 
 
-def command(folder: Path, url: str, line: str, *more: str) -> str:
-    with begin(folder, url, line, *more) as process:
+def command(folder: Path, url: str, line: str) -> str:
+    with begin(folder, url, line) as process:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, (line, err)
         return out
+
+
+@pytest.fixture
+def looking(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Commands that need nobody's code, in this process."""
+    monkeypatch.setenv("LOCKSTITCH_STORE", url)
+
+    def look(line: str) -> None:
+        told = call(*shlex.split(line)[1:])
+        assert told.code == 0, (line, told.err)
+
+    return look
 
 
 def functions(url: str) -> dict[str, Any]:
@@ -80,9 +92,9 @@ def functions(url: str) -> dict[str, Any]:
     return found
 
 
-def test_the_commands_and_the_code(url: str, folder: Path) -> None:
+def test_the_commands_and_the_code(url: str, folder: Path, looking: Callable[[str], None]) -> None:
     migrate, (works,), starts, looks = lines(0)[0], lines(1), lines(2), lines(3)
-    command(folder, url, migrate)
+    looking(migrate)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (number int PRIMARY KEY)")
     with begin(folder, url, works, "--json", "--grace", "60") as worker:
@@ -106,15 +118,15 @@ def test_the_commands_and_the_code(url: str, folder: Path) -> None:
                     ("provider:scripted", 50),
                 ]
             for line in looks:
-                command(folder, url, line.replace("THREAD", now).replace("lockstitch watch", "lockstitch watch --once"))
+                looking(line.replace("THREAD", now).replace("lockstitch watch", "lockstitch watch --once"))
         finally:
             os.kill(worker.pid, signal.SIGTERM)
         _, err = worker.communicate(timeout=60)
         assert (worker.returncode, err) == (0, "")
 
 
-def test_whoever_starts_needs_to_insert_and_nothing_else(url: str, folder: Path) -> None:
-    command(folder, url, "lockstitch migrate")
+def test_whoever_starts_needs_to_insert_and_nothing_else(url: str, looking: Callable[[str], None]) -> None:
+    looking("lockstitch migrate")
     role = f"clerk_{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as owner, sync.open_store(url) as store:
         owner.execute(f"CREATE ROLE {role}")

@@ -1,10 +1,9 @@
 """The pages on traces and lenses are true: what they print can be typed, and what they list is what the code has."""
 
-import os
+import io
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstitch import lenses
-from tests.cli.calling import SOURCE
+from tests.cli.calling import Call
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,32 +31,23 @@ def commands(page: str) -> list[str]:
     return [line for line in said if line.startswith("lockstitch ")]
 
 
-def command(folder: Path, line: str) -> str:
-    line = line.replace("RUN OTHER-RUN", f"{TRACE} {OTHER}")
-    done = subprocess.run(
-        [sys.executable, "-m", "lockstitch", *shlex.split(line)[1:]],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": SOURCE, "LOCKSTITCH_STORE": "sqlite:///agents.db"},
-        input="SELECT 1",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, (line, done.stderr)
-    return done.stdout
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(FIXTURES / "langsmith" / "fixtures", tmp_path / "exports")
+    shutil.copy(FIXTURES / "otel" / "fixtures" / "otel_mode.body", tmp_path / "traces.jsonl")
+    return tmp_path
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("traces")
-    shutil.copytree(FIXTURES / "langsmith" / "fixtures", folder / "exports")
-    shutil.copy(FIXTURES / "otel" / "fixtures" / "otel_mode.body", folder / "traces.jsonl")
-    return folder
+def test_the_commands_of_both_pages_do_what_they_say(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(line: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 1")))
+        told = call(*shlex.split(line.replace("RUN OTHER-RUN", f"{TRACE} {OTHER}"))[1:])
+        assert told.code == 0, (line, told.err)
+        return told.out
 
-
-def test_the_commands_of_both_pages_do_what_they_say(folder: Path) -> None:
-    told = {line: command(folder, line) for page in PAGES[:2] for line in commands(page)}
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LOCKSTITCH_STORE", "sqlite:///agents.db")
+    told = {line: command(line) for page in PAGES[:2] for line in commands(page)}
     assert len(told) >= 15
     assert told["lockstitch import langsmith exports/"].startswith("Imported 14 traces, 114 runs, 22 model calls")
     assert "get_weather" in told[f"lockstitch show {TRACE}"]

@@ -4,18 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import begin, environment, run
+from tests.cli.calling import SOURCE, Call, begin, environment
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
 def test_the_demo_kills_and_pays_once(tmp_path: Path) -> None:
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, str(DEMO)],
         env=environment(TMPDIR=str(tmp_path)),
@@ -27,7 +25,6 @@ def test_the_demo_kills_and_pays_once(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert time.monotonic() - began < 60
     told = done.stdout
     for command in ("run clerk", "resume order-4711", "settle order-4711", "history order-4711", "log ", "doctor"):
         assert f"$ lockstitch {command}" in told
@@ -39,20 +36,21 @@ def test_the_demo_kills_and_pays_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
-def test_its_facts_as_json(tmp_path: Path) -> None:
-    facts = run("demo", "--json", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}).json
+def test_its_facts_as_json(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    facts = call("demo", "--json").json
     assert (facts["ok"], facts["charges"], facts["model"]) == (True, 1, "scripted")
     assert facts["total_cost"] > 0
 
 
-def test_a_real_model_needs_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_model_needs_its_key(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     for model, key in (("openai:gpt-5", "OPENAI_API_KEY"), ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY")):
-        told = run("demo", "--model", model, cwd=tmp_path)
+        told = call("demo", "--model", model)
         assert (told.code, told.out) == (1, "")
         assert key in told.err
-    assert run("demo", "--model", "nonsense", cwd=tmp_path).code == 1
+    assert call("demo", "--model", "nonsense").code == 1
 
 
 def test_interrupted_it_leaves_nothing_behind(tmp_path: Path) -> None:

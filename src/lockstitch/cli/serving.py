@@ -80,10 +80,14 @@ class Service:
         try:
             family, kind, number, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
             listener = socket.socket(family, kind, number)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            # Whoever comes between the word that it serves and its first answer waits instead of being refused.
-            listener.listen(2048)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+                # Whoever comes between the word that it serves and its first answer waits instead of being refused.
+                listener.listen(2048)
+            except OSError:
+                listener.close()
+                raise
         except OSError as exc:
             said = exc.strerror or str(exc)
             raise ListeningFailed(f"Nothing can listen at {self._host}:{self._port}: {said}.") from exc

@@ -45,7 +45,7 @@ class Story:
             f"kill -9 {pid}, while it charged the card: the bank has done it, but its answer never arrived.",
             "What the record knows:",
         )
-        self._show("threads")
+        self._look("threads")
         self._say(
             "Another process goes on at once: the holder is provably dead, so there is no lease to wait for.",
             "It repeats nothing that is recorded. And `charge` is declared to happen once, so it asks:",
@@ -58,9 +58,9 @@ class Story:
             self._show("settle", THREAD, call, "--done", "charged 42 EUR, says the bank")
         self._say("The record: what was said, what was done and when, what it cost, and that it is sound.")
         turns = self._ask("history", THREAD)
-        self._show("history", THREAD)
-        self._show("log", str(turns[0]["run_id"]))
-        self._show("show", THREAD)
+        self._look("history", THREAD)
+        self._look("log", str(turns[0]["run_id"]))
+        self._look("show", THREAD)
         self._show("doctor", "--verify")
         charges = self._charges()
         if charges != 1:
@@ -111,6 +111,11 @@ class Story:
             finally:
                 # Whoever is interrupted leaves nobody behind who still writes.
                 process.kill()
+
+    def _look(self, *command: str) -> None:
+        """A command that changes and checks nothing: left out where nobody sees its answer."""
+        if not self.quiet:
+            self._show(*command)
 
     def _ask(self, *command: str) -> Any:
         """A command as a program uses it."""
