@@ -1,13 +1,9 @@
 """Loads what all tests share."""
 
-import os
 import signal
 
 # A shell that starts us in the background has us ignore interrupts, and whatever we start would ignore them too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Whoever sets this wants no traces of us; but each of the hundreds of processes that tests start would compile it all.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["tests.plugin_requirements", "tests.fixtures", "tests.cli.calling"]
