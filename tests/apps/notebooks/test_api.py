@@ -20,12 +20,6 @@ pytestmark = pytest.mark.anyio
 Http = httpx2.AsyncClient
 
 
-@pytest.fixture(params=("sqlite",))
-def backend(request: pytest.FixtureRequest) -> str:
-    """What a database may do differently is tested below the routes."""
-    return request.param
-
-
 @pytest.fixture
 async def http(store: Store) -> AsyncIterator[Http]:
     """A server with the team of the document's example."""
