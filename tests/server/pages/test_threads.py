@@ -10,7 +10,7 @@ from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.looking import look
 from tests.server.pages.office import fill, office
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +87,18 @@ async def test_what_needs_a_person_stands_first(store: Store, page: Page):
         await expect(page.locator("#needs")).to_be_focused()
         await page.keyboard.press("n")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Refund for order 10482, charged twice")
+
+
+async def test_what_was_said_stands_there_though_something_was_remembered_after_it(store: Store):
+    facts = '{"facts": ["likes tea"]}'
+    helper = Agent("helper", model=Scripted(["Tea it is.", facts]), memory="record", title=False)
+    await helper.run("I like tea.", store=store, thread="tea", user_id="ada")
+    last = (await store.stitches("tea"))[-3:]
+    assert [(stitch.type, stitch.message) for stitch in last[:2]] == [("llm_call", None), ("memory_update", None)]
+    async with serving(store, App([helper]), IDLE) as url, caller(url) as http:
+        listed = (await http.get("/")).text
+    assert "Tea it is." in listed
+    assert "Nothing was said yet" not in listed
 
 
 async def test_rows_change_where_they_stand(store: Store, page: Page):

@@ -18,6 +18,8 @@ Line = list[tuple[str, str]]
 
 _RECENT: Final = 12
 """Stitches that tell what an open run is at."""
+_ASIDE: Final = 3
+"""How far back a response is looked for: after it there may be calls on the side, for a memory, a title, a summary."""
 
 
 class Teller:
@@ -30,9 +32,13 @@ class Teller:
     @classmethod
     async def of(cls, store: Store, threads: Sequence[Thread]) -> "Teller":
         """With the last responses and results of these threads at hand."""
+        tips: dict[UUID, Stitch] = {}
         wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
-        found = await store.backend.find(Find(Stitch, (Where("id", "in", wanted),))) if wanted else []
-        return cls(store, {stitch.thread_id: stitch for stitch in found})
+        for _ in range(_ASIDE):
+            found = await store.backend.find(Find(Stitch, (Where("id", "in", wanted),))) if wanted else []
+            tips |= {stitch.thread_id: stitch for stitch in found if stitch.message is not None}
+            wanted = [one.previous_id for one in found if one.message is None and one.previous_id is not None]
+        return cls(store, tips)
 
     async def line(self, thread: Thread, run: Run | None) -> Line:
         waits = waiting.personal(thread)
