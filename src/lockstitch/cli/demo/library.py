@@ -138,8 +138,8 @@ def sources() -> list[tuple[str, bytes]]:
 def reply(request: ModelRequest) -> Any:
     """What the model of the team says: it knows who it speaks for by the tools it has.
 
-    Of other notebooks, and of what nobody wrote a script for, it says what stands in the sources, as notebooks without a
-    model do: whoever tries their own must not be told of books that are not there.
+    Of other notebooks, and of what nobody wrote a script for, it says what stands in the sources, as notebooks without
+    a model do: whoever tries their own must not be told of books that are not there.
     """
     if request.purpose is not None:
         return "[]"
