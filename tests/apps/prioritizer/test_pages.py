@@ -69,6 +69,7 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
             refused = await send(http, "/plans", wrong)
             assert refused.status_code == 422, said
             assert said in refused.text
+            assert 'href="/workers"' in refused.text, "one can go elsewhere"
             assert wrong["tasks"][:20] in refused.text, "what was written is not lost"
         odd = await send(http, "/plans", {"outcome": "x", "user": "ada"}, files={"file": ("a.csv", b"\xff\xfe\x00")})
         assert odd.status_code == 422
