@@ -107,6 +107,21 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
 
 
 @on_sqlite
+async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) -> None:
+    """As from two tabs. Nobody drives them here, so that the second one is certain to meet the first."""
+    application = Prioritizer()
+    await application.ready(store)
+    first = await application.begin(store, "ada", "Open the checkout", TEN)
+    await application.run(store, first)
+    async with asking(store, App(applications=[application]), Settings(work=False)) as http:
+        begun = await send(http, f"/plans/{first}/again", {})
+        assert begun.url.path != f"/plans/{first}"
+        shown = await send(http, f"{begun.url.path}/again", {})
+        assert (shown.url.path, shown.status_code) == (begun.url.path, 200)
+        assert "This plan is not over yet" in shown.text
+
+
+@on_sqlite
 @pytest.mark.req("S1-093")
 async def test_a_plan_is_watched_while_it_is_made(store: Store, page: Page) -> None:
     model = Gated()
