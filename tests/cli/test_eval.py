@@ -95,7 +95,8 @@ def test_exit_codes_of_runs_that_do_not_complete(ask: Call) -> None:
         (["quiz", "--grader", "json_schema", "--schema", QUESTIONS], 2, "is no JSON"),
         (["quiz", "--grader", "exact", "--schema", QUESTIONS], 2, "--schema is for --grader json_schema"),
         (["quiz", "--grader", "exact", "--judge", "referee"], 2, "--judge is for --grader judge"),
-        (["quiz", "--grader", "judge", "--judge", "nonsense"], 1, "names no model"),
+        (["quiz", "--grader", "judge", "--judge", "nonsense"], 2, "No agent of this app is 'nonsense'"),
+        (["quiz", "--grader", "judge", "--judge", "nobody:knows"], 1, "names no model"),
         (["quiz", "--grader", "judge", "--judge", "referee", "--criteria", "x"], 2, "its own instructions"),
         (["quiz", "--grader", "judge", "--pass-at", "3"], 2, "between 0 and 1"),
         (["quiz", "--grader", "exact", "--at-least", "2"], 2, "at-least"),
@@ -108,6 +109,15 @@ def test_what_makes_no_sense(ask: Call, arguments: list[str], code: int, said: s
     told = ask(*arguments)
     check(told, code)
     assert said in told.err
+
+
+def test_a_judge_that_cannot_be_asked_costs_no_run(ask: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    told = ask("quiz", "--grader", "judge", "--judge", "anthropic:claude-sonnet-5")
+    check(told, 1)
+    assert "ANTHROPIC_API_KEY" in told.err
+    assert not (tmp_path / "asked").exists()
+    assert not (tmp_path / "store.db").exists()
 
 
 def test_a_killed_one_goes_on_where_it_was(ask: Call, url: str, tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """`prioritize`: from a file to a plan in the terminal, and clear words for a file that is none."""
 
+import asyncio
 import sqlite3
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
+from lockstitch import open_store
+from lockstitch.apps.prioritizer import Prioritizer
 from tests.cli.calling import Call
 
 TASKS = Path(__file__).with_name("tasks.md")
@@ -87,6 +90,23 @@ def test_other_mistakes(call: Call, url: str, tmp_path: Path) -> None:
         connection.execute("UPDATE threads SET status = 'pending', result = NULL")
         connection.execute("DROP TRIGGER prioritizer_sessions_transition")
         connection.execute("UPDATE prioritizer_sessions SET status = 'running', plan = NULL")
-    busy = call("prioritize", str(TASKS), *OUTCOME, "--store", url)
-    assert (busy.code, "is running" in busy.err) == (4, True), busy
+    busy = call("prioritize", str(TASKS), "--outcome", "Another", "--store", url)
+    assert (busy.code, "is running" in busy.err, "--replace" in busy.err) == (4, True, True), busy
     assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--replace").code == 0
+
+
+def test_what_was_cut_off_goes_on(call: Call, url: str) -> None:
+    """The same command goes on with the same session; another list or outcome does not take it for its own."""
+
+    async def begin() -> str:
+        async with open_store(url, create=True) as store:
+            planner = Prioritizer()
+            await planner.ready(store)
+            return str(await planner.begin(store, "local", OUTCOME[1], TASKS.read_bytes(), TASKS.name))
+
+    begun = asyncio.run(begin())
+    other = call("prioritize", str(TASKS), "--outcome", "Close the shop", "--store", url)
+    assert (other.code, begun in other.err) == (4, True), other
+    told = call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json
+    assert (told["session_id"], told["status"]) == (begun, "completed")
+    assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json["session_id"] != begun

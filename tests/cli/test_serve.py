@@ -64,6 +64,17 @@ def test_tokens_from_making_to_revoking(call: Call, tmp_path: Path) -> None:
     assert call("token", "create", "x", "--scope", "all", *store).code == 2
 
 
+def _own_notebook(url: str) -> None:
+    """One's own notebook is answered from its own sources, and not from those that the script knows."""
+    made = httpx2.post(f"{url}/api/notebooks", json={"title": "Mine"}).json()["id"]
+    source = {"name": "zoo.md", "text": "The penguin eats 17 herrings."}
+    assert httpx2.post(f"{url}/api/notebooks/{made}/sources", json=source).status_code == 201
+    asked = {"message": "What does the penguin eat? Recommend something."}
+    told = httpx2.post(f"{url}/api/notebooks/{made}/run", json=asked, timeout=60).json()
+    assert "17 herrings" in told["output_text"]
+    assert "Wild Robot" not in told["output_text"]
+
+
 def test_the_demonstration() -> None:
     """A store of its own, with something that waits for a person and something that moves; gone afterwards."""
     with server("--demo") as serving:
@@ -73,6 +84,7 @@ def test_the_demonstration() -> None:
         plans = httpx2.get(f"{serving.url}/plans").text
         assert plans.count("completed</span>") == 2
         assert ">200<" in plans
+        _own_notebook(serving.url)
         folder = Path(serving.told["store"].removeprefix("sqlite:///")).parent
         assert folder.exists()
         assert serving.end() == 0

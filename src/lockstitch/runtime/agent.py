@@ -55,6 +55,8 @@ class Call(TypedDict, total=False):
     on_waiting: OnWaiting
     take_over: bool
     detach: bool
+    first: bool
+    """Begin the thread's first run or none: a Conflict (`begun`) says that it has had one, whoever began it."""
 
 
 class Agent:
@@ -273,6 +275,7 @@ class Agent:
             extras=call.get("extras") or {},
             metadata=call.get("metadata") or {},
             tags=tuple(call.get("tags") or ()),
+            first=bool(call.get("first")),
         )
         codec.dumps(given.message)
         await self._blueprint.ready()

@@ -36,6 +36,8 @@ class Input:
     extras: Json = field(default_factory=dict[str, Any])
     metadata: Json = field(default_factory=dict[str, Any])
     tags: Sequence[str] = ()
+    first: bool = False
+    """Whether it may only be the thread's first. Looked at under the claim: of two who give it, one alone begins."""
 
 
 def as_message(prompt: str | Sequence[Json] | Message) -> Message:

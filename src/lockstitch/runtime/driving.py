@@ -121,6 +121,8 @@ class Driver:
                     if cancel and journal.run.status == "waiting":
                         journal.head = journal.head.changed(cancel_requested=True)
                 else:
+                    if given is not None and given.first and journal.head.total_runs:
+                        raise Conflict(f"Thread {head.id} has had its run.", thread_id=head.id, reason="begun")
                     if journal.head.cancel_requested:
                         # The wish came too late: what it meant has ended, and a chat goes on after a run.
                         await journal.commit(cancel_requested=False)

@@ -195,6 +195,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         gate.set()
         await expect(page.locator("#live li")).to_have_count(0)
         await expect(page.locator("#turns")).to_contain_text("cancelled")
+        await expect(page.locator("#steps")).to_contain_text("Nothing earlier goes along")
 
         # The same while a member is at it.
         gate = model.hold("Researcher")

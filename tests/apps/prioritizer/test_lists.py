@@ -76,6 +76,11 @@ def test_ids_that_others_have() -> None:
     assert related(found) == {("sand-2", "T1@walls-two", "prerequisite", 1.0)}
 
 
+def test_a_letter_before_a_colon_names_a_task() -> None:
+    found = read_list("- [ ] A: Paint\n- [ ] B: Sand (after: A)\n- [ ] Go (after: b)", "walls.md")
+    assert [(one.source, one.target) for one in found.relations] == [("b-sand", "a-paint"), ("go", "b-sand")]
+
+
 CSV = """\
 ID;Task;Estimate;Depends on;Project;Status;Notes
 T1;Choose the provider;3h;;Checkout;open;"Two
@@ -105,6 +110,8 @@ def test_csv() -> None:
         ("a.md", "# Only words\n\nNothing to do.", "no tasks found"),
         ("a.md", "- [x] Done", "all 1 are"),
         ("a.md", "- [ ] Paint (after: paint)", "line 1: “Paint” cannot wait for itself"),
+        ("a.md", "- [ ] Paint\n- [ ] Go (after: p)", "line 2: “p” is no task of this list"),
+        ("a.csv", "1,Paint", "a.csv: no column holds the tasks"),
         ("a.md", "- [ ] Paint (after: T9)", "line 1: “T9” is no task of this list"),
         ("a.md", "- [ ] Paint x\n- [ ] Paint y\n- [ ] Go (after: paint)", "line 3: “paint” means 2 tasks"),
         ("a.md", "- [ ] T1: a\n- [ ] T1: b", "line 1: the id T1 is given to 2 tasks"),

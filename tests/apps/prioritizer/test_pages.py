@@ -69,6 +69,7 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
             refused = await send(http, "/plans", wrong)
             assert refused.status_code == 422, said
             assert said in refused.text
+            assert 'href="/workers"' in refused.text, "one can go elsewhere"
             assert wrong["tasks"][:20] in refused.text, "what was written is not lost"
         odd = await send(http, "/plans", {"outcome": "x", "user": "ada"}, files={"file": ("a.csv", b"\xff\xfe\x00")})
         assert odd.status_code == 422
@@ -103,6 +104,21 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
         assert "Open the checkout" not in (await http.get("/plans", headers=elsewhere)).text
         for hidden in (path, f"{path}/task?task=T3", f"{path}/trace", f"{path}/plan.md"):
             assert (await http.get(hidden, headers=elsewhere)).status_code == 404, hidden
+
+
+@on_sqlite
+async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) -> None:
+    """As from two tabs. Nobody drives them here, so that the second one is certain to meet the first."""
+    application = Prioritizer()
+    await application.ready(store)
+    first = await application.begin(store, "ada", "Open the checkout", TEN)
+    await application.run(store, first)
+    async with asking(store, App(applications=[application]), Settings(work=False)) as http:
+        begun = await send(http, f"/plans/{first}/again", {})
+        assert begun.url.path != f"/plans/{first}"
+        shown = await send(http, f"{begun.url.path}/again", {})
+        assert (shown.url.path, shown.status_code) == (begun.url.path, 200)
+        assert "This plan is not over yet" in shown.text
 
 
 @on_sqlite

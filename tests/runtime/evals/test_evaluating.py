@@ -1,5 +1,6 @@
 """Evals: every case a run, graded, kept, gone on with after a crash, and compared with the one before."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -235,6 +236,17 @@ async def test_a_case_that_was_cut_off_in_the_middle_goes_on_in_its_thread(store
     made = await evaluate(agent, CASES[:1], store=store, graders="exact")
     assert (made.outcomes[0].passed, looked) == (True, ["looked"])
     assert len(await store.runs("eval/looker-cases/1/sum")) == 1
+
+
+async def test_who_evaluates_the_same_at_the_same_time_asks_nothing_twice(store: Store) -> None:
+    quiz = Quiz()
+    many = [Case(f"{number}", f"Number {number}?", "know") for number in range(8)]
+    together = [evaluate(quiz.agent, many, store=store, graders="contains", name="facts") for _ in range(3)]
+    for made in await asyncio.gather(*together):
+        assert (made.number, made.totals.passed) == (1, 8)
+    assert sorted(quiz.asked) == [case.input for case in many]
+    for case in many:
+        assert len(await store.runs(f"eval/facts/1/{case.id}")) == 1
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,11 @@ class Quoting(Scripted):
     model = "quoting"
 
     def __init__(self) -> None:
-        super().__init__(_answer)
+        super().__init__(quoting)
 
 
-def _answer(request: ModelRequest) -> Any:
+def quoting(request: ModelRequest) -> Any:
+    """What it says: to hand the question on, to search, or quotations of what was found."""
     if request.purpose is not None:
         # No facts are made up for a memory, nor titles.
         return "[]"

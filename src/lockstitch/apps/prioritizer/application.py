@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
@@ -28,7 +29,7 @@ from lockstitch.apps.prioritizer.sessions import active, session_of
 from lockstitch.apps.prioritizer.tasks import base_for
 from lockstitch.apps.prioritizer.tools import tools_of
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadEnded
-from lockstitch.records import Record
+from lockstitch.records import Json, Record
 from lockstitch.records.ids import new_id
 from lockstitch.runtime import Agent, cancel
 from lockstitch.runtime.embedder import Embedder
@@ -46,6 +47,8 @@ _AT_ONCE: Final = 10
 """Tool calls that run at once."""
 _PATIENCE: Final = 10.0
 """Seconds that whoever holds a session has to give it up."""
+_GIVEN: Final = "given"
+"""Where a session's thread keeps the digest of what it was begun with."""
 
 Sessions = Literal["latest", "all"]
 
@@ -140,13 +143,14 @@ class Prioritizer:
         replace: bool = False,
         records: Sequence[Record] = (),
         task_count: int | None = None,
+        extras: Json | None = None,
     ) -> Session:
         """A session for whoever drives it: a worker, or `run`. It is there whole or not at all.
 
         It is about all documents of the user, or about these. NoActiveOutcome when the outcome is another's or
         inactive; SessionRunning while one of the user's runs, which `replace` cancels. Without tasks it has failed.
         `records` are written in the same transaction: an outcome and documents that are not stored yet, with
-        `task_count` for how many tasks they hold.
+        `task_count` for how many tasks they hold. `extras` are kept with its thread.
         """
         self.check_model()
         outcome = outcome_id if isinstance(outcome_id, Outcome) else await outcome_of(store, outcome_id)
@@ -156,7 +160,7 @@ class Prioritizer:
             task_count = len((await base_for(store, store.project, user_id, documents)).tasks)
         try:
             before = await self._out_of_the_way(store, user_id, replace)
-            session = await self._make(store, outcome, documents, before, records, task_count)
+            session = await self._make(store, outcome, documents, before, records, task_count, extras or {})
         except SessionRunning:
             raise
         except (Conflict, NotFound) as exc:
@@ -196,9 +200,14 @@ class Prioritizer:
             replace=replace,
             records=[outcome, *made.records],
             task_count=made.task_count,
+            extras={} if isinstance(tasks, TaskList) else {_GIVEN: _digest(statement, tasks, name)},
         )
         await drop_stale(store, user_id, name, made.documents)
         return session.thread_id
+
+    async def is_for(self, store: Store, session_id: UUID, statement: str, tasks: bytes | str, name: str) -> bool:
+        """Whether a session was begun with just this list and outcome, so that who was cut off may go on with it."""
+        return (await store.thread(session_id)).extras.get(_GIVEN) == _digest(statement, tasks, name)
 
     async def again(self, store: Store, session: Session, *, replace: bool = False) -> UUID:
         """The same tasks and outcome planned anew; the id of the new session."""
@@ -235,7 +244,7 @@ class Prioritizer:
             return before
         if not replace:
             raise SessionRunning(
-                f"Session {before.thread_id} of {user_id} is running. Wait for it, or replace it (--replace).",
+                f"Session {before.thread_id} of {user_id} is running, or was cut off. Wait for it, or replace it.",
                 thread_id=before.thread_id,
             )
         await _end(store, before.thread_id)
@@ -249,6 +258,7 @@ class Prioritizer:
         before: Session | None,
         records: Sequence[Record],
         task_count: int,
+        extras: Json,
     ) -> Session:
         """The new session with its thread, and the old one gone or put aside, in one transaction."""
         now = store.clock.now()
@@ -273,7 +283,7 @@ class Prioritizer:
         elif before is not None:
             removed.append(before.thread_id)
             aside += await kept_figures(store.backend, removed)
-        about: dict[str, Any] = {"outcome_id": str(outcome.id)}
+        about: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
             about["documents"] = [str(one) for one in documents]
         over: Any = {"status": "failed", "result": _failed(NO_TASKS), "wake_at": None} if failed else {}
@@ -306,6 +316,11 @@ async def _end(store: Store, session_id: UUID) -> None:
             raise SessionRunning(f"Session {session_id} is held by somebody who does not let go.", thread_id=session_id)
         await asyncio.sleep(0.05)
         waited += 0.05
+
+
+def _digest(statement: str, tasks: bytes | str, name: str) -> str:
+    content = tasks if isinstance(tasks, bytes) else tasks.encode()
+    return sha256(b"\x1f".join((statement.encode(), name.encode(), content))).hexdigest()
 
 
 def _failed(why: str) -> dict[str, Any]:

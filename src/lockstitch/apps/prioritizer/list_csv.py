@@ -37,31 +37,31 @@ _DONE: Final = frozenset({"x", "yes", "true", "1", "done", "closed", "completed"
 _ESTIMATE: Final = re.compile(r"~?(\d+(?:[.,]\d+)?)\s*(h|hrs?|hours?|m|mins?|minutes?|d|days?)?", re.IGNORECASE)
 
 
-def read_csv(text: str, title: str) -> list[Sheet]:
+def read_csv(text: str, title: str, file: str) -> list[Sheet]:
     """The documents of a CSV text: one for each value of its document column, or one for all."""
-    rows = _rows(text, title)
+    rows = _rows(text, file)
     try:
         _, heading = next(rows)
     except StopIteration:
         return []
-    columns = _columns(heading, title)
+    columns = _columns(heading, file)
     sheets: dict[str, Sheet] = {}
     for line, row in rows:
         if len(row) > len(heading) and any(cell.strip() for cell in row[len(heading) :]):
-            raise Refused(f"{title}, line {line}: {len(row)} cells under {len(heading)} columns; is a quote missing?")
+            raise Refused(f"{file}, line {line}: {len(row)} cells under {len(heading)} columns; is a quote missing?")
         cells = {column: row[place].strip() for column, place in columns.items() if place < len(row)}
         if not cells.get("title"):
             if any(cells.values()):
-                raise Refused(f"{title}, line {line}: this row has no task.")
+                raise Refused(f"{file}, line {line}: this row has no task.")
             continue
         name = cells.get("document") or title
         sheet = sheets.setdefault(name, Sheet(name, ""))
-        sheet.items.append(_item(cells, line, title))
+        sheet.items.append(_item(cells, line, file))
         sheet.text += f"- [ ] {cells['title']}\n" + (f"  {cells['details']}\n" if cells.get("details") else "")
     return list(sheets.values())
 
 
-def _rows(text: str, title: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not empty, with their lines."""
     first = text.lstrip("\n").partition("\n")[0]
     delimiter = max(",;\t|", key=first.count) if any(mark in first for mark in ",;\t|") else ","
@@ -71,10 +71,10 @@ def _rows(text: str, title: str) -> Iterator[tuple[int, list[str]]]:
             if any(cell.strip() for cell in row):
                 yield reader.line_num, row
     except csv.Error as exc:
-        raise Refused(f"{title}, line {reader.line_num}: this is no CSV: {exc}.") from exc
+        raise Refused(f"{file}, line {reader.line_num}: this is no CSV: {exc}.") from exc
 
 
-def _columns(heading: list[str], title: str) -> dict[str, int]:
+def _columns(heading: list[str], file: str) -> dict[str, int]:
     columns: dict[str, int] = {}
     for place, name in enumerate(heading):
         column = _NAMES.get(" ".join(name.casefold().split()))
@@ -82,11 +82,11 @@ def _columns(heading: list[str], title: str) -> dict[str, int]:
             columns.setdefault(column, place)
     if "title" not in columns:
         names = ", ".join(name.strip() for name in heading)[:200]
-        raise Refused(f"{title}: no column holds the tasks. Name one task or title; there are: {names}.")
+        raise Refused(f"{file}: no column holds the tasks. Name one task or title; there are: {names}.")
     return columns
 
 
-def _item(cells: dict[str, str], line: int, title: str) -> Item:
+def _item(cells: dict[str, str], line: int, file: str) -> Item:
     item = Item(cells["title"], line, id=cells.get("id") or None, section=cells.get("section") or None)
     if cells.get("details"):
         item.details = cells["details"].splitlines()
@@ -94,7 +94,7 @@ def _item(cells: dict[str, str], line: int, title: str) -> Item:
     if cells.get("estimate"):
         found = _ESTIMATE.fullmatch(cells["estimate"])
         if found is None:
-            raise Refused(f"{title}, line {line}: {cells['estimate']!r} is no estimate; write 3h, 30m, 2d or a number.")
+            raise Refused(f"{file}, line {line}: {cells['estimate']!r} is no estimate; write 3h, 30m, 2d or a number.")
         item.estimate = hours(found[1], found[2] or "h")
     for column, (kind, reverse) in _RELATIONS.items():
         for name in re.split(r"[;,|\n]", cells.get(column, "")):

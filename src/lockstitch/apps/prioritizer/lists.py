@@ -107,7 +107,7 @@ def read_list(content: bytes | str, name: str, taken: Sequence[str] = ()) -> Tas
 
     text = as_text(content, name)
     title = PurePath(name).stem or "Tasks"
-    sheets = read_csv(text, title) if name.lower().endswith((".csv", ".tsv")) else read_markdown(text, title)
+    sheets = read_csv(text, title, name) if name.lower().endswith((".csv", ".tsv")) else read_markdown(text, title)
     items = [item for sheet in sheets for item in sheet.items]
     if not items:
         raise Refused(f"{name}: no tasks found. A task is a line like “- [ ] Write the brief”, or a row of a CSV file.")
@@ -243,12 +243,14 @@ def _resolved(
             return authors[said]
     if len(titles.get(wanted, ())) == 1:
         return titles[wanted][0]
+    # A letter or two begin many titles; with a colon behind them they are what their author calls the task.
+    start = wanted if len(wanted) > 2 else f"{wanted}:"
     begins: list[int] = []
-    for title in ordered[bisect_left(ordered, wanted) :]:
-        if not title.startswith(wanted):
+    for title in ordered[bisect_left(ordered, start) :]:
+        if not title.startswith(start):
             break
         begins += titles[title]
-    if len(begins) == 1 and len(wanted) > 2:
+    if len(begins) == 1:
         return begins[0]
     many = len(titles.get(wanted) or begins)
     said = f"means {many} tasks; give them ids" if many > 1 else "is no task of this list"

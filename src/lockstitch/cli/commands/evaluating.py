@@ -138,6 +138,9 @@ def _graders(
         parameters: dict[str, Any] = {}
         if name == "judge":
             judge = given.get("judge", agent.model)
+            if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
+                known = ", ".join(sorted(code.agents))
+                raise Refused(f"No agent of this app is {judge!r} ({known}), and a model is anthropic:…, for instance.")
             parameters = {**given, "judge": code.agents.get(judge, judge) if isinstance(judge, str) else judge}
         elif name == "json_schema" and schema is not None:
             parameters = {"schema": _schema(schema)}

@@ -51,7 +51,8 @@ def prioritize(
       - [ ] Payment form 8h (after: T4)
     In CSV a column is named task; id, estimate, after and document are known too.
 
-    The plan takes the place of the user's last one. Exit code 4: a session of theirs still runs.
+    The plan takes the place of the user's last one. Called again after it was interrupted or killed it goes on where it
+    was. Exit code 4: another session of theirs is not over.
     """
     from lockstitch.apps.prioritizer.lists import read_list
 
@@ -76,11 +77,18 @@ def prioritize(
 async def _plan(
     planner: "Prioritizer", store: "Store", user: str, outcome: str, content: bytes, name: str, replace: bool
 ) -> "tuple[AgentSession, dict[str, Placed]]":
+    from lockstitch.apps.prioritizer import SessionRunning
     from lockstitch.apps.prioritizer.sessions import shown, tasks_of
 
     try:
         await planner.ready(store)
-        begun = await planner.begin(store, user, outcome, content, name, replace=replace)
+        try:
+            begun = await planner.begin(store, user, outcome, content, name, replace=replace)
+        except SessionRunning as exc:
+            # The same command after it was interrupted or killed goes on where that was, unless somebody drives it.
+            begun = exc.thread_id
+            if begun is None or not await planner.is_for(store, begun, outcome, content, name):
+                raise SessionRunning(f"{exc} (--replace)", thread_id=begun) from exc
         ended = await planner.run(store, begun)
         return shown(ended), await tasks_of(store, ended)
     finally:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from lockstitch.apps.notebooks.offline import quoting
 from lockstitch.cli.demo.paper import paper
 from lockstitch.records import Json, Message, text_of
 from lockstitch.records.message import blocks
@@ -98,6 +99,12 @@ _SHELVES: Final = (
     ),
 )
 
+_LIST: Final = "School library list 2026.pdf"
+_KNOWN: Final = ("hello", "recommend", "aloud", "summar")
+"""Words of the questions that have a script."""
+_LOOK_UP: Final = "Look this up: "
+_FIND: Final = "Find what each of the four books is about."
+
 
 def sources() -> list[tuple[str, bytes]]:
     """The sources by name: a paper, notes, a page and letters."""
@@ -121,7 +128,7 @@ def sources() -> list[tuple[str, bytes]]:
         "From the Haddads: we read The Wild Robot aloud, a chapter a night, and nobody wanted it to end.\n"
     )
     return [
-        ("School library list 2026.pdf", paper(pages)),
+        (_LIST, paper(pages)),
         ("Reading ages, notes.md", notes.encode()),
         ("Prize winners 2010-2025.html", winners.encode()),
         ("Letters from parents.txt", letters.encode()),
@@ -129,21 +136,26 @@ def sources() -> list[tuple[str, bytes]]:
 
 
 def reply(request: ModelRequest) -> Any:
-    """What the model of the team says: it knows who it speaks for by the tools it has."""
+    """What the model of the team says: it knows who it speaks for by the tools it has.
+
+    Of other notebooks, and of what nobody wrote a script for, it says what stands in the sources, as notebooks without
+    a model do: whoever tries their own must not be told of books that are not there.
+    """
     if request.purpose is not None:
         return "[]"
     tools = {str(one.get("name")) for one in request.tools}
     said, results = _said(request.messages)
     if "delegate" in tools:
-        return _lead(said.casefold(), results)
+        known = _LIST in (request.system or "") and any(word in said.casefold() for word in _KNOWN)
+        return _lead(said.casefold(), results) if known else quoting(request)
     if "search_sources" in tools:
-        return _research(said, results)
+        return _research(said, results) if said.startswith((_LOOK_UP, _FIND)) else quoting(request)
     return _write(said)
 
 
 def _lead(said: str, results: Sequence[str]) -> Any:
     if "summar" in said:
-        look = {"member": "Researcher", "task": "Find what each of the four books is about."}
+        look = {"member": "Researcher", "task": _FIND}
         write = {"member": "Writer", "task": "Summarise each book in two sentences.", "final": True}
         return {"calls": [{"name": "delegate", "input": look}, {"name": "delegate", "input": write}]}
     if "hello" in said:
@@ -151,7 +163,7 @@ def _lead(said: str, results: Sequence[str]) -> Any:
     if results:
         lines = [f"- **{book.title}**, {book.author}. {book.reason} {_cites(book, results[-1])}" for book in BOOKS]
         return "From your library list and the prize winners, four that fit age nine:\n\n" + "\n".join(lines)
-    return {"calls": [{"name": "delegate", "input": {"member": "Researcher", "task": f"Look this up: {said}"}}]}
+    return {"calls": [{"name": "delegate", "input": {"member": "Researcher", "task": f"{_LOOK_UP}{said}"}}]}
 
 
 def _research(said: str, results: Sequence[str]) -> Any:

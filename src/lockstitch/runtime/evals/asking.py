@@ -1,32 +1,43 @@
 """Asking an agent once, under a key: whoever is killed and asks again gets the answer that is there already."""
 
+import asyncio
 import math
-from typing import Any
+import random
+from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.errors import NotFound
+from lockstitch.errors import Conflict, NotFound
 from lockstitch.records import TERMINAL, Run, Thread
 from lockstitch.runtime.agent import Agent, Prompt
 from lockstitch.runtime.driving import waits_for_others, when_free
 from lockstitch.runtime.result import Result, result_in
 from lockstitch.store import Store
 
+_PAUSE: Final = (0.02, 0.2)
+
 
 async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call: Any) -> Result:
     """The result of the one run of a thread of its own. One that was cut off is gone on with; one that another process
     drives is waited for."""
-    try:
-        head = await store.thread(thread)
-    except NotFound:
-        return await agent.run(prompt, store=store, thread=thread, on_busy="queue", **call)
-    run = await _answering(store, head)
-    if run is None or (run.status not in TERMINAL and not waits_for_others(head)):
-        await when_free(store, head, lambda free: agent.resume(free, store=store, deps=call.get("deps")))
-        run = await _answering(store, head)
-    if run is None:
-        # Somebody made the thread and was killed before its run began.
-        return await agent.run(prompt, store=store, thread=thread, on_busy="queue", **call)
-    return await result_in(store, run)
+    while True:
+        try:
+            head = await store.thread(thread)
+        except NotFound:
+            head, run = None, None
+        else:
+            run = await _answering(store, head)
+        if head is not None and run is not None:
+            if run.status not in TERMINAL and not waits_for_others(head):
+                await when_free(store, head, lambda free: agent.resume(free, store=store, deps=call.get("deps")))
+                run = await store.run(run.id)
+            return await result_in(store, run)
+        try:
+            return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **call)
+        except Conflict as exc:
+            # Another process asks the same, and was first: its run is the one to wait for.
+            if exc.reason not in ("begun", "holder", "waiting"):
+                raise
+        await asyncio.sleep(random.uniform(*_PAUSE))
 
 
 async def cost_of(store: Store, thread: UUID) -> float | None:

@@ -11,6 +11,7 @@ from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.evals.asking import ask, cost_of
 from lockstitch.runtime.grader import Answered, Case, Grade
 from lockstitch.runtime.provider import Provider
+from lockstitch.runtime.providers.resolving import provider_for
 
 NAME: Final = "eval-judge"
 """The name of the judge where none of the app's own agents is one."""
@@ -47,6 +48,9 @@ class JudgeGrader:
             raise Refused(f"A judge's answers pass at a score between 0 and 1, not at {pass_at}.")
         if isinstance(judge, Agent) and criteria:
             raise Refused("An agent of your own judges by its own instructions; give criteria to a model.")
+        model = judge.model if isinstance(judge, Agent) else judge
+        if isinstance(model, str):
+            provider_for(model)  # What is wrong with it is told now, and not when cases have been run and paid for.
         self.pass_at = pass_at
         self._own = not isinstance(judge, Agent)
         self._agent = judge if isinstance(judge, Agent) else _judge(judge, criteria or _CRITERIA)

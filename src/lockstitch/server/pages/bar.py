@@ -40,8 +40,8 @@ class Bar:
 
 
 async def with_bar(request: Request) -> None:
-    """Have the whole page that is asked for show the bar. Parts of pages and forms have none."""
-    if request.method != "GET" or is_part(request):
+    """Have a whole page show the bar, also one that answers a form and says what is wrong with it. Parts have none."""
+    if is_part(request):
         return
     try:
         caller = await caller_of(request)

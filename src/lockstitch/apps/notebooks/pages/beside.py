@@ -24,7 +24,7 @@ async def beside(caller: Caller, application: Notebooks, notebook: Notebook, hea
         "chat": next((one for one in chats if head is not None and one.thread.id == head.id), None),
         "memories": len(await memories_of(store, user_of(caller, head))),
         "team": await _team(store, application),
-        "goes_along": _goes_along(application, head),
+        "goes_along": await _goes_along(store, application, head),
         **ways(application),
     }
 
@@ -65,11 +65,12 @@ async def _team(store: Store, application: Notebooks) -> str:
     return f"{team.name}{version} with {listed(list(team.members))}"
 
 
-def _goes_along(application: Notebooks, head: Thread | None) -> str:
-    """How much of the chat the team is told again with the next question."""
-    before = head.last_turn if head is not None else 0
+async def _goes_along(store: Store, application: Notebooks, head: Thread | None) -> str:
+    """How much of the chat the team is told again with the next question. Of turns that failed or were stopped
+    it is told nothing."""
+    if head is None or not head.last_turn:
+        return "The first question"
+    before = sum(run.parent_run_id is None and run.status == "completed" for run in await store.runs(head))
     history: Any = application.team.definition.history
     count = before if history == "all" else min(before, int(history or 0))
-    if not count:
-        return "The first question" if not before else "Nothing earlier goes along"
-    return f"{plural(count, 'earlier run goes', 'earlier runs go')} along"
+    return f"{plural(count, 'earlier run goes', 'earlier runs go')} along" if count else "Nothing earlier goes along"

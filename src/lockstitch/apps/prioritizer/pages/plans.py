@@ -1,5 +1,6 @@
 """The routes of plans: the list, a plan, its parts, and what one does with it."""
 
+from collections.abc import Awaitable
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -111,7 +112,7 @@ async def exported(caller: Reader, ref: Ref) -> Response:
 async def again(request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref) -> Response:
     """Plan the same tasks for the same outcome anew."""
     session = await reading.session_named(caller.store, ref)
-    return back(request, f"/plans/{await making.make_again(prioritizer, caller.store, session)}")
+    return await _begun(request, making.make_again(prioritizer, caller.store, session))
 
 
 @router.post("/plans/{ref}/keep")
@@ -123,8 +124,17 @@ async def keep(
     broken = metadata_of(session).broken_cycles
     if cycle >= len(broken):
         raise NotFound("This plan has no such cycle.")
-    begun = await making.keep(prioritizer, caller.store, session, broken[cycle].dropped)
-    return back(request, f"/plans/{begun}")
+    return await _begun(request, making.keep(prioritizer, caller.store, session, broken[cycle].dropped))
+
+
+async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:
+    """To the plan that is begun; or to the one that is being made already, as when two tabs ask for the same."""
+    try:
+        return back(request, f"/plans/{await beginning}")
+    except SessionRunning as exc:
+        if exc.thread_id is None:
+            raise
+        return back(request, f"/plans/{exc.thread_id}", "This plan is not over yet, so no other one was begun.")
 
 
 def _check(outcome: str, user: str, content: bytes) -> None:
