@@ -29,6 +29,7 @@ from lockstitch.runtime.formatters.registry import formatter as formatter_named
 from lockstitch.runtime.listening import events_of
 from lockstitch.runtime.memories.registry import memory_store as memory_named
 from lockstitch.runtime.memory import MemoryStore
+from lockstitch.runtime.options import check_options
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.result import Result, result_in
@@ -270,6 +271,7 @@ class Agent:
     async def _run_alone(
         self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
     ) -> Result:
+        check_options(call, Call, "A run")
         given = Input(
             as_message(prompt),
             extras=call.get("extras") or {},

@@ -27,6 +27,7 @@ from lockstitch.runtime.file_store import FileStore
 from lockstitch.runtime.formatters.registry import formatter as formatter_named
 from lockstitch.runtime.memories.registry import memory_store as memory_named
 from lockstitch.runtime.memory import MemoryStore
+from lockstitch.runtime.options import check_options
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.resolving import provider_for
 from lockstitch.runtime.setup import AnswerCheck, Ending, Occasion, Setup
@@ -107,6 +108,7 @@ class Blueprint:
         self._given_provider = None if isinstance(model, str) else model
         self._pinned: int | None = None
         """The version that new runs begin with, where it is not the code's."""
+        check_options(settings, Settings, f"Agent {name!r}")
         formatter_named(str(settings.get("formatter", "json")))
         output = parts.output
         self.base = Definition.of(

@@ -1,5 +1,7 @@
 """A definition: everything about an agent that can be written down, and is, as one version per change."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -68,6 +70,12 @@ class TeamDefinition(BaseModel):
     @property
     def names(self) -> list[str]:
         return [member.name for member in self.members]
+
+    @classmethod
+    def of(cls, team: str, **values: Any) -> "TeamDefinition":
+        """A checked definition; Refused names what is wrong."""
+        with _told_of(f"Team {team!r}"):
+            return cls(**values)
 
 
 class Definition(BaseModel):
@@ -143,11 +151,18 @@ class Definition(BaseModel):
     @classmethod
     def of(cls, **values: Any) -> "Definition":
         """A checked definition; Refused names what is wrong."""
-        try:
+        with _told_of(f"Agent {values.get('name')!r}"):
             return cls(**values)
-        except ValidationError as exc:
-            problems = "; ".join(
-                f"{'.'.join(map(str, error['loc']))}: {error['msg']}".removeprefix(": ").replace("Value error, ", "")
-                for error in exc.errors()
-            )
-            raise Refused(f"Agent {values.get('name')!r} cannot be defined so: {problems}.") from exc
+
+
+@contextmanager
+def _told_of(whose: str) -> Generator[None]:
+    """Have what is wrong with a definition said in words."""
+    try:
+        yield
+    except ValidationError as exc:
+        problems = "; ".join(
+            f"{'.'.join(map(str, error['loc']))}: {error['msg']}".removeprefix(": ").replace("Value error, ", "")
+            for error in exc.errors()
+        )
+        raise Refused(f"{whose} cannot be defined so: {problems}.") from exc

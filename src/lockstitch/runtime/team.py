@@ -55,9 +55,8 @@ class Team(Agent):
             raise Refused(f"A member of team {name} is a team; members are agents.")
         if num_history_runs is not None and num_history_runs < 1:
             raise Refused("num_history_runs is 1 or more; add_history_to_context=False is for none.")
-        self._plan = TeamDefinition(
-            members=tuple(MemberDefinition(name=member.name) for member in members), mode=mode, answer=answer
-        )
+        plan = [MemberDefinition(name=member.name) for member in members]
+        self._plan = TeamDefinition.of(name, members=plan, mode=mode, answer=answer)
         agent.setdefault("history", (num_history_runs or "all") if add_history_to_context else 0)
         tools = [*agent.pop("tools", ()), _delegate(members, answer)]
         super().__init__(name, model=model, tools=tools, **agent)

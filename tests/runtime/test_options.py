@@ -1,0 +1,39 @@
+"""Options by keyword: a misspelt one is refused, wherever it is given."""
+
+import pytest
+
+from lockstitch import Agent, Refused, Team, open_store
+from lockstitch.runtime.providers.scripted import Scripted
+
+pytestmark = pytest.mark.anyio
+
+
+def helper(**settings: object) -> Agent:
+    return Agent("helper", model=Scripted(["Hello."]), title=False, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_step": 5}, "Agent 'helper' has no option 'max_step'; did you mean max_steps?"),
+        ({"colour": "red"}, "Agent 'helper' has no option 'colour'; there are api_kwargs, base_delay, "),
+    ],
+)
+def test_of_an_agent(given: dict[str, object], said: str):
+    with pytest.raises(Refused) as refused:
+        helper(**given)
+    assert str(refused.value).startswith(said)
+
+
+def test_of_a_team():
+    with pytest.raises(Refused, match="Agent 'team' has no option 'max_step'; did you mean max_steps"):
+        Team("team", model=Scripted(["Hello."]), members=[helper()], max_step=5)
+    with pytest.raises(Refused, match="Team 'team' cannot be defined so: mode: Input should be 'sequence' or 'paral"):
+        Team("team", model=Scripted(["Hello."]), members=[helper()], mode="both")  # type: ignore[arg-type]
+
+
+async def test_of_a_run_which_then_leaves_no_thread():
+    async with open_store("sqlite:///:memory:") as store:
+        with pytest.raises(Refused, match="A run has no option 'thred'"):
+            await helper().run("Hello?", store=store, thred="k")  # type: ignore[call-arg]
+        assert await store.threads() == []
