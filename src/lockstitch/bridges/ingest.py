@@ -17,6 +17,7 @@ from typing import Final, cast
 from uuid import UUID
 
 from lockstitch.bridges.belongings import amended, attached, feedback
+from lockstitch.bridges.matching import asked, given_id, is_guessed, name_of, without_call
 from lockstitch.bridges.parcels import Outcome, Parcel, leave_out, sort
 from lockstitch.bridges.placing import put_into
 from lockstitch.bridges.pricing import price
@@ -26,7 +27,7 @@ from lockstitch.bridges.span import Attachment, Bridge, Item, Meaning, Piece, Re
 from lockstitch.bridges.trace import Arrived, Known, Trace, needs_all_calls
 from lockstitch.bridges.witnesses import Witnesses
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
-from lockstitch.records import Feedback, Record, Run, Stitch, Thread, tool_uses
+from lockstitch.records import Feedback, Record, Run, Stitch, Thread
 from lockstitch.store import Store
 from lockstitch.store.mirrors import Mirrored
 
@@ -87,9 +88,12 @@ class Ingest:
         new = [parcel for parcel in parcels if homes[parcel.trace_id] not in threads]
         keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(parcel) for parcel in new}))
         arrived = {parcel.trace_id: self._arrived(parcel, stored, outcome) for parcel in parcels}
-        witnesses = Witnesses(self._store.project, self._names, homes, now)
-        owners = await self._store.mirrors.owners(self._store.project, witnesses.told(arrived.values()))
-        claims = witnesses.settle(arrived.values(), owners)
+        witnesses = Witnesses(self._store.project, self._bridge, self._names, homes, now)
+        told = await self._store.mirrors.witnesses(self._store.project, witnesses.told(arrived.values()))
+        claims, others = witnesses.settle(arrived.values(), told)
+        if others:
+            self._recall(parcels, others)
+            raise Conflict("Spans of the record tell of model calls for which others stand now.")
         mirrored: dict[UUID, Mirrored] = {}
         for parcel in parcels:
             changed = arrived[parcel.trace_id]
@@ -132,6 +136,14 @@ class Ingest:
         parcels[:] = [parcel for parcel in by_trace.values() if parcel.pieces]
         return found
 
+    def _recall(self, parcels: list[Parcel], rows: Iterable[Stitch]) -> None:
+        """Have these rows worked out anew with the rest: their traces are read and written as those that arrived."""
+        by_trace = {parcel.trace_id: parcel for parcel in parcels}
+        for row in rows:
+            piece = piece_of(row.data)
+            by_trace.setdefault(piece["trace_id"], Parcel(piece["trace_id"])).recall(piece["id"])
+        parcels[:] = by_trace.values()
+
     def _home(self, parcel: Parcel, runs: dict[UUID, Run]) -> UUID:
         """The thread of a trace: where it is already, else that of its conversation, else one of its own."""
         run = runs.get(self._names.run(parcel.trace_id))
@@ -162,10 +174,12 @@ class Ingest:
         changed: list[Arrived] = []
         for span_id, piece in parcel.pieces.items():
             old = stored.get(self._names.span(span_id))
+            if old is None and span_id in parcel.again:
+                continue
             if old is not None and old.type != "removed":
                 was = piece_of(old.data)
                 merged = merge(was, piece)
-                if merged == was:
+                if merged == was and span_id not in parcel.again:
                     outcome.rows.append(old)
                     meaning = self._bridge.meaning(was)
                     outcome.missing.update(meaning.missing)
@@ -204,28 +218,41 @@ class Ingest:
     async def _look_up(self, known: Known, changed: Sequence[Arrived], now: datetime) -> None:
         """Read what the record has that these spans may be about."""
         call_ids: set[str] = set()
-        names: set[str] = set()
+        guessed: set[str] = set()
+        requested: set[str] = set()
         starts: list[datetime] = []
         for one in changed:
-            meaning = one.meaning
+            piece, meaning = one.piece, one.meaning
+            row_id = self._names.span(piece["id"])
+            old = known.rows.get(row_id)
+            starts += [at_of(old)] if old is not None else []
             call_ids |= {call_id for result in meaning.results if (call_id := part(result.call_id))}
-            for generation in meaning.generations:
-                asked = (part(str(block.get("id") or "")) for block in tool_uses(generation.message))
-                call_ids |= {call_id for call_id in asked if call_id}
             if meaning.role == "llm":
-                starts.append(begun(one.piece, now))
-            if meaning.role == "tool":
-                if meaning.call and meaning.call.id:
-                    call_ids.add(part(meaning.call.id) or "")
-                else:
-                    names.add(part((meaning.call.name if meaning.call else None) or one.piece.get("name")) or "")
-                call_ids.add(part(f"span-{one.piece['id']}") or "")
+                starts.append(begun(piece, now))
+                responses = [row_id, *self._further(piece["id"], meaning)]
+                for response_id, generation in zip(responses, meaning.generations, strict=False):
+                    for call_id, name in asked(generation.message, response_id):
+                        call_ids.add(call_id)
+                        requested.add(name)
+            elif meaning.role == "tool":
+                call_ids |= {given_id(meaning) or without_call(piece), (old.call_id if old else None) or ""}
+                if given_id(meaning) is None:
+                    starts.append(begun(piece, now))
+                    guessed |= {name_of(piece, meaning), (old.name if old else None) or ""}
         further = [row_id for one in changed for row_id in self._further(one.piece["id"], one.meaning)]
         known.rows |= await self._store.mirrors.stitches(further)
-        old_calls = [at_of(row) for one in changed if (row := known.rows.get(self._names.span(one.piece["id"])))]
-        known.tools = await self._store.mirrors.tool_calls(known.run.id, call_ids, names)
-        if starts or old_calls:
-            known.later = await self._store.mirrors.model_calls(known.run.id, min([*starts, *old_calls]))
+        if starts:
+            known.later = await self._store.mirrors.model_calls(known.run.id, min(starts))
+        if requested - guessed:
+            later = await self._store.mirrors.tools_since(known.run.id, requested - guessed, min(starts))
+            guessed |= {tool.name or "" for tool in later if is_guessed(tool)}
+        known.tools = await self._tools(known.run.id, call_ids, guessed)
+
+    async def _tools(self, run_id: UUID, call_ids: set[str], names: set[str]) -> list[Stitch]:
+        """The tool calls with these ids and names, and all those of names with spans that do not know their calls."""
+        tools = await self._store.mirrors.tool_calls(run_id, call_ids, names)
+        more = {tool.name or "" for tool in tools if is_guessed(tool)} - names
+        return await self._store.mirrors.tool_calls(run_id, call_ids, names | more) if more else tools
 
     def _further(self, span_id: str, meaning: Meaning) -> list[UUID]:
         """The rows of a model call's answers behind the first one."""
