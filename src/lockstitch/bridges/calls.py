@@ -7,9 +7,9 @@ request is decided among all that are known, those of the record and those that 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstitch.bridges.matching import (
     NAMELESS,
@@ -28,24 +28,38 @@ from lockstitch.bridges.span import Meaning, Piece, Result
 from lockstitch.records import Json, Run, Stitch, format_time, parse_time, tool_result
 
 
+class Mention(NamedTuple):
+    """Results that messages of one span mention, and when it began."""
+
+    at: datetime
+    span_id: str
+    results: Sequence[Result]
+
+
 class Calls:
     """The tool calls of one trace that what arrived is about."""
 
     def __init__(
-        self, names: Names, run: Run, now: datetime, known: Sequence[Stitch], meaning: Callable[[Piece], Meaning]
+        self,
+        names: Names,
+        run: Run,
+        now: datetime,
+        known: Sequence[Stitch],
+        meaning: Callable[[Piece], Meaning],
+        anew: Collection[str] = (),
     ) -> None:
         self._names = names
         self._run = run
         self._now = now
         self._meaning = meaning
+        self._anew = anew
         self._requests: dict[str, list[Request]] = defaultdict(list)
         self._spans: dict[str, list[Span]] = defaultdict(list)
         self._touched: set[str] = set()
         self._guessed: set[str] = set()
         """Names of spans that arrived and do not say which call they are."""
         self._meanings: dict[str, Meaning] = {}
-        self._mentions: list[tuple[datetime, Sequence[Result]]] = []
-        self._remembered: list[tuple[datetime, Sequence[Result]]] = []
+        self._mentions: list[Mention] = []
         self._placed: dict[tuple[int, int], Request] = {}
         self._left: dict[str, list[Stitch]] = defaultdict(list)
         """Rows of requests that nobody makes any more."""
@@ -60,7 +74,8 @@ class Calls:
         if stitch.reply_to is not None:
             index, asked_at = stitch.call_index or 0, str(stitch.data.get("asked_at") or format_time(at_of(stitch)))
             order = (parse_time(asked_at), "")
-            request = Request(stitch.reply_to, index, call_id, stitch.name or "", asked_at, order, stitch)
+            name = str(stitch.data.get("asked_name") or stitch.name or "")
+            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch)
             self._requests[call_id].append(request)
             self._placed[stitch.reply_to, index] = request
         if "id" in stitch.data:
@@ -120,28 +135,26 @@ class Calls:
             if span.request is not None:
                 span.request.span = None
 
-    def mention(self, at: datetime, results: Sequence[Result]) -> None:
+    def mention(self, mention: Mention) -> None:
         """Messages of a span mention results."""
-        if results:
-            self._mentions.append((at, results))
-            self._touched.update(call_id for result in results if (call_id := part(result.call_id)))
+        if mention.results:
+            self._mentions.append(mention)
+            self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
 
-    def remember(self, at: datetime, results: Sequence[Result]) -> None:
-        """Messages that came before mention results: news for calls that are worked out anew."""
-        if results:
-            self._remembered.append((at, results))
+    def rows(self, remembered: Iterable[Mention] = ()) -> list[Row]:
+        """What stands, after all this, for every call that it was about.
 
-    def rows(self) -> list[Row]:
-        """What stands, after all this, for every call that it was about."""
+        `remembered` are mentions in messages that came before: news for calls that are worked out anew.
+        """
         for call_id in self._touched:
             match(self._requests.get(call_id, ()), [span for span in self._spans.get(call_id, ()) if not span.name])
         self._guess()
         rows = {call_id: self._settle(call_id) for call_id in sorted(self._touched)}
-        for at, results in self._remembered:
+        for at, span_id, results in remembered:
             news = [result for result in results if part(result.call_id) in self._touched]
-            self._mentions.append((at, news))
-        for at, results in sorted(self._mentions, key=lambda mention: mention[0]):
-            self._fill(rows, at, results)
+            self._mentions.append(Mention(at, span_id, news))
+        for mention in sorted(self._mentions, key=lambda mention: mention[:2]):
+            self._fill(rows, mention.at, mention.results)
         return [row for found in rows.values() for row in found] + self._gone()
 
     def _guess(self) -> None:
@@ -214,6 +227,8 @@ class Calls:
         parent_id = self._names.span(parent) if parent else self._run.id
         row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
         meaning = self._meanings.get(piece["id"])
+        if meaning is None and call_id in self._anew:
+            meaning = self._meaning(piece)
         values, data = row.values, row.values["data"]
         values["type"], values["call_id"] = "tool_call", call_id
         if meaning is None:
@@ -229,13 +244,15 @@ class Calls:
             values["message"], values["status"] = _result(call_id, meaning.result, piece, values["status"])
         for told in (span.row, before):
             # What messages said of another call, which it was taken for, is not about this one.
-            if told is not None and told.call_id == call_id:
+            if told is not None and told.call_id == call_id and call_id not in self._anew:
                 _keep_told(row, told, piece)
         if span.name:
             data["by_name"] = True
         if request is not None:
             _asked(row, request)
             data["asked_at"] = request.asked_at
+            if request.name != values["name"]:
+                data["asked_name"] = request.name
         if isinstance(args, dict) and args != piece.get("inputs"):
             # What was given as a text of another language stands beside it, understood.
             data["args"] = args
@@ -254,7 +271,7 @@ class Calls:
         row.values["at"] = parse_time(request.asked_at)
         row.values["data"] = {"asked_at": request.asked_at}
         row.order = request.order
-        if old is not None:
+        if old is not None and call_id not in self._anew:
             _keep_told(row, old, {})
         _asked(row, request)
         return row
@@ -269,7 +286,7 @@ class Calls:
             asked = [row for row in rows.get(call_id, ()) if row.values["type"] == "tool_call" and _before(row, at)]
             asked.sort(key=lambda row: str(row.values["data"].get("asked_at") or format_time(row.at)))
             for row, result in zip(reversed(asked), reversed(mentioned), strict=False):
-                _mentioned(row, call_id, result)
+                _mentioned(row, call_id, result, at)
             if not rows.get(call_id) and not mentioned[-1].asked:
                 rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
 
@@ -279,17 +296,20 @@ class Calls:
         row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), self._now)
         row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or NAMELESS, "at": at}
         row.order = (at, "", call_id)
-        _mentioned(row, call_id, result)
+        _mentioned(row, call_id, result, at)
         return row
 
 
 def _keep_told(row: Row, told: Stitch, piece: Mapping[str, Any]) -> None:
     """Keep what messages said of a result: the row that stood for its call has it, and they may not come again."""
     values = row.values
-    if told.message is not None and values["message"] is None:
-        values["message"], values["status"] = told.message, values["status"] or told.status
-    elif told.message is not None and _only_raised(values["message"], piece):
-        values["message"] = told.message
+    said, at = told.message, told.data.get("told_at")
+    if said is not None and values["message"] is None:
+        values["message"], values["status"] = said, values["status"] or told.status
+    elif said is not None and _only_raised(values["message"], piece):
+        values["message"] = said
+    if at is not None and values["message"] == said:
+        values["data"]["told_at"] = at
     if told.data.get("failed"):
         _fail(row)
 
@@ -312,10 +332,14 @@ def _result(call_id: str, result: Result | None, piece: Piece, status: str | Non
     return tool_result(call_id, content, is_error=failed), "error" if failed else "ok"
 
 
-def _mentioned(row: Row, call_id: str, result: Result) -> None:
-    if row.values["message"] is None or _only_raised(row.values["message"], row.values["data"]):
-        row.values["message"] = tool_result(call_id, result.content, is_error=bool(result.failed))
-        row.values["status"] = "error" if result.failed else "ok"
+def _mentioned(row: Row, call_id: str, result: Result, at: datetime) -> None:
+    """Give a row a result that messages mention: what the first of them say, which may be shortened later."""
+    values, data, told_at = row.values, row.values["data"], format_time(at)
+    earlier = told_at < str(data.get("told_at") or "")
+    if values["message"] is None or earlier or _only_raised(values["message"], data):
+        values["message"] = tool_result(call_id, result.content, is_error=bool(result.failed or data.get("failed")))
+        values["status"] = "error" if result.failed or data.get("failed") else "ok"
+        data["told_at"] = told_at
     if result.failed:
         row.values["data"]["failed"] = True
         _fail(row)

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.bridges.rows import Row, part
+from lockstitch.bridges.rows import Row, at_of, part
 from lockstitch.bridges.span import Meaning, Piece
-from lockstitch.records import Json, Stitch, format_time, tool_uses
+from lockstitch.records import Json, Stitch, format_time, parse_time, tool_uses
 
 NAMELESS: Final = "tool"
 
@@ -37,6 +37,11 @@ class Request:
     def turn(self) -> tuple[str, int, str]:
         """When it was asked for, among others: the same whether it arrived or stands in the record."""
         return self.asked_at, self.index, self.call_id
+
+    @property
+    def turn_by_name(self) -> tuple[str, int, str]:
+        """The same, for spans that take the last one: of what one response asks for they take the first one first."""
+        return self.asked_at, -self.index, self.call_id
 
     @property
     def own_row(self) -> Stitch | None:
@@ -78,7 +83,7 @@ def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
 
 def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
     """Join each span with the last free request before it, if there is one; the spans that this gives another call."""
-    requests = sorted(requests, key=lambda request: request.turn)
+    requests = sorted(requests, key=lambda request: request.turn_by_name)
     for request in requests:
         request.span = None
     before: list[Request] = []
@@ -105,6 +110,12 @@ def asked(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:
         (part(str(block.get("id") or "")) or f"{response_id}/{index}", part(str(block.get("name") or "")) or NAMELESS)
         for index, block in enumerate(tool_uses(message))
     ]
+
+
+def asked_at(stitch: Stitch) -> datetime:
+    """When a tool call of the record was asked for, or began where nobody did."""
+    text = stitch.data.get("asked_at")
+    return parse_time(str(text)) if text else at_of(stitch)
 
 
 def given_id(meaning: Meaning) -> str | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.bridges.calls import Calls
+from lockstitch.bridges.calls import Calls, Mention
 from lockstitch.bridges.rows import (
     TOKENS,
     Names,
@@ -22,7 +22,6 @@ from lockstitch.bridges.rows import (
     new_row,
     order_of,
     part,
-    piece_of,
     removed,
 )
 from lockstitch.bridges.span import Bridge, Generation, Meaning, Piece, is_root
@@ -46,6 +45,10 @@ class Known:
     """Tool calls that what arrived may be about."""
     later: Sequence[Stitch] = ()
     """Model calls that began when the first one that arrived did, or after it."""
+    mentions: Sequence[Mention] = ()
+    """Results that spans mention which began then or later, and of which nothing arrived."""
+    anew: frozenset[str] = frozenset()
+    """Calls whose mentioned results are given out anew: `mentions` has all that there are."""
     calls: Sequence[Stitch] | None = None
     """All its model calls, where figures must be summed anew."""
 
@@ -69,15 +72,14 @@ class Trace:
         self._price = price
         self._now = now
         self._rows: list[Row] = []
-        self._calls = Calls(names, known.run, now, known.tools, bridge.meaning)
+        self._calls = Calls(names, known.run, now, known.tools, bridge.meaning, known.anew)
         self._root: tuple[Row | None, Arrived] | None = None
 
     def assemble(self, arrived: Sequence[Arrived], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[Row]]:
         """The run, and the rows that are new or differ; their places come later."""
         for one in sorted(arrived, key=lambda one: order_of(one.piece, begun(one.piece, self._now))):
             self._take(one)
-        self._remember({self._names.span(one.piece["id"]) for one in arrived})
-        rows = [*self._rows, *self._calls.rows()]
+        rows = [*self._rows, *self._calls.rows(self._known.mentions)]
         places = {stitch.position for stitch in vanished}
         rows += [Row(_left_of(stitch, places), (), stitch) for stitch in vanished]
         rows += self._unasked({stitch.position for stitch in vanished if stitch.type == "llm_call"})
@@ -96,7 +98,7 @@ class Trace:
             as_span(row, one.duplicate_of)
             self._rows.append(row)
             self._withdraw(row, meaning)
-        self._calls.mention(begun(piece, self._now), meaning.results)
+        self._calls.mention(Mention(begun(piece, self._now), piece["id"], meaning.results))
         if is_root(piece):
             self._root = (row, one)
 
@@ -130,12 +132,6 @@ class Trace:
             for stitch in self._known.tools
             if stitch.reply_to in places and "id" in stitch.data
         ]
-
-    def _remember(self, arrived: set[UUID]) -> None:
-        """Later model calls, which came before, may mention results of calls that are asked for only now."""
-        for stitch in self._known.later:
-            if stitch.id not in arrived and "id" in stitch.data:
-                self._calls.remember(at_of(stitch), self._bridge.meaning(piece_of(stitch.data)).results)
 
     def _row(self, piece: Piece, number: int = 0) -> Row:
         run, parent = self._known.run, piece.get("parent_id")

@@ -65,11 +65,14 @@ class Mirrors:
         where = [Where("run_id", "=", run_id), Where("type", "=", "tool_call"), Where("name", "in", sorted(names))]
         return await self._backend.find(Find(Stitch, [*where, Where("at", ">=", since)]))
 
-    async def model_calls(self, run_id: UUID, since: datetime | None = None) -> list[Stitch]:
-        """The model calls of a run, or those that began at a time and later, in order of their beginning."""
+    async def model_calls(self, run_id: UUID) -> list[Stitch]:
+        """The model calls of a run, in order of their beginning."""
         where = [Where("run_id", "=", run_id), Where("type", "=", "llm_call")]
-        if since is not None:
-            where.append(Where("at", ">=", since))
+        return await self._backend.find(Find(Stitch, where, order=("at", "position")))
+
+    async def rows_since(self, run_id: UUID, since: datetime) -> list[Stitch]:
+        """The model calls and mere spans of a run that began at a time and later, in order of their beginning."""
+        where = (Where("run_id", "=", run_id), Where("type", "in", ["llm_call", "span"]), Where("at", ">=", since))
         return await self._backend.find(Find(Stitch, where, order=("at", "position")))
 
     async def rows(self, run_id: UUID) -> list[Stitch]:
