@@ -12,7 +12,7 @@ async def seen(store: Store) -> Json:
     for thread in await store.threads(kind="trace", limit=None):
         for run in await store.runs(thread):
             rows = [row for row in await store.stitches(thread) if row.run_id == run.id]
-            shown[str(run.foreign_id)] = {"run": _run(run), "rows": _rows(rows), "thread": thread.key}
+            shown[str(run.foreign_id)] = {"run": _run(run, rows), "rows": _rows(rows), "thread": thread.key}
     return shown
 
 
@@ -29,9 +29,14 @@ async def fences(store: Store) -> dict[str, int]:
     return {str(thread.id): thread.fence for thread in await store.threads(kind="trace", limit=None)}
 
 
-def _run(run: Run) -> Json:
+def _run(run: Run, rows: list[Stitch]) -> Json:
     fields = ("status", "steps", "input_tokens", "output_tokens", "total_cost", "model", "agent", "error", "tags")
-    return {**{name: getattr(run, name) for name in fields}, "times": (run.started_at, run.completed_at)}
+    spans = {row.position: row.data.get("id") for row in rows}
+    return {
+        **{name: getattr(run, name) for name in fields},
+        "times": (run.started_at, run.completed_at),
+        "ends": (spans.get(run.input_position or 0), spans.get(run.output_position or 0)),
+    }
 
 
 def _rows(rows: list[Stitch]) -> list[Any]:
@@ -49,6 +54,7 @@ def _rows(rows: list[Stitch]) -> list[Any]:
             row.input_tokens,
             str(row.duration_ms),
             str(row.data.get("id")),
+            str(row.data.get("duplicate_of")),
         )
         for row in rows
         if row.type != "removed"

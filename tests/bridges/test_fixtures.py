@@ -5,6 +5,7 @@ the two bridges. The endpoints behind the recordings were scripts that give ever
 chatcmpl-1): calls that follow each other are two whatever their id, spans of one id and one time are one.
 """
 
+import random
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -151,13 +152,6 @@ EXPECTED = {("langsmith", name): expected for name, expected in LANGSMITH.items(
 each_body = pytest.mark.parametrize(("source", "name"), EXPECTED)
 
 
-def each_body_but(reason: str, *names: str) -> pytest.MarkDecorator:
-    """Every body, of which these are known not to do yet."""
-    later = pytest.mark.xfail(strict=True, reason=reason)
-    bodies = [pytest.param(*body, marks=[later] if body[1] in names else []) for body in EXPECTED]
-    return pytest.mark.parametrize(("source", "name"), bodies)
-
-
 def path_of(source: str, name: str) -> Path:
     return langsmith.FIXTURES / name if source == "langsmith" else otel.FIXTURES / f"{name}.body"
 
@@ -223,24 +217,26 @@ async def test_the_second_report_is_that_of_the_first(source: str, name: str) ->
 
 
 @pytest.mark.req("S2-048")
-@each_body_but(
-    "a witness that tells more is not believed once another stands for the call", "oi_anthropic", "openll_anthropic"
-)
+@each_body
 async def test_halves_are_the_same_as_the_whole(source: str, name: str) -> None:
     spans = _spans(source, name)
     half = len(spans) // 2
-    await _same(source, spans, spans[:half], spans[half:])
+    await _same(source, spans, [spans[:half], spans[half:]])
 
 
 @pytest.mark.req("S2-048")
-@each_body_but(
-    "a tool that does not know its call is not given to a request that comes in a later batch",
-    *("old_0.1.147_invoke", "old_0.3.45_invoke"),
-)
+@each_body
 async def test_halves_in_the_other_order_are_the_same_as_the_whole(source: str, name: str) -> None:
     spans = _spans(source, name)
     half = len(spans) // 2
-    await _same(source, spans, spans[half:], spans[:half])
+    await _same(source, spans, [spans[half:], spans[:half]])
+
+
+@pytest.mark.req("S2-048")
+@each_body
+async def test_three_parts_in_any_order_are_the_same_as_the_whole(source: str, name: str) -> None:
+    spans = _spans(source, name)
+    await _same(source, spans, *(_parts(spans, seed) for seed in range(5)))
 
 
 @pytest.mark.req("S2-043")
@@ -268,13 +264,25 @@ def _spans(source: str, name: str) -> list[Item]:
     return [item for item in items_of(source, path_of(source, name)) if not isinstance(item, Attachment | Remark)]
 
 
-async def _same(source: str, spans: list[Item], *parts: list[Item]) -> None:
-    async with open_store("sqlite:///:memory:") as whole, open_store("sqlite:///:memory:") as cut:
+def _parts(spans: list[Item], seed: int) -> list[list[Item]]:
+    """Three parts of what is shuffled before; some may be empty."""
+    chance = random.Random(seed)
+    shuffled = chance.sample(spans, len(spans))
+    first, second = sorted(chance.randint(0, len(spans)) for _ in range(2))
+    return [shuffled[:first], shuffled[first:second], shuffled[second:]]
+
+
+async def _same(source: str, spans: list[Item], *ways: list[list[Item]]) -> None:
+    """Whichever way the spans are cut into parts, what stands in the end is what stands when they come at once."""
+    async with open_store("sqlite:///:memory:") as whole:
         await import_items(whole, source, spans)
-        for part in parts:
-            await import_items(cut, source, part)
-        assert await seen(cut) == await seen(whole)
-        assert (await cut.verify()).ok
+        expected = await seen(whole)
+    for parts in ways:
+        async with open_store("sqlite:///:memory:") as cut:
+            for part in parts:
+                await import_items(cut, source, part)
+            assert await seen(cut) == expected
+            assert (await cut.verify()).ok
 
 
 def _runs_are(expected: Expected, runs: list[Json]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -108,6 +109,41 @@ def test_the_order_in_which_pieces_come_does_not_matter(seed: int) -> None:
     assert found == expected
 
 
+@pytest.mark.req("S2-048")
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_who_is_believed_and_whose_tool_it_was_do_not_depend_on_the_order(seed: int) -> None:
+    """Two tell of every model call, in one trace or in two; tools do not know their calls; ids are used again."""
+    chance = random.Random(seed)
+    trace, other = Trace(1, thread="conv"), Trace(2, thread="conv")
+    trace.root()
+    other.root()
+    heard: list[Json] = []
+    for at in (1, 5, 9):
+        told = {"response_metadata": {"id": f"chatcmpl-{at % 2}", "model_provider": "openai"}}
+        calls: list[tuple[str, str, Json]] = [("call_0", "search", {"at": at}), (f"call_{at}", "search", {})]
+        asking = trace.model(at, calls=calls, heard=list(heard), kwargs=told)
+        trace.model(at + 0.1, "", kwargs=told, parent=asking["id"])
+        other.model(at - 0.1, "more" if at == 5 else "", calls=calls if at == 5 else None, kwargs=told)
+        trace.tool(at + 1, "search", None, f"first {at}")
+        trace.tool(at + 2, "search", f"call_{at}" if at == 9 else None, f"second {at}")
+        failed = tool_message("call_0", f"first {at}", status="error" if at == 5 else "success")
+        heard += [asking["outputs"]["generations"][0][0]["message"], failed, tool_message(f"call_{at}", "seen")]
+    trace.model(13, "Done.", heard=heard)
+    spans = trace.runs + other.runs
+
+    async def come(*parts: list[Json]) -> tuple[Json, bool]:
+        async with open_store("sqlite:///:memory:") as store:
+            for runs in parts:
+                await ingest(store).take(items(*runs))
+            return await seen(store), (await store.verify()).ok
+
+    shuffled = chance.sample(spans, len(spans))
+    cuts = [0, *sorted(chance.sample(range(1, len(spans)), 4)), len(spans)]
+    expected, _ = asyncio.run(come(spans))
+    assert asyncio.run(come(*(shuffled[a:b] for a, b in pairwise(cuts)))) == (expected, True)
+
+
 @pytest.mark.req("S2-048", "S2-036")
 async def test_a_patch_may_come_before_its_post(store: Store) -> None:
     trace = agent_trace()
@@ -189,6 +225,45 @@ async def test_a_tool_that_does_not_know_its_call_is_found_by_its_name(store: St
 
     (row,) = await rows_of(store, "tool_call")
     assert (row.call_id, row.call_index, (row.message or {})["content"]) == ("call_a", 0, "found")
+
+
+async def test_tools_of_one_response_that_do_not_know_their_calls_are_taken_in_their_order(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "search", {"q": "y"})])
+    trace.tool(2, "search", None, "x found")
+    trace.tool(2.1, "search", None, "y found")
+    await ingest(store).take(items(*trace.runs))
+
+    found = {row.call_id: (row.message or {})["content"] for row in await rows_of(store, "tool_call")}
+    assert found == {"call_a": "x found", "call_b": "y found"}
+
+
+@pytest.mark.req("S2-048")
+async def test_who_tells_more_is_believed_though_another_stood_for_the_call(store: Store) -> None:
+    """The first asked for a tool that ran; the one that begins around it comes later, in a trace of its own."""
+    told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
+    trace, second = Trace(1), Trace(2)
+    trace.root()
+    trace.model(1, calls=[("call_a", "search", {})], kwargs=told)
+    trace.tool(2, "search", "call_a", "found")
+    second.root()
+    believed = second.model(0.9, calls=[("call_a", "search", {})], kwargs=told)
+    await ingest(store).take(items(*trace.runs))
+    await ingest(store).take(items(*second.runs))
+
+    (counted,) = await rows_of(store, "llm_call")
+    runs = {run.foreign_id: run for thread in await store.threads(kind="trace") for run in await store.runs(thread)}
+    tools = [(row.run_id, row.reply_to, row.status) for row in await rows_of(store, "tool_call")]
+    assert counted.data["id"] == believed["id"]
+    assert [(run.steps, run.input_tokens, run.model) for _, run in sorted(runs.items())] == [
+        (0, 0, None),
+        (1, 100, "gpt-4o-mini"),
+    ]
+    assert sorted(tools, key=str) == sorted(
+        [(runs[trace.id].id, None, "ok"), (runs[second.id].id, counted.position, None)], key=str
+    )
+    assert (await store.verify()).ok
 
 
 @pytest.mark.req("S2-013", "S2-050")

@@ -2,60 +2,67 @@
 
 A request stands in a model's response, its result in a span of the tool's own, or in a message that mentions it, or in
 all of them; one row carries what is known. They are joined by the call's id, but never by that alone: servers reuse ids
-("call_0" in every response), so of several requests a result answers the last one before it.
+("call_0" in every response), so of several requests a result answers the last one before it. Which span answers which
+request is decided among all that are known, those of the record and those that arrived, in `matching`.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, NamedTuple
 
+from lockstitch.bridges.matching import (
+    NAMELESS,
+    Request,
+    Span,
+    asked,
+    deal,
+    given_id,
+    is_guessed,
+    match,
+    name_of,
+    without_call,
+)
 from lockstitch.bridges.rows import Names, Row, at_of, begun, new_row, part, piece_of, removed
 from lockstitch.bridges.span import Meaning, Piece, Result
-from lockstitch.records import Json, Run, Stitch, format_time, parse_time, tool_result, tool_uses
-
-_NAMELESS: Final = "tool"
+from lockstitch.records import Json, Run, Stitch, format_time, parse_time, tool_result
 
 
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A call that a response asks for."""
+class Mention(NamedTuple):
+    """Results that messages of one span mention, and when it began."""
 
-    response: Row | int
-    """The response, or its place where only that is known."""
-    index: int
-    name: str
-    asked_at: str
-    order: tuple[Any, ...]
-    row: Stitch | None = None
-    span: "_Span | None" = None
-
-
-@dataclass(slots=True, eq=False)
-class _Span:
-    """A call that a span of its own tells of."""
-
-    piece: Piece
     at: datetime
-    row: Stitch | None
-    request: _Request | None = None
-    given: Row | None = None
+    span_id: str
+    results: Sequence[Result]
 
 
 class Calls:
     """The tool calls of one trace that what arrived is about."""
 
-    def __init__(self, names: Names, run: Run, now: datetime, known: Sequence[Stitch]) -> None:
+    def __init__(
+        self,
+        names: Names,
+        run: Run,
+        now: datetime,
+        known: Sequence[Stitch],
+        meaning: Callable[[Piece], Meaning],
+        anew: Collection[str] = (),
+    ) -> None:
         self._names = names
         self._run = run
         self._now = now
-        self._requests: dict[str, list[_Request]] = defaultdict(list)
-        self._spans: dict[str, list[_Span]] = defaultdict(list)
+        self._meaning = meaning
+        self._anew = anew
+        self._requests: dict[str, list[Request]] = defaultdict(list)
+        self._spans: dict[str, list[Span]] = defaultdict(list)
         self._touched: set[str] = set()
+        self._guessed: set[str] = set()
+        """Names of spans that arrived and do not say which call they are."""
         self._meanings: dict[str, Meaning] = {}
-        self._mentions: list[tuple[datetime, Sequence[Result]]] = []
-        self._placed: dict[tuple[int, int], _Request] = {}
+        self._mentions: list[Mention] = []
+        self._placed: dict[tuple[int, int], Request] = {}
+        self._left: dict[str, list[Stitch]] = defaultdict(list)
+        """Rows of requests that nobody makes any more."""
         self._orphans: dict[str, Stitch] = {}
         """Results that were mentioned, of calls that nobody was known to have asked for."""
         for stitch in known:
@@ -65,119 +72,165 @@ class Calls:
         call_id = stitch.call_id or ""
         request = None
         if stitch.reply_to is not None:
-            asked_at = str(stitch.data.get("asked_at") or format_time(at_of(stitch)))
-            request = _Request(
-                stitch.reply_to, stitch.call_index or 0, stitch.name or "", asked_at, (parse_time(asked_at), ""), stitch
-            )
+            index, asked_at = stitch.call_index or 0, str(stitch.data.get("asked_at") or format_time(at_of(stitch)))
+            order = (parse_time(asked_at), "")
+            name = str(stitch.data.get("asked_name") or stitch.name or "")
+            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch)
             self._requests[call_id].append(request)
-            self._placed[stitch.reply_to, stitch.call_index or 0] = request
+            self._placed[stitch.reply_to, index] = request
         if "id" in stitch.data:
             piece: Any = stitch.data
-            self._spans[call_id].append(_Span(piece, at_of(stitch), stitch, request))
+            span = Span(piece, at_of(stitch), stitch, call_id, stitch.name if is_guessed(stitch) else None, request)
+            self._spans[call_id].append(span)
+            if request is not None:
+                request.span = span
         elif request is None:
             self._orphans[call_id] = stitch
 
     def ask(self, response: Row) -> None:
         """A response arrived, or more of it: note what it asks for."""
-        for index, block in enumerate(tool_uses(response.values["message"])):
-            call_id = part(str(block.get("id") or "")) or f"{response.id}/{index}"
+        for index, (call_id, name) in enumerate(asked(response.values["message"], response.id)):
             self._touched.add(call_id)
+            asked_at, order = format_time(response.at), (*response.order, index)
             known = self._placed.get((response.position or 0, index))
-            if known is not None:
-                known.response = response
+            if known is not None and known.call_id == call_id:
+                known.response, known.name, known.asked_at = response, name, asked_at
                 continue
-            asked_at = format_time(response.at)
-            order = (*response.order, index)
-            name = part(str(block.get("name") or "")) or _NAMELESS
-            self._requests[call_id].append(_Request(response, index, name, asked_at, order))
+            if known is not None:
+                self._drop(known)
+            self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order))
+
+    def unask(self, response: Stitch) -> None:
+        """A response counts no more, since another tells of the same model call: it asks for nothing."""
+        for request in [one for found in self._requests.values() for one in found]:
+            if request.response == response.position:
+                self._drop(request)
+
+    def _drop(self, request: Request) -> None:
+        self._requests[request.call_id].remove(request)
+        self._touched.add(request.call_id)
+        if request.span is not None:
+            request.span.request = None
+        if (row := request.own_row) is not None:
+            self._left[request.call_id].append(row)
 
     def run_span(self, piece: Piece, meaning: Meaning, old: Stitch | None) -> None:
         """A tool's own span arrived, or more of it."""
-        at = begun(piece, self._now)
-        known = old.call_id if old is not None and old.type == "tool_call" else None
-        given = part(meaning.call.id) if meaning.call else None
-        nameless = _without_call(piece)
-        if known == nameless:
-            known = None
-        call_id = given or known or self._call_without_id(piece, meaning, at) or nameless
+        call_id, name = given_id(meaning), None
+        if call_id is None:
+            call_id, name = without_call(piece), name_of(piece, meaning)
+            self._guessed.add(name)
         self._touched.add(call_id)
         self._meanings[piece["id"]] = meaning
-        for spans in self._spans.values():
-            # Once it is known which call it is, it stands with that call.
-            spans[:] = [span for span in spans if old is None or span.row is None or span.row.id != old.id]
-        self._spans[call_id].append(_Span(piece, at, old))
+        if old is not None and old.type == "tool_call":
+            self._forget(old)
+        self._spans[call_id].append(Span(piece, begun(piece, self._now), old, call_id, name))
 
-    def mention(self, at: datetime, results: Sequence[Result]) -> None:
+    def _forget(self, old: Stitch) -> None:
+        """What is known of a span gives way to what arrived of it."""
+        call_id = old.call_id or ""
+        self._touched.add(call_id)
+        for span in [span for span in self._spans[call_id] if span.row is not None and span.row.id == old.id]:
+            self._spans[call_id].remove(span)
+            if span.request is not None:
+                span.request.span = None
+
+    def mention(self, mention: Mention) -> None:
         """Messages of a span mention results."""
-        if results:
-            self._mentions.append((at, results))
-            self._touched.update(call_id for result in results if (call_id := part(result.call_id)))
+        if mention.results:
+            self._mentions.append(mention)
+            self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
 
-    def remember(self, at: datetime, results: Sequence[Result]) -> None:
-        """Messages that came before mention results: news for calls that are asked for only now."""
-        news = [result for result in results if part(result.call_id) in self._touched]
-        if news:
-            self._mentions.append((at, news))
+    def rows(self, remembered: Iterable[Mention] = ()) -> list[Row]:
+        """What stands, after all this, for every call that it was about.
 
-    def rows(self) -> list[Row]:
-        """What stands, after all this, for every call that it was about."""
-        rows: dict[str, list[Row]] = {}
-        for call_id in sorted(self._touched):
-            rows[call_id] = self._settle(call_id)
-        for at, results in sorted(self._mentions, key=lambda mention: mention[0]):
-            self._fill(rows, at, results)
-        return [row for found in rows.values() for row in found]
+        `remembered` are mentions in messages that came before: news for calls that are worked out anew.
+        """
+        for call_id in self._touched:
+            match(self._requests.get(call_id, ()), [span for span in self._spans.get(call_id, ()) if not span.name])
+        self._guess()
+        rows = {call_id: self._settle(call_id) for call_id in sorted(self._touched)}
+        for at, span_id, results in remembered:
+            news = [result for result in results if part(result.call_id) in self._touched]
+            self._mentions.append(Mention(at, span_id, news))
+        for mention in sorted(self._mentions, key=lambda mention: mention[:2]):
+            self._fill(rows, mention.at, mention.results)
+        return [row for found in rows.values() for row in found] + self._gone()
 
-    def _call_without_id(self, piece: Piece, meaning: Meaning, at: datetime) -> str | None:
-        """The id of the call that a nameless span most likely is: asked for under its name, and not answered yet."""
-        name = part((meaning.call.name if meaning.call else None) or piece.get("name") or "")
-        open_ = [
-            (request, call_id)
-            for call_id, requests in self._requests.items()
-            for request in requests
-            if request.name == name and request.asked_at <= format_time(at) and not self._answered(call_id, request)
-        ]
-        return max(open_, key=lambda found: found[0].order, default=(None, None))[1]
+    def _guess(self) -> None:
+        """Give the spans that do not say which call they are to the requests of their names that are left."""
+        names = set(self._guessed)
+        for call_id in self._touched:
+            names.update(request.name for request in self._requests.get(call_id, ()))
+            names.update(span.name for span in self._spans.get(call_id, ()) if span.name)
+        spans: dict[str, list[Span]] = defaultdict(list)
+        for span in [span for found in self._spans.values() for span in found]:
+            if span.name in names:
+                spans[span.name].append(span)
+        if not spans:
+            return
+        free: dict[str, list[Request]] = defaultdict(list)
+        for request in [request for found in self._requests.values() for request in found]:
+            if request.name in spans and (request.span is None or request.span.name):
+                free[request.name].append(request)
+        for name, found in spans.items():
+            for span in deal(free[name], found):
+                self._move(span)
 
-    def _answered(self, call_id: str, request: _Request) -> bool:
-        return any(span.request is request or span.request is None for span in self._spans.get(call_id, ()))
+    def _move(self, span: Span) -> None:
+        """A span stands with the call that it turns out to be."""
+        call_id = span.request.call_id if span.request is not None else without_call(span.piece)
+        self._spans[span.call_id].remove(span)
+        self._spans[call_id].append(span)
+        self._touched |= {span.call_id, call_id}
+        span.call_id = call_id
+        if span.piece["id"] not in self._meanings:
+            self._meanings[span.piece["id"]] = self._meaning(piece_of(span.piece))
 
     def _settle(self, call_id: str) -> list[Row]:
-        requests = sorted(self._requests.get(call_id, ()), key=lambda request: request.order)
-        spans = sorted(self._spans.get(call_id, ()), key=lambda span: (span.at, span.piece["id"]))
-        _match(requests, spans)
-        orphan = self._orphans.get(call_id)
-        heir = next((one for one in (*requests, *spans) if one.row is None), None)
-        if orphan is not None and heir is not None:
-            heir.row = self._orphans.pop(call_id)
+        requests = sorted(self._requests.get(call_id, ()), key=lambda request: request.turn)
+        spans = sorted(self._spans.get(call_id, ()), key=lambda span: span.turn)
+        self._inherit(call_id, [*requests, *spans])
         rows: list[Row] = []
         kept: set[int] = set()
         for span in spans:
-            old = span.row
-            if old is None and span.request is not None and span.request.row is not None:
-                taken = span.request.row
-                old = None if "id" in taken.data else taken
-            row = self._span_row(call_id, span, old)
+            row = self._span_row(call_id, span)
             kept.add(row.position or 0)
             rows.append(row)
         for request in requests:
-            old = request.row
+            old = request.own_row
             if request.span is None:
-                free = old if old is not None and old.position not in kept else None
-                rows.append(self._request_row(call_id, request, free))
+                rows.append(self._request_row(call_id, request, old))
             elif old is not None and old.position not in kept:
-                rows.append(Row(removed(old), (), old))
+                self._left[call_id].append(old)
         return rows
 
-    def _span_row(self, call_id: str, span: _Span, old: Stitch | None) -> Row:
+    def _inherit(self, call_id: str, heirs: Sequence[Request | Span]) -> None:
+        """Rows that have lost whom they stood for, given to those of their call that have none."""
+        free = self._left.pop(call_id, [])
+        if call_id in self._orphans:
+            free.append(self._orphans[call_id])
+        for heir in heirs:
+            if heir.row is None and free:
+                heir.row = free.pop()
+                if self._orphans.get(call_id) is heir.row:
+                    del self._orphans[call_id]
+        self._left[call_id] = [row for row in free if row is not self._orphans.get(call_id)]
+
+    def _gone(self) -> list[Row]:
+        return [Row(removed(old), (), old) for left in self._left.values() for old in left]
+
+    def _span_row(self, call_id: str, span: Span) -> Row:
         piece, request = piece_of(span.piece), span.request
+        before = request.own_row if request is not None else None
         parent = piece.get("parent_id")
         parent_id = self._names.span(parent) if parent else self._run.id
-        row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, old, self._now)
+        row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
         meaning = self._meanings.get(piece["id"])
+        if meaning is None and call_id in self._anew:
+            meaning = self._meaning(piece)
         values, data = row.values, row.values["data"]
         values["type"], values["call_id"] = "tool_call", call_id
-        said_failed = bool(span.row is not None and span.row.data.get("failed"))
         if meaning is None:
             # Nothing new about the span itself: only whom it answers may have changed.
             known = span.row
@@ -187,38 +240,39 @@ class Calls:
         else:
             call = meaning.call
             args = call.args if call else None
-            values["name"] = (part(call.name) if call else None) or values["name"] or _NAMELESS
+            values["name"] = (part(call.name) if call else None) or values["name"] or NAMELESS
             values["message"], values["status"] = _result(call_id, meaning.result, piece, values["status"])
-        if said_failed:
-            _fail(row)
-        if old is not None and old.message is not None and _only_raised(values["message"], piece):
-            values["message"] = old.message
-        if values["message"] is None and old is not None and old.message is not None:
-            values["message"], values["status"] = old.message, values["status"] or old.status
+        for told in (span.row, before):
+            # What messages said of another call, which it was taken for, is not about this one.
+            if told is not None and told.call_id == call_id and call_id not in self._anew:
+                _keep_told(row, told, piece)
+        if span.name:
+            data["by_name"] = True
         if request is not None:
             _asked(row, request)
             data["asked_at"] = request.asked_at
+            if request.name != values["name"]:
+                data["asked_name"] = request.name
         if isinstance(args, dict) and args != piece.get("inputs"):
             # What was given as a text of another language stands beside it, understood.
             data["args"] = args
         return row
 
-    def _request_row(self, call_id: str, request: _Request, old: Stitch | None) -> Row:
+    def _request_row(self, call_id: str, request: Request, old: Stitch | None) -> Row:
         response = request.response
-        owner = response.id if isinstance(response, Row) else (old.parent_id if old else None)
-        if old is not None and "id" not in old.data:
-            values = dict(old.__dict__)
-            values["data"] = dict(old.data)
-            values |= {"name": request.name, "at": parse_time(request.asked_at)}
-            values["data"]["asked_at"] = request.asked_at
-            row = Row(values, request.order, old)
+        if isinstance(response, Row):
+            owner, row_id = response.id, self._names.span(f"{response.id}", f"/{request.index}")
+        elif old is not None:
+            owner, row_id = old.parent_id or self._run.id, old.id
         else:
-            row_id = self._names.span(f"{owner or response}", f"/{request.index}")
-            row = new_row({}, row_id, self._run, owner or self._run.id, None, self._now)
-            row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
-            row.values["at"] = parse_time(request.asked_at)
-            row.values["data"] = {"asked_at": request.asked_at}
-            row.order = request.order
+            owner, row_id = self._run.id, self._names.span(f"{self._run.id}", f"/{response}/{request.index}")
+        row = new_row({}, row_id, self._run, owner, old, self._now)
+        row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
+        row.values["at"] = parse_time(request.asked_at)
+        row.values["data"] = {"asked_at": request.asked_at}
+        row.order = request.order
+        if old is not None and call_id not in self._anew:
+            _keep_told(row, old, {})
         _asked(row, request)
         return row
 
@@ -232,7 +286,7 @@ class Calls:
             asked = [row for row in rows.get(call_id, ()) if row.values["type"] == "tool_call" and _before(row, at)]
             asked.sort(key=lambda row: str(row.values["data"].get("asked_at") or format_time(row.at)))
             for row, result in zip(reversed(asked), reversed(mentioned), strict=False):
-                _mentioned(row, call_id, result)
+                _mentioned(row, call_id, result, at)
             if not rows.get(call_id) and not mentioned[-1].asked:
                 rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
 
@@ -240,33 +294,27 @@ class Calls:
         """A result of a call that nobody is known to have asked for."""
         row_id = self._names.span(f"{self._run.id}", f"/result/{call_id}")
         row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), self._now)
-        row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or _NAMELESS, "at": at}
+        row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or NAMELESS, "at": at}
         row.order = (at, "", call_id)
-        _mentioned(row, call_id, result)
+        _mentioned(row, call_id, result, at)
         return row
 
 
-def _without_call(piece: Piece) -> str:
-    """What stands for the id of a call, where a span does not know which call it is."""
-    return part(f"span-{piece['id']}") or ""
+def _keep_told(row: Row, told: Stitch, piece: Mapping[str, Any]) -> None:
+    """Keep what messages said of a result: the row that stood for its call has it, and they may not come again."""
+    values = row.values
+    said, at = told.message, told.data.get("told_at")
+    if said is not None and values["message"] is None:
+        values["message"], values["status"] = said, values["status"] or told.status
+    elif said is not None and _only_raised(values["message"], piece):
+        values["message"] = said
+    if at is not None and values["message"] == said:
+        values["data"]["told_at"] = at
+    if told.data.get("failed"):
+        _fail(row)
 
 
-def _match(requests: Sequence[_Request], spans: Sequence[_Span]) -> None:
-    """Join each span with the last free request before it, or, where clocks differ, with the first free one."""
-    for request in requests:
-        request.span = None
-    for span in spans:
-        span.request = None
-    for span in spans:
-        free = [request for request in requests if request.span is None]
-        if not free:
-            continue
-        before = [request for request in free if request.asked_at <= format_time(span.at)]
-        chosen = before[-1] if before else free[0]
-        chosen.span, span.request = span, chosen
-
-
-def _asked(row: Row, request: _Request) -> None:
+def _asked(row: Row, request: Request) -> None:
     """Say in a row whom it answers."""
     row.values["call_index"] = request.index
     if isinstance(request.response, Row):
@@ -284,10 +332,14 @@ def _result(call_id: str, result: Result | None, piece: Piece, status: str | Non
     return tool_result(call_id, content, is_error=failed), "error" if failed else "ok"
 
 
-def _mentioned(row: Row, call_id: str, result: Result) -> None:
-    if row.values["message"] is None or _only_raised(row.values["message"], row.values["data"]):
-        row.values["message"] = tool_result(call_id, result.content, is_error=bool(result.failed))
-        row.values["status"] = "error" if result.failed else "ok"
+def _mentioned(row: Row, call_id: str, result: Result, at: datetime) -> None:
+    """Give a row a result that messages mention: what the first of them say, which may be shortened later."""
+    values, data, told_at = row.values, row.values["data"], format_time(at)
+    earlier = told_at < str(data.get("told_at") or "")
+    if values["message"] is None or earlier or _only_raised(values["message"], data):
+        values["message"] = tool_result(call_id, result.content, is_error=bool(result.failed or data.get("failed")))
+        values["status"] = "error" if result.failed or data.get("failed") else "ok"
+        data["told_at"] = told_at
     if result.failed:
         row.values["data"]["failed"] = True
         _fail(row)

@@ -17,16 +17,17 @@ from typing import Final, cast
 from uuid import UUID
 
 from lockstitch.bridges.belongings import amended, attached, feedback
+from lockstitch.bridges.looking import Looking, further
 from lockstitch.bridges.parcels import Outcome, Parcel, leave_out, sort
 from lockstitch.bridges.placing import put_into
 from lockstitch.bridges.pricing import price
 from lockstitch.bridges.removing import Removing
-from lockstitch.bridges.rows import Names, at_of, begun, part, piece_of
-from lockstitch.bridges.span import Attachment, Bridge, Item, Meaning, Piece, Remark, merge, unsaid_trace
+from lockstitch.bridges.rows import Names, begun, part, piece_of
+from lockstitch.bridges.span import Attachment, Bridge, Item, Piece, Remark, merge, unsaid_trace
 from lockstitch.bridges.trace import Arrived, Known, Trace, needs_all_calls
 from lockstitch.bridges.witnesses import Witnesses
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
-from lockstitch.records import Feedback, Record, Run, Stitch, Thread, tool_uses
+from lockstitch.records import Feedback, Record, Run, Stitch, Thread
 from lockstitch.store import Store
 from lockstitch.store.mirrors import Mirrored
 
@@ -42,6 +43,7 @@ class Ingest:
         self._names = Names(store.project, bridge.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
+        self._looking = Looking(store.mirrors, bridge, self._names)
         self._removing = Removing(store, bridge, self._names)
 
     async def take(self, items: Iterable[Item]) -> Outcome:
@@ -87,9 +89,12 @@ class Ingest:
         new = [parcel for parcel in parcels if homes[parcel.trace_id] not in threads]
         keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(parcel) for parcel in new}))
         arrived = {parcel.trace_id: self._arrived(parcel, stored, outcome) for parcel in parcels}
-        witnesses = Witnesses(self._store.project, self._names, homes, now)
-        owners = await self._store.mirrors.owners(self._store.project, witnesses.told(arrived.values()))
-        claims = witnesses.settle(arrived.values(), owners)
+        witnesses = Witnesses(self._store.project, self._bridge, self._names, homes, now)
+        told = await self._store.mirrors.witnesses(self._store.project, witnesses.told(arrived.values()))
+        claims, others = witnesses.settle(arrived.values(), told)
+        if others:
+            self._recall(parcels, others)
+            raise Conflict("Spans of the record tell of model calls for which others stand now.")
         mirrored: dict[UUID, Mirrored] = {}
         for parcel in parcels:
             changed = arrived[parcel.trace_id]
@@ -132,6 +137,14 @@ class Ingest:
         parcels[:] = [parcel for parcel in by_trace.values() if parcel.pieces]
         return found
 
+    def _recall(self, parcels: list[Parcel], rows: Iterable[Stitch]) -> None:
+        """Have these rows worked out anew with the rest: their traces are read and written as those that arrived."""
+        by_trace = {parcel.trace_id: parcel for parcel in parcels}
+        for row in rows:
+            piece = piece_of(row.data)
+            by_trace.setdefault(piece["trace_id"], Parcel(piece["trace_id"])).recall(piece["id"])
+        parcels[:] = by_trace.values()
+
     def _home(self, parcel: Parcel, runs: dict[UUID, Run]) -> UUID:
         """The thread of a trace: where it is already, else that of its conversation, else one of its own."""
         run = runs.get(self._names.run(parcel.trace_id))
@@ -162,14 +175,16 @@ class Ingest:
         changed: list[Arrived] = []
         for span_id, piece in parcel.pieces.items():
             old = stored.get(self._names.span(span_id))
+            if old is None and span_id in parcel.again:
+                continue
             if old is not None and old.type != "removed":
                 was = piece_of(old.data)
                 merged = merge(was, piece)
-                if merged == was:
+                if merged == was and span_id not in parcel.again:
                     outcome.rows.append(old)
                     meaning = self._bridge.meaning(was)
                     outcome.missing.update(meaning.missing)
-                    outcome.further += self._further(span_id, meaning)
+                    outcome.further += further(self._names, span_id, meaning)
                     continue
                 piece = merged
             meaning = self._bridge.meaning(piece)
@@ -191,7 +206,7 @@ class Ingest:
         run = runs.get(run_id)
         known = Known(run or self._new_run(parcel, run_id, into, now), run is None, stored)
         if run is not None:
-            await self._look_up(known, changed, now)
+            await self._looking.up(known, changed, now)
         trace = Trace(self._bridge, self._names, known, price, now)
         after, rows = trace.assemble(changed)
         if needs_all_calls(known, rows):
@@ -200,36 +215,6 @@ class Ingest:
             after, rows = trace.assemble(changed)
         put_into(into, known, after, rows, trace.root_id)
         outcome.rows += [row.stitch() for row in rows]
-
-    async def _look_up(self, known: Known, changed: Sequence[Arrived], now: datetime) -> None:
-        """Read what the record has that these spans may be about."""
-        call_ids: set[str] = set()
-        names: set[str] = set()
-        starts: list[datetime] = []
-        for one in changed:
-            meaning = one.meaning
-            call_ids |= {call_id for result in meaning.results if (call_id := part(result.call_id))}
-            for generation in meaning.generations:
-                asked = (part(str(block.get("id") or "")) for block in tool_uses(generation.message))
-                call_ids |= {call_id for call_id in asked if call_id}
-            if meaning.role == "llm":
-                starts.append(begun(one.piece, now))
-            if meaning.role == "tool":
-                if meaning.call and meaning.call.id:
-                    call_ids.add(part(meaning.call.id) or "")
-                else:
-                    names.add(part((meaning.call.name if meaning.call else None) or one.piece.get("name")) or "")
-                call_ids.add(part(f"span-{one.piece['id']}") or "")
-        further = [row_id for one in changed for row_id in self._further(one.piece["id"], one.meaning)]
-        known.rows |= await self._store.mirrors.stitches(further)
-        old_calls = [at_of(row) for one in changed if (row := known.rows.get(self._names.span(one.piece["id"])))]
-        known.tools = await self._store.mirrors.tool_calls(known.run.id, call_ids, names)
-        if starts or old_calls:
-            known.later = await self._store.mirrors.model_calls(known.run.id, min([*starts, *old_calls]))
-
-    def _further(self, span_id: str, meaning: Meaning) -> list[UUID]:
-        """The rows of a model call's answers behind the first one."""
-        return [self._names.span(span_id, f"#{number}") for number in range(1, len(meaning.generations))]
 
     def _new_run(self, parcel: Parcel, run_id: UUID, into: Mirrored, now: datetime) -> Run:
         number = len(into.new_runs) + 1

@@ -32,10 +32,17 @@ class Parcel:
 
     trace_id: str
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    again: set[str] = field(default_factory=set[str])
+    """Spans to be worked out anew though nothing of them arrived: what did arrive changes what they stand for."""
 
     def add(self, piece: Piece) -> None:
         known = self.pieces.get(piece["id"])
         self.pieces[piece["id"]] = merge(known, piece) if known else piece
+
+    def recall(self, span_id: str) -> None:
+        """Work a span of the record out anew, whatever it says by then."""
+        self.pieces.setdefault(span_id, {"id": span_id, "trace_id": self.trace_id})
+        self.again.add(span_id)
 
     @property
     def conversation(self) -> str | None:

@@ -17,7 +17,7 @@ def put_into(into: Mirrored, known: Known, run: Run, rows: Sequence[Row], root_i
     """Add a trace's rows and run to what is written to its thread."""
     head = into.head
     position = head.position + len(into.stitches)
-    run = place(run, rows, position, head.fence + 1, root_id)
+    run = place(known, run, rows, position, head.fence + 1, root_id)
     into.stitches += sorted((row.stitch() for row in rows if row.old is None), key=lambda stitch: stitch.position)
     into.replaced += [row.stitch() for row in rows if row.old is not None and row.differs()]
     if known.is_new:

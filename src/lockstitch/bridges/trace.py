@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.bridges.calls import Calls
+from lockstitch.bridges.calls import Calls, Mention
 from lockstitch.bridges.rows import (
     TOKENS,
     Names,
@@ -22,7 +22,6 @@ from lockstitch.bridges.rows import (
     new_row,
     order_of,
     part,
-    piece_of,
     removed,
 )
 from lockstitch.bridges.span import Bridge, Generation, Meaning, Piece, is_root
@@ -46,6 +45,10 @@ class Known:
     """Tool calls that what arrived may be about."""
     later: Sequence[Stitch] = ()
     """Model calls that began when the first one that arrived did, or after it."""
+    mentions: Sequence[Mention] = ()
+    """Results that spans mention which began then or later, and of which nothing arrived."""
+    anew: frozenset[str] = frozenset()
+    """Calls whose mentioned results are given out anew: `mentions` has all that there are."""
     calls: Sequence[Stitch] | None = None
     """All its model calls, where figures must be summed anew."""
 
@@ -69,15 +72,14 @@ class Trace:
         self._price = price
         self._now = now
         self._rows: list[Row] = []
-        self._calls = Calls(names, known.run, now, known.tools)
+        self._calls = Calls(names, known.run, now, known.tools, bridge.meaning, known.anew)
         self._root: tuple[Row | None, Arrived] | None = None
 
     def assemble(self, arrived: Sequence[Arrived], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[Row]]:
         """The run, and the rows that are new or differ; their places come later."""
         for one in sorted(arrived, key=lambda one: order_of(one.piece, begun(one.piece, self._now))):
             self._take(one)
-        self._remember({self._names.span(one.piece["id"]) for one in arrived})
-        rows = [*self._rows, *self._calls.rows()]
+        rows = [*self._rows, *self._calls.rows(self._known.mentions)]
         places = {stitch.position for stitch in vanished}
         rows += [Row(_left_of(stitch, places), (), stitch) for stitch in vanished]
         rows += self._unasked({stitch.position for stitch in vanished if stitch.type == "llm_call"})
@@ -95,7 +97,8 @@ class Trace:
             row = self._row(piece)
             as_span(row, one.duplicate_of)
             self._rows.append(row)
-        self._calls.mention(begun(piece, self._now), meaning.results)
+            self._withdraw(row, meaning)
+        self._calls.mention(Mention(begun(piece, self._now), piece["id"], meaning.results))
         if is_root(piece):
             self._root = (row, one)
 
@@ -111,6 +114,17 @@ class Trace:
         self._rows += rows
         return rows[0]
 
+    def _withdraw(self, row: Row, meaning: Meaning) -> None:
+        """A span that stood for a model call does so no more: it asks for nothing, and has no further answers."""
+        if row.old is None or row.old.type != "llm_call":
+            return
+        self._calls.unask(row.old)
+        for number in range(1, len(meaning.generations)):
+            further = self._known.rows.get(self._names.span(row.values["data"]["id"], f"#{number}"))
+            if further is not None:
+                self._calls.unask(further)
+                self._rows.append(Row(removed(further), (), further))
+
     def _unasked(self, places: set[int]) -> list[Row]:
         """Tool calls that stay although the responses at these places, which asked for them, are gone."""
         return [
@@ -118,12 +132,6 @@ class Trace:
             for stitch in self._known.tools
             if stitch.reply_to in places and "id" in stitch.data
         ]
-
-    def _remember(self, arrived: set[UUID]) -> None:
-        """Later model calls, which came before, may mention results of calls that are asked for only now."""
-        for stitch in self._known.later:
-            if stitch.id not in arrived and "id" in stitch.data:
-                self._calls.remember(at_of(stitch), self._bridge.meaning(piece_of(stitch.data)).results)
 
     def _row(self, piece: Piece, number: int = 0) -> Row:
         run, parent = self._known.run, piece.get("parent_id")
@@ -157,7 +165,8 @@ class Trace:
 
     def _run(self, rows: Sequence[Row]) -> Run:
         run = self._known.run
-        values: dict[str, Any] = {**self._figures(run, rows), **self._first_call(rows)}
+        values = self._figures(run, rows)
+        values |= self._first_call(rows) if values["steps"] else {"model": None, "provider": None}
         values["started_at"] = min([run.started_at, *(row.at for row in rows if row.values["data"].get("start"))])
         if self._root is not None:
             values |= self._of_root(*self._root)
@@ -219,7 +228,7 @@ class Trace:
         return self._names.span(self._root[1].piece["id"]) if self._root else None
 
 
-def place(run: Run, rows: Sequence[Row], position: int, fence: int, root_id: UUID | None) -> Run:
+def place(known: Known, run: Run, rows: Sequence[Row], position: int, fence: int, root_id: UUID | None) -> Run:
     """Give the new rows of a trace their places behind a position; the run that knows them."""
     new = sorted((row for row in rows if row.old is None), key=lambda row: row.order)
     first = position + 1
@@ -233,20 +242,28 @@ def place(run: Run, rows: Sequence[Row], position: int, fence: int, root_id: UUI
     root = next((row for row in rows if row.id == root_id), None) if root_id else None
     if root is not None:
         changes["input_position"] = root.position
-    answer = _last_answer(run, rows)
+    answer = _last_answer(known, run, rows)
     if answer is not None:
         changes["output_position"] = answer.position
         changes["state"] = {**run.state, "answered_at": format_time(answer.at)}
+    elif known.calls is not None:
+        changes["output_position"] = None
+        changes["state"] = {key: value for key, value in run.state.items() if key != "answered_at"}
     return run.changed(**changes)
 
 
-def _last_answer(run: Run, rows: Sequence[Row]) -> Row | None:
-    """The last model call that says something and asks for nothing, if it is one of these."""
-    answers = [row for row in rows if row.values["type"] == "llm_call" and not row.values["calls"]]
+def _last_answer(known: Known, run: Run, rows: Sequence[Row]) -> Row | None:
+    """The last model call that says something and asks for nothing, if it is one of these or all are known."""
+    calls = list(rows)
+    if known.calls is not None:
+        ours = {row.old.id for row in rows if row.old is not None}
+        others = (stitch for stitch in known.calls if stitch.id not in ours)
+        calls += (Row(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch) for stitch in others)
+    answers = [row for row in calls if row.values["type"] == "llm_call" and not row.values["calls"]]
     last = max((row for row in answers if answer_of(row.values["message"])), key=lambda row: row.order, default=None)
-    if last is None or format_time(last.at) < str(run.state.get("answered_at") or ""):
-        return None
-    return last
+    if last is None or known.calls is not None:
+        return last
+    return last if format_time(last.at) >= str(run.state.get("answered_at") or "") else None
 
 
 def _left_of(stitch: Stitch, places: set[int]) -> Json:
@@ -259,11 +276,11 @@ def _left_of(stitch: Stitch, places: set[int]) -> Json:
 
 
 def needs_all_calls(known: Known, rows: Sequence[Row]) -> bool:
-    """Whether a cost that was summed already has changed, so that the sum must be made anew."""
+    """Whether a model call that was summed already counts no more, or costs something else: sums are made anew then."""
     return known.calls is None and any(
         row.old is not None
-        and (before := _cost(row.old.data)) is not None
-        and (before != _cost(row.values["data"]) or row.values["type"] != "llm_call")
+        and row.old.type == "llm_call"
+        and (row.values["type"] != "llm_call" or _cost(row.old.data) not in (None, _cost(row.values["data"])))
         for row in rows
     )
 

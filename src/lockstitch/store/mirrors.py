@@ -60,25 +60,33 @@ class Mirrors:
                 found |= {one.id: one for one in await self._backend.find(Find(Stitch, where))}
         return sorted(found.values(), key=lambda stitch: stitch.position)
 
-    async def model_calls(self, run_id: UUID, since: datetime | None = None) -> list[Stitch]:
-        """The model calls of a run, or those that began at a time and later, in order of their beginning."""
+    async def tools_since(self, run_id: UUID, names: Iterable[str], since: datetime) -> list[Stitch]:
+        """The tool calls of a run with one of these names that were asked for, or began, at a time and later."""
+        where = [Where("run_id", "=", run_id), Where("type", "=", "tool_call"), Where("name", "in", sorted(names))]
+        return await self._backend.find(Find(Stitch, [*where, Where("at", ">=", since)]))
+
+    async def model_calls(self, run_id: UUID) -> list[Stitch]:
+        """The model calls of a run, in order of their beginning."""
         where = [Where("run_id", "=", run_id), Where("type", "=", "llm_call")]
-        if since is not None:
-            where.append(Where("at", ">=", since))
+        return await self._backend.find(Find(Stitch, where, order=("at", "position")))
+
+    async def rows_since(self, run_id: UUID, since: datetime) -> list[Stitch]:
+        """The model calls and mere spans of a run that began at a time and later, in order of their beginning."""
+        where = (Where("run_id", "=", run_id), Where("type", "in", ["llm_call", "span"]), Where("at", ">=", since))
         return await self._backend.find(Find(Stitch, where, order=("at", "position")))
 
     async def rows(self, run_id: UUID) -> list[Stitch]:
         """All stitches of a run."""
         return await self._backend.find(Find(Stitch, (Where("run_id", "=", run_id),), order=("position",)))
 
-    async def owners(self, project: str, response_ids: Sequence[str]) -> list[Stitch]:
-        """The rows that stand for the model calls with these ids of their providers."""
+    async def witnesses(self, project: str, response_ids: Sequence[str]) -> list[tuple[str, Stitch]]:
+        """The rows that tell of model calls with these ids of their providers, each with the id that it tells of."""
         if not response_ids:
             return []
         where = (Where("project", "=", project), Where("response_id", "in", response_ids))
         claims = await self._backend.find(Find(ModelCall, where))
         found = await self.stitches(claim.stitch_id for claim in claims)
-        return [stitch for stitch in found.values() if stitch.type == "llm_call"]
+        return [(claim.response_id, found[claim.stitch_id]) for claim in claims if claim.stitch_id in found]
 
     async def write(self, mirrored: Sequence[Mirrored], now: datetime) -> None:
         """All of it in one commit, or Conflict: somebody else wrote one of these threads, so begin again."""
