@@ -24,6 +24,9 @@ async def test_pages_of_threads(store: Store):
         assert "Approve" in (await http.get("/threads/customer-42")).text
         assert (await http.get(f"/threads/{head.id}/children")).text.count("<tr") == 1
         assert "10482" in (await http.get("/?q=charged+twice")).text
+        missing = await http.get("/threads/nobody", headers={"Accept": "text/html"})
+        assert missing.status_code == 404
+        assert "<h1>Not found</h1>" in missing.text, "in words: errors by their names are for programs"
         refused = await http.post("/threads/customer-42/approve", data={"call": "call_1_2_0"})
         assert refused.status_code == 403, "a form that no page made"
         assert (await store.thread("customer-42")).status == "waiting"

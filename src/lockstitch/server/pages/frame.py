@@ -4,6 +4,7 @@ Stored text enters by autoescape alone; there is no `safe` in any template, and 
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
@@ -26,6 +27,8 @@ SAID_COOKIE: Final = "lockstitch_said"
 
 _THEMES: Final = ("light", "dark")
 _HERE: Final = "lockstitch.server"
+_JOINT: Final = re.compile(r"(?<=[a-z])[A-Z]")
+"""Where another word begins in the name of an error."""
 
 
 def page(request: Request, caller: Caller, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
@@ -34,8 +37,9 @@ def page(request: Request, caller: Caller, template: str, *, status: int = 200, 
 
 
 def problem_page(request: Request, problem: Problem) -> HTMLResponse:
-    """What went wrong, for a person."""
-    response = render(request, "problem.html", {"caller": None, "problem": problem}, problem.status)
+    """What went wrong, for a person: "NotFound" is for programs."""
+    heading = _JOINT.sub(lambda found: f" {found[0].lower()}", problem.title)
+    response = render(request, "problem.html", {"caller": None, "problem": problem, "heading": heading}, problem.status)
     response.headers.update(problem.headers)
     return response
 
