@@ -95,6 +95,14 @@ def test_other_mistakes(call: Call, url: str, tmp_path: Path) -> None:
     assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--replace").code == 0
 
 
+def test_an_outcome_of_a_book_s_length(call: Call, url: str) -> None:
+    told = call("prioritize", str(TASKS), "--outcome", "x" * 2_001, "--store", url)
+    assert told.code == 2
+    assert "in at most 2,000 letters" in told.err
+    assert "this one says 2,001 letters" in told.err
+    assert call("threads", "--store", url, "--json").json == [], "nothing was begun"
+
+
 def test_what_was_cut_off_goes_on(call: Call, url: str) -> None:
     """The same command goes on with the same session; another list or outcome does not take it for its own."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 from uuid import UUID
 
 from lockstitch.apps.prioritizer.lists import TaskList, read_list
@@ -14,6 +15,9 @@ from lockstitch.errors import NotFound, Refused
 from lockstitch.records import Record
 from lockstitch.records.ids import foreign_id
 from lockstitch.store import Store
+
+LONGEST: Final = 2_000
+"""Letters of an outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,11 @@ def new_outcome(store: Store, user_id: str, statement: str) -> Outcome:
     wanted = " ".join(statement.split())
     if not user_id.strip():
         raise Refused("An outcome is somebody's: say whose.")
-    if not wanted:
-        raise Refused("An outcome says what is to be true in the end; this one says nothing.")
+    if not wanted or len(wanted) > LONGEST:
+        said = f"{len(wanted):,} letters" if wanted else "nothing"
+        raise Refused(
+            f"An outcome says in at most {LONGEST:,} letters what is to be true in the end; this one says {said}."
+        )
     return Outcome(project=store.project, user_id=user_id, statement=wanted, created_at=now, updated_at=now)
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from starlette.responses import Response
 
 from lockstitch.apps.prioritizer.application import Prioritizer, SessionRunning
+from lockstitch.apps.prioritizer.keeping import LONGEST
 from lockstitch.apps.prioritizer.pages import making, reading
 from lockstitch.apps.prioritizer.pages.exporting import markdown
 from lockstitch.apps.prioritizer.pages.picture import Card, Picture
@@ -25,8 +26,6 @@ EXAMPLE: Final = """- [ ] T1: Choose the payment provider (3h)
 - [ ] T2: Payment form with 3-D Secure (8h) (after: T1)
 - [ ] T3: Receipts and invoices (5h) (after: T2)"""
 
-LONGEST: Final = 2_000
-"""Letters of an outcome."""
 NAMES: Final = 255
 
 Words = Annotated[Plain, Query(max_length=300)]
