@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from lockstitch.errors import Conflict, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec, new_id
 from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, as_message
@@ -19,7 +19,7 @@ from lockstitch.runtime.children import DriverOf, see_through
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
-from lockstitch.runtime.driving import Driver, OnWaiting, put_in_line, waits_for_others, when_free
+from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, put_in_line, waits_for_others, when_free
 from lockstitch.runtime.event import Event
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
@@ -288,13 +288,11 @@ class Agent:
             new = self._new_thread(store, thread, call)
             try:
                 return await driver.open(new, given)
-            except ThreadBusy as exc:
-                if exc.reason != "limit":
+            except (KeyTaken, ThreadBusy) as exc:
+                if isinstance(exc, ThreadBusy) and not could_not_be_had(exc):
                     raise
-                head = await store.thread(new.id)
-            except Conflict:
-                # Somebody else made it in between, so it is a known one now.
-                head = await self._known(store, thread, call)
+                # It is there by now, whoever made it.
+                head = await self._known(store, new.id if thread is None else thread, call)
                 if head is None:
                     raise
         if detach and (open_run := await store.desk.open_run(head)) is not None:
@@ -308,7 +306,7 @@ class Agent:
             if detach and exc.reason == "holder":
                 return await driver.leave_behind(head, given)
             limited = exc.reason == "limit"
-            if not limited and (busy == "refuse" or exc.reason != "holder"):
+            if not could_not_be_had(exc) or (busy == "refuse" and not limited):
                 raise
         if not limited and busy == "queue":
             return await self._in_line(store, head, given, driver)

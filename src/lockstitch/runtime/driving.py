@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from lockstitch.errors import Conflict, ThreadBusy, ThreadWaiting
+from lockstitch.errors import Conflict, KeyTaken, ThreadBusy, ThreadWaiting
 from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
 from lockstitch.runtime.beginning import Input, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
@@ -61,10 +61,19 @@ class Driver:
 
     async def open(self, thread: Thread, given: Input) -> Result:
         """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
-        if await self.store.desk.make_for(thread, given.message):
+        try:
+            made = await self.store.desk.make_for(thread, given.message)
+        except Conflict as exc:
+            raise _made_by_another(thread) from exc
+        if made:
             return await self.run(thread, given)
-        head = await self.store.desk.hold(thread)
-        result, _ = await self._drive_held(head, given, Journal(Ledger(self.store, head, new=True)))
+        ledger = Ledger(self.store, await self.store.desk.hold(thread), new=True)
+        try:
+            result, _ = await self._drive_held(ledger.head, given, Journal(ledger))
+        except Conflict as exc:
+            if not ledger.new:
+                raise
+            raise _made_by_another(thread) from exc
         assert result is not None
         return result
 
@@ -107,6 +116,7 @@ class Driver:
         self, head: Thread, given: Input | None, journal: Journal | None, *, cancel: bool = False
     ) -> tuple[Result | None, bool]:
         stage: Stage | None = None
+        given_in = False
         try:
             journal = journal or await Journal.load(self.store, head)
             if journal.run is None and head.kind != "chat" and await self._ended_unbegun(journal):
@@ -114,7 +124,7 @@ class Driver:
             setup, system = await self.make_setup(head, journal.run)
             stage = Stage(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
             stage.live = self.live
-            async with holding(self.store, head.id, stage):
+            async with holding(self.store, stage):
                 began = journal.run is None
                 if journal.run is not None:
                     await recall(stage)
@@ -136,6 +146,7 @@ class Driver:
                         await give_back(self.store, journal.head, _at_rest(journal.head, self.store.clock.now()))
                         return None, False
                     await begin(stage, cause)
+                    given_in = given is not None
                 if self.detach:
                     stage.leaving = lambda: True
                 elif self.leaving is not None:
@@ -143,11 +154,15 @@ class Driver:
                 left = await drive(stage) == "left"
                 return (None if left and not self.detach else await self._result(stage)), began
         except BaseException as exc:
-            if not _lost(exc, head.id):
+            # A thread that somebody else made first was never ours, even if it is held by this process.
+            never_ours = isinstance(exc, Conflict) and journal is not None and journal.ledger.new
+            if not never_ours and not _lost(exc, head.id):
                 latest = stage.journal.head if stage is not None else head
                 begun = stage is not None and stage.journal.run is not None
                 if latest.worker_id is not None:
                     await asyncio.shield(give_back(self.store, latest, self._left(latest, begun, exc)))
+            if given_in and isinstance(exc, Conflict):
+                raise _cut_off(exc, head.id) from exc
             raise
 
     def _left(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
@@ -241,6 +256,11 @@ def waits_for_others(head: Thread) -> bool:
     return head.status == "waiting" and bool(open_waits(head))
 
 
+def could_not_be_had(exc: ThreadBusy) -> bool:
+    """Whether somebody else holds the thread, or a limit is in the way, and so nothing was begun."""
+    return exc.reason in ("holder", "limit")
+
+
 async def when_free(store: Store, head: Thread, act: Callable[[Thread], Awaitable[Result | None]]) -> Result | None:
     """Do `act` as soon as nobody else holds the thread, and no limit is in the way."""
     pause = 0.02
@@ -248,7 +268,7 @@ async def when_free(store: Store, head: Thread, act: Callable[[Thread], Awaitabl
         try:
             return await act(head)
         except ThreadBusy as exc:
-            if exc.reason not in ("holder", "limit"):
+            if not could_not_be_had(exc):
                 raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 1.5, 0.5)
@@ -260,6 +280,19 @@ async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> 
     entry = Entry(type="input", message=given.message)
     await store.deliver(head, entry, kind="input", sender=sender)
     return entry.id
+
+
+def _made_by_another(thread: Thread) -> KeyTaken:
+    return KeyTaken(f"Somebody else has just made thread {thread.key or thread.id}.", thread_id=thread.id)
+
+
+def _cut_off(exc: Conflict, thread_id: UUID) -> Conflict:
+    """What whoever gave a run its input is told when the run ends here before its time. The input stands in the log, so
+    this must not look like a thread that could not be had: then it would be given once more."""
+    if not _lost(exc, thread_id):
+        return Conflict(str(exc), thread_id=exc.thread_id, reason="cut_off")
+    said = f"Thread {thread_id} was taken over while it was driven here; its run goes on there. ({exc})"
+    return ThreadBusy(said, thread_id=thread_id, reason="taken_over")
 
 
 def _lost(exc: BaseException, thread_id: UUID) -> bool:

@@ -30,7 +30,7 @@ class _Holder:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._driven: dict[UUID, Stage] = {}
+        self._driven: set[Stage] = set()
         self._left: dict[UUID, tuple[Thread, dict[str, Any]]] = {}
         """What is driven no more and could not be given back."""
         self._task: asyncio.Task[None] | None = None
@@ -41,24 +41,24 @@ class _Holder:
     def idle(self) -> bool:
         return not self._driven and not self._left
 
-    async def add(self, thread_id: UUID, stage: Stage) -> None:
-        self._driven[thread_id] = stage
+    async def add(self, stage: Stage) -> None:
+        self._driven.add(stage)
         self._beats = not await self._store.desk.pulse(self._doing, self._lose)
         self._keep_watching()
 
     def _doing(self) -> Json:
-        return {str(thread_id): stage.doing for thread_id, stage in self._driven.items()}
+        return {str(stage.journal.head.id): stage.doing for stage in self._driven}
 
     def _lose(self, why: str) -> None:
         """This process's lease is lost: everything it drives is another's by now, or soon."""
         if unsafe("fence"):
             return
         _log.error("This process lost its lease (%s); what it was doing goes on elsewhere.", why)
-        for stage in self._driven.values():
+        for stage in self._driven:
             stage.lose(why)
 
-    async def remove(self, thread_id: UUID) -> None:
-        self._driven.pop(thread_id, None)
+    async def remove(self, stage: Stage) -> None:
+        self._driven.discard(stage)
         if self.idle and self._task is not None:
             task, self._task = self._task, None
             task.cancel()
@@ -84,7 +84,7 @@ class _Holder:
         for attempt in (fields, {"status": "pending"}, {"status": "pending"}):
             try:
                 now = await self._store.thread(head)
-                if (now.worker_id, now.fence) != (head.worker_id, head.fence):
+                if _tenure(now) != _tenure(head):
                     return
                 if attempt.get("status") == "waiting" and not attempt.get("wake_at"):
                     # A letter that nobody has looked at would be one that nobody ever looks at.
@@ -116,9 +116,9 @@ class _Holder:
                     looked = clock()
                     if await self._store.desk.declared_dead():
                         self._lose("it was declared dead")
-                for thread_id in await self._store.desk.wishes_to_cancel():
-                    stage = self._driven.get(thread_id)
-                    if stage is not None and not stage.stopping:
+                wished = set(await self._store.desk.wishes_to_cancel())
+                for stage in self._driven:
+                    if stage.journal.head.id in wished and not stage.stopping:
                         stage.interrupt()
             except LockstitchError as exc:
                 # What is unknown is no reason to stop: a lease that was lost shows at the next append.
@@ -130,14 +130,14 @@ _holders: WeakKeyDictionary[Desk, _Holder] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def holding(store: Store, thread_id: UUID, stage: Stage) -> AsyncGenerator[None, None]:
+async def holding(store: Store, stage: Stage) -> AsyncGenerator[None, None]:
     """Keep this process's lease alive while a thread is driven; it is interrupted when somebody wants it to end."""
     holder = _holder(store)
     try:
-        await holder.add(thread_id, stage)
+        await holder.add(stage)
         yield
     finally:
-        await holder.remove(thread_id)
+        await holder.remove(stage)
         if holder.idle:
             _holders.pop(store.desk, None)
 
@@ -155,6 +155,12 @@ async def give_back_left(store: Store, thread_id: UUID) -> None:
     holder = _holders.get(store.desk)
     if holder is not None:
         await holder.give_back_left(thread_id)
+
+
+def _tenure(head: Thread) -> tuple[Any, ...]:
+    """Who holds a thread since when. One that is held from its making on is told from its namesake that another task of
+    this process made by the time it was made: both have the first fence."""
+    return head.worker_id, head.fence, head.created_at
 
 
 def _holder(store: Store) -> _Holder:

@@ -89,7 +89,7 @@ class Ledger:
         self.uses: set[str] = set()
         """Hashes of texts that what is noted refers to."""
         self._ended: dict[UUID, Run] = {}
-        self._new = new
+        self.new = new
         """Whether the thread itself is still to be made, with the first commit."""
         self._noted: list[_Noted] = []
         self._fields: dict[str, Any] = {}
@@ -243,7 +243,7 @@ class Ledger:
                 notices=notices,
                 uses=[*uses, *sorted(batch.uses.difference(uses))],
                 records=records,
-                threads=[self.head] if self._new else [one.child for one in batch.noted if one.child is not None],
+                threads=[self.head] if self.new else [one.child for one in batch.noted if one.child is not None],
             )
         except BaseException:
             self._restore(batch)
@@ -276,7 +276,7 @@ class Ledger:
 
     def _settle(self, batch: _Batch, appended: Appended, letters: int) -> None:
         """A commit that was made."""
-        self._on_the_way, self._new = 0, False
+        self._on_the_way, self.new = 0, False
         before = self.head
         known = {name: self._fields[name] for name in _KNOWN if name in self._fields}
         self.head = appended.head.changed(cancel_requested=appended.cancel or before.cancel_requested, **known)

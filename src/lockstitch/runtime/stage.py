@@ -27,7 +27,7 @@ class Stopped(BaseException):
     """Somebody wants the run to end, so what was being done was given up. No handler of errors is meant by it."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Stage:
     """One drive of one thread."""
 

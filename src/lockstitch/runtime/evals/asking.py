@@ -35,7 +35,7 @@ async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call
             return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **call)
         except Conflict as exc:
             # Another process asks the same, and was first: its run is the one to wait for.
-            if exc.reason not in ("begun", "holder", "waiting"):
+            if exc.reason not in ("begun", "holder", "waiting", "taken_over"):
                 raise
         await asyncio.sleep(random.uniform(*_PAUSE))
 
