@@ -1,10 +1,7 @@
 """Importing other systems' traces, read, understood, merged and durable, beside the same rows written by hand."""
 
 import io
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +9,7 @@ from benchmarks.floors import mirrors
 from benchmarks.foreign import langsmith, otel
 from benchmarks.measure import middle, take_turns
 from benchmarks.places import SQL, Places
-from benchmarks.report import Aim, Measured, Row, at_least, within
+from benchmarks.report import Aim, Measured, Row, at_least
 from benchmarks.scale import Scale
 from lockstitch.bridges.importing import Importing, Report
 from lockstitch.bridges.registry import open_bridge
@@ -22,28 +19,23 @@ BACKENDS = SQL
 
 OF_FLOOR = 0.5
 SPANS_A_SECOND = 10_000
-TRACES, GENERATIONS = 1000, 10
-SECONDS = 60
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     with TemporaryDirectory(prefix="lockstitch-traces-") as folder:
-        lines, requests, told = (Path(folder) / name for name in ("runs.jsonl", "traces.pb", "generations.jsonl"))
+        lines, requests = (Path(folder) / name for name in ("runs.jsonl", "traces.pb"))
         langsmith.write(lines, langsmith.agents(scale.traces))
         otel.write_protobuf(requests, otel.agents(scale.traces))
-        few = min(TRACES, scale.traces)
-        langsmith.write(told, langsmith.generations(few, GENERATIONS))
         rows = [
             *await _beside_floor(places, backend, scale, "langsmith", "LangSmith JSONL", lines),
             *await _beside_floor(places, backend, scale, "otel", "OTLP protobuf", requests),
-            await _on_one_core(places, backend, told, few),
         ]
     return Measured(rows)
 
 
 async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str, shown: str, path: Path) -> list[Row]:
     with places.fresh(backend) as url:
-        report, _ = await _import(url, bridge, path)
+        report, _ = await imported(url, bridge, path)
         tables = mirrors.taken(url)
     expected = scale.traces * langsmith.SPANS
     if report.spans != expected or report.skipped:
@@ -57,7 +49,7 @@ async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str,
 
     async def ours() -> float:
         with places.fresh(backend) as url:
-            _, seconds = await _import(url, bridge, path)
+            _, seconds = await imported(url, bridge, path)
             return expected / seconds
 
     rounds = await take_turns(scale.import_rounds, floor, ours)
@@ -69,34 +61,10 @@ async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str,
     return rows
 
 
-async def _on_one_core(places: Places, backend: str, path: Path, traces: int) -> Row:
-    with places.fresh(backend) as url, _one_core():
-        report, seconds = await _import(url, "langsmith", path)
-    figures = report.as_json()
-    if (figures["traces"], figures["llm_calls"]) != (traces, traces * GENERATIONS):
-        raise RuntimeError(f"not everything was imported: {figures}")
-    name = f"import of {traces:,} traces of {GENERATIONS} generations on one core"
-    return Row(name, backend, seconds, "s", aim=within(SECONDS), req="S2-060")
-
-
-async def _import(url: str, bridge: str, path: Path) -> tuple[Report, float]:
+async def imported(url: str, bridge: str, path: Path) -> tuple[Report, float]:
     """What `lockstitch import` does with a file, and the seconds it took."""
     async with open_store(url) as store:
         opened = open_bridge(bridge, str(path), io.BytesIO())
         started = time.perf_counter()
         report = await Importing(store, opened.bridge).run(opened.sources)
         return report, time.perf_counter() - started
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """Keeps this process to one core where the system can; a database server has its own."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
