@@ -1,5 +1,7 @@
 """The list of threads: what waits for a person first, trees, filters, keys, and rows that change where they stand."""
 
+import json
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -99,6 +101,17 @@ async def test_what_was_said_stands_there_though_something_was_remembered_after_
         listed = (await http.get("/")).text
     assert "Tea it is." in listed
     assert "Nothing was said yet" not in listed
+
+
+async def test_an_answer_that_is_json_is_told_by_its_names(store: Store):
+    plan = {"summary": "Roof\nfirst.", "waves": [{"n": 1}, {"n": 2}], "best_confidence": 0.9, "note": None, "rest": {}}
+    planner = Agent("planner", model=Scripted([json.dumps(plan)]), title=False)
+    await planner.run("Plan.", store=store, thread="plan")
+    await Agent("b", model=Scripted(['{"not json']), title=False).run("Say.", store=store, thread="half")
+    async with serving(store, App([planner]), IDLE) as url, caller(url) as http:
+        listed = (await http.get("/")).text
+    assert "summary Roof first. · waves 2 · best confidence 0.9 · rest 0" in listed
+    assert "{&#34;not json" in listed
 
 
 async def test_rows_change_where_they_stand(store: Store, page: Page):

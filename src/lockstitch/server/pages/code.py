@@ -108,6 +108,26 @@ def one_line(text: str, limit: int = 200) -> str:
     return cut(" ".join(text[: limit * 4].split()), limit)
 
 
+def answer_line(text: str, limit: int = 200) -> str:
+    """The beginning of an answer without line breaks; one that is JSON by its names, not by what lies deeper."""
+    given = text.strip().removeprefix("```json").removesuffix("```").strip()
+    if not given.startswith("{") or len(given) > LIMIT * 10:
+        return one_line(text, limit)
+    try:
+        value = cast("dict[str, Any]", codec.loads(given))
+    except ValueError:
+        return one_line(text, limit)
+    told = ((one_line(name.replace("_", " "), 40), _told(one)) for name, one in value.items())
+    return one_line(" · ".join(f"{name} {said}" for name, said in told if said), limit) or one_line(text, limit)
+
+
+def _told(value: Any) -> str:
+    """A text or a number as it is, and how many there are of what is many."""
+    if isinstance(value, dict | list):
+        return f"{len(cast('list[Any]', value)):,}"
+    return one_line(value) if isinstance(value, str) else "" if value is None else codec.dumps(value).decode()
+
+
 def json_text(value: Any) -> str:
     return codec.dumps(value).decode()
 

@@ -9,7 +9,7 @@ from lockstitch.backend import Find, Where
 from lockstitch.records import Json, Run, Stitch, Thread, answer_of, text_of
 from lockstitch.records.message import blocks, tool_uses
 from lockstitch.server.pages import waiting
-from lockstitch.server.pages.code import arguments, one_line
+from lockstitch.server.pages.code import answer_line, arguments, one_line
 from lockstitch.server.pages.figures import span
 from lockstitch.store import Store
 
@@ -54,7 +54,7 @@ class Teller:
             case "cancelled":
                 return [("", "Cancelled" + (f" at step {run.steps}" if run and run.steps else ""))]
             case "completed":
-                return [("", one_line(self._result(thread) or self._said(thread)))]
+                return [("", answer_line(self._result(thread) or self._said(thread)))]
             case "waiting":
                 return self._parked(thread, run)
             case _:
@@ -110,7 +110,7 @@ class Teller:
         said = self._said(thread)
         if thread.goal and thread.title and (not said or thread.pending_children):
             return [("", one_line(f"Goal: {thread.goal}"))]
-        return [("", one_line(said))] if said else [("", "Nothing was said yet")]
+        return [("", answer_line(said))] if said else [("", "Nothing was said yet")]
 
     def _trace(self, thread: Thread, run: Run | None) -> Line:
         if run is not None and run.error:
