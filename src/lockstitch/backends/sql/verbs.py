@@ -115,9 +115,9 @@ def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | No
     return stitches
 
 
-def put(dialect: Dialect, records: Sequence[Record]) -> Script[None]:
+def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Script[None]:
     for record in records:
-        yield dialect.insert(record, dialect.upsert_name(type(record)))
+        yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
 
 
 def beat(dialect: Dialect, worker: Worker) -> Script[bool]:
