@@ -171,9 +171,10 @@ class Backend(Protocol):
         """The records that `find` describes."""
         ...
 
-    async def put(self, records: Sequence[Record]) -> None:
+    async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
         """Write records of one kind as they are, replacing those with the same key, all or none.
 
+        What is `new` replaces nothing: Conflict when there is one with the same key, and then nothing is written.
         This is how side records are kept and how stores are copied; native threads change by `append` alone.
         """
         ...

@@ -1,9 +1,11 @@
 """put: records as they are, in place of those with the same key, all or none."""
 
+import asyncio
+
 import pytest
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.errors import KeyTaken, LockstitchError, Refused
+from lockstitch.errors import Conflict, KeyTaken, LockstitchError, Refused
 from lockstitch.records import Agent, BlobUse, File, Memory, Stitch, Thread, new_id
 from tests.conformance.contract import NOW, a_run, a_thread, created, everything, later, log_of, stitched
 from tests.conformance.every_kind import records
@@ -38,6 +40,28 @@ async def test_putting_what_is_there_changes_nothing(full_backend: FullBackend) 
     for record in written:
         await full_backend.put([record])
     assert await everything(full_backend) == before
+
+
+async def test_what_is_new_replaces_nothing(full_backend: FullBackend) -> None:
+    await full_backend.put([an_agent("a", version=1)], new=True)
+    before = await everything(full_backend)
+    with pytest.raises(Conflict):
+        await full_backend.put([an_agent("b"), an_agent("a", version=2)], new=True)
+    assert await everything(full_backend) == before
+    # So many that they would be written in another way.
+    many = [an_agent(f"many {number}") for number in range(60)]
+    await full_backend.put(many, new=True)
+    with pytest.raises(Conflict):
+        await full_backend.put([an_agent("c"), *many], new=True)
+    assert len(await full_backend.find(Find(Agent))) == 61
+
+
+async def test_of_many_who_write_what_is_new_one_does(full_backend: FullBackend) -> None:
+    written = [full_backend.put([an_agent("a", version=number)], new=True) for number in range(1, 6)]
+    told = await asyncio.gather(*written, return_exceptions=True)
+    (first,) = [number for number, one in enumerate(told, start=1) if one is None]
+    assert sum(isinstance(one, Conflict) for one in told) == 4
+    assert await full_backend.find(Find(Agent)) == [an_agent("a", version=first)]
 
 
 async def test_all_or_none(full_backend: FullBackend) -> None:

@@ -1,5 +1,7 @@
 """Definitions of agents: a new version only where something has changed."""
 
+import asyncio
+
 import pytest
 
 from lockstitch.errors import NotFound, Refused
@@ -34,6 +36,16 @@ async def test_going_back_to_an_old_definition_is_its_old_version(store: Store) 
 
     assert (await store.agents.register("default", "helper", FIRST)).version == 1
     assert len(await store.agents.versions("default", "helper")) == 2
+
+
+async def test_definitions_that_come_at_once_get_versions_of_their_own(store: Store) -> None:
+    """As when two releases start at the same time: a run of one must not be gone on with by the other's definition."""
+    wanted = [{"model": f"m{number}"} for number in range(4)]
+    got = await asyncio.gather(*(store.agents.register("default", "helper", one) for one in [*wanted, *wanted]))
+    assert [one.definition for one in got] == [*wanted, *wanted]
+    assert {one.version for one in got} == {1, 2, 3, 4}
+    for one in got:
+        assert (await store.agents.version("default", "helper", one.version)).definition == one.definition
 
 
 async def test_agents_are_of_a_project_and_a_name(store: Store) -> None:

@@ -15,9 +15,9 @@ from lockstitch.records.thread import Thread
 class Letter(Record):
     """One delivery, unique per thread, sender and call.
 
-    Where nobody holds the thread its entry is appended at once and `position` says where. Otherwise it lies in
-    the inbox with its `entry` until the holder takes it into the log. The row stays, without the entry, so
-    that a second delivery of the same is recognised.
+    Where nobody holds the thread its entry is appended at once and `position` says where. Otherwise, and for a
+    message to a chat with an open run, it lies in the inbox with its `entry` until a holder takes it into the log. The
+    row stays, without the entry, so that a second delivery of the same is recognised.
     """
 
     table: ClassVar[str] = "inbox"
@@ -44,19 +44,26 @@ class Arrival(NamedTuple):
     stitch: Stitch | None
 
 
-def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
+def in_line(head: Thread, letter: Letter) -> bool:
+    """Whether a letter is a message that comes in line if a run of its thread is open, although nobody holds it."""
+    return head.kind == "chat" and not head.ended and not head.held and letter.opened().type == "input"
+
+
+def receive(head: Thread, letter: Letter, now: datetime, *, behind: bool = False) -> Arrival:
     """Decide what `letter` does to a thread whose row is locked.
 
     A thread that has ended keeps its end: nothing changes and the letter is not kept. A held thread gets the
-    letter into its inbox. One that nobody holds gets the stitch at once and is woken if it waited for this.
-    `delivered` rises in both cases, and whoever goes to wait compares it, so no wake-up is missed.
+    letter into its inbox, and so does one with an open run that the letter is in line `behind`: in the log it would
+    be told to that run too, and so be answered twice. Any other that nobody holds gets the stitch at once and is woken
+    if it waited for this. `delivered` rises in all cases, and whoever goes to wait compares it, so no wake-up is
+    missed.
     """
     if head.ended:
         return Arrival(None, {}, None)
     changes: dict[str, Any] = {"delivered": head.delivered + 1, "updated_at": now}
     if letter.kind == "children":
         changes["pending_children"] = max(0, head.pending_children - 1)
-    if head.held:
+    if head.held or behind:
         return Arrival(letter, changes, None)
     entry = letter.opened()
     stitch = place(entry, head.id, head.position + 1, head.tip_id, head.fence, now)

@@ -5,12 +5,13 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel
 
-from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec, new_id
 from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, as_message
@@ -19,7 +20,15 @@ from lockstitch.runtime.children import DriverOf, see_through
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
-from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, put_in_line, waits_for_others, when_free
+from lockstitch.runtime.driving import (
+    Driver,
+    OnWaiting,
+    could_not_be_had,
+    put_in_line,
+    run_of,
+    waits_for_others,
+    when_free,
+)
 from lockstitch.runtime.event import Event
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
@@ -243,7 +252,17 @@ class Agent:
             raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
         if head.ended:
             head = (await store.append(head, fields={"status": "pending", "result": None})).head
-        result = await when_free(store, head, lambda free: driver.run(free, Input(user(""), again=last)))
+        try:
+            result = await when_free(store, head, lambda free: driver.run(free, Input(user(""), again=last)))
+        except Conflict as exc:
+            if exc.reason != "begun":
+                raise
+            # Somebody else tries it again already, or has done so: that is the one time.
+            if not detach:
+                await when_free(store, await store.thread(head.id), driver.resume)
+            now = await store.desk.last_run(await store.thread(head.id))
+            assert now is not None
+            result = await result_in(store, now)
         if detach:
             return result
         result = await see_through(store, self._drivers(store, deps, listener), result)
@@ -296,8 +315,8 @@ class Agent:
                 if head is None:
                     raise
         if detach and (open_run := await store.desk.open_run(head)) is not None:
-            await put_in_line(store, head, given, sender=f"queue:{new_id()}")
-            return await result_in(store, open_run)
+            entry_id = await put_in_line(store, head, given, sender=f"queue:{new_id()}")
+            return replace(await result_in(store, open_run), in_line=entry_id)
         waiting: OnWaiting = call.get("on_waiting", "refuse")
         busy = call.get("on_busy", self._blueprint.base.on_busy)
         try:
@@ -323,27 +342,12 @@ class Agent:
         while True:
             # A run that waits for others is theirs to go on with, and ours comes after it.
             result = None if waits_for_others(head) else await when_free(store, head, driver.resume)
-            run = await self._run_of(store, head, entry_id)
+            run = await run_of(store, head, entry_id)
             if run is not None and (run.status in TERMINAL or run.status == "waiting"):
                 return result if result is not None and result.run_id == run.id else await result_in(store, run)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 1.5, 0.5)
             head = await store.thread(head.id)
-
-    @staticmethod
-    async def _run_of(store: Store, head: Thread, entry_id: UUID) -> Run | None:
-        """The run that a message in line has caused, once it has."""
-        try:
-            stitch = await store.stitch(entry_id)
-        except NotFound:
-            # It lies in the inbox still.
-            return None
-        if stitch.run_id is not None:
-            return await store.run(stitch.run_id)
-        runs = await store.runs(head)
-        own = next((run for run in runs if run.input_position == stitch.position), None)
-        # Messages that came together while nobody was there are answered together, by the run that began after them.
-        return own or next((run for run in runs if run.first_position > stitch.position), None)
 
     async def _known(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread | None:
         """The thread that is meant, or None when it is to be made."""

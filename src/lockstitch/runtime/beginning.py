@@ -56,9 +56,12 @@ async def next_input(stage: Stage) -> Input | None:
     for stitch in unanswered:
         if stitch.position > after:
             return Input(stitch.message or user(""), stitch=stitch)
-    for letter in await journal.letters_waiting() if journal.head.delivered else ():
+    letters = await journal.letters_waiting() if journal.head.delivered else []
+    for letter in letters:
         entry = letter.opened()
         if entry.type == "input":
+            # Its run looks for the others, or it would end as if nobody were in line behind it.
+            journal.ledger.letters = len(letters) > 1
             return Input(entry.message or user(""), letter=letter)
     if journal.head.kind == "chat" or journal.head.goal is None:
         return None

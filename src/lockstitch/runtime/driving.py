@@ -4,12 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from lockstitch.errors import Conflict, KeyTaken, ThreadBusy, ThreadWaiting
+from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadWaiting
 from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
 from lockstitch.runtime.beginning import Input, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
@@ -85,6 +85,9 @@ class Driver:
             if began and result is not None:
                 return result
             head = await self.store.thread(head.id)
+            if self.detach and not began:
+                # Somebody else has begun a run, which is left to workers too, and ours comes after it.
+                return await self.leave_behind(head, given)
 
     async def resume(self, head: Thread) -> Result | None:
         """Go on where the thread was: its open run, or a message nobody has answered. None: there is nothing to do."""
@@ -93,13 +96,15 @@ class Driver:
 
     async def leave_behind(self, head: Thread, given: Input) -> Result:
         """Leave a message to whoever has just taken the thread; the run that it comes behind, or its own."""
-        await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
-        while (last := await self.store.desk.last_run(head)) is None:
+        entry_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        while True:
+            run = await run_of(self.store, head, entry_id) or await self.store.desk.open_run(head)
+            if run is not None:
+                return replace(await result_in(self.store, run), in_line=entry_id)
             await asyncio.sleep(0.02)
             head = await self.store.thread(head.id)
             with suppress(ThreadBusy):
                 await self.resume(head)
-        return await result_in(self.store, last)
 
     async def go_on(self, head: Thread) -> Result | None:
         """The same with a thread that this process has claimed."""
@@ -126,6 +131,8 @@ class Driver:
             stage.live = self.live
             async with holding(self.store, stage):
                 began = journal.run is None
+                if given is not None and given.again is not None:
+                    await self._refuse_tried(journal, given.again)
                 if journal.run is not None:
                     await recall(stage)
                     if cancel and journal.run.status == "waiting":
@@ -207,6 +214,13 @@ class Driver:
                 continue
             return True
 
+    async def _refuse_tried(self, journal: Journal, run: Run) -> None:
+        """Looked at under the claim: of two who try the same run again, one alone begins."""
+        last = journal.run or await self.store.desk.last_run(journal.head)
+        if last is not None and last.id != run.id:
+            said = f"Somebody else has tried run {run.id} of thread {run.thread_id} again."
+            raise Conflict(said, thread_id=run.thread_id, reason="begun")
+
     async def _result(self, stage: Stage) -> Result:
         journal = stage.journal
         run, response = journal.open, journal.situation.response
@@ -280,6 +294,21 @@ async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> 
     entry = Entry(type="input", message=given.message)
     await store.deliver(head, entry, kind="input", sender=sender)
     return entry.id
+
+
+async def run_of(store: Store, head: Thread, entry_id: UUID) -> Run | None:
+    """The run that a message in line has caused, once it has."""
+    try:
+        stitch = await store.stitch(entry_id)
+    except NotFound:
+        # It lies in the inbox still.
+        return None
+    if stitch.run_id is not None:
+        return await store.run(stitch.run_id)
+    runs = await store.runs(head)
+    own = next((run for run in runs if run.input_position == stitch.position), None)
+    # Messages that came together while nobody was there are answered together, by the run that began after them.
+    return own or next((run for run in runs if run.first_position > stitch.position), None)
 
 
 def _made_by_another(thread: Thread) -> KeyTaken:

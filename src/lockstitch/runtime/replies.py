@@ -1,8 +1,8 @@
 """Replies: what people and browsers say to a thread that waits for them. No code of the agent is needed for that.
 
-A reply is made once per pause: saying it twice is saying it once. To a thread that somebody holds it is delivered; to
-one that nobody holds it is appended only if the thread is as it was when the reply was checked, so that nothing is
-answered that a cancelled run has answered already.
+A reply is made once per pause: saying it twice is saying it once, and who says something else is told that another
+was quicker. To a thread that somebody holds it is delivered; to one that nobody holds it is appended only if the thread
+is as it was when the reply was checked, so that nothing is answered that a cancelled run has answered already.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadWaiting
-from lockstitch.records import Entry, Json, Letter, Thread, tool_result
+from lockstitch.records import Entry, Json, Letter, Stitch, Thread, tool_result
+from lockstitch.records.message import blocks
 from lockstitch.runtime.decide import IN_DOUBT
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.situation import Call, Situation
@@ -187,7 +188,19 @@ class _Waiting:
             self.store.letter(self.head, entry, kind, f"{kind}:{asked.paused_at}", asked.call.id)
             for kind, asked, entry in replies
         ]
-        await self.store.desk.deliver_all(self.head, letters)
+        receipts = await self.store.desk.deliver_all(self.head, letters)
+        repeated = [letter for letter, receipt in zip(letters, receipts, strict=True) if not receipt.new]
+        return all([await self._said_before(letter) for letter in repeated])
+
+    async def _said_before(self, letter: Letter) -> bool:
+        """Whether a reply that somebody was quicker with says the same; False when there is none, since the thread
+        has ended. Conflict where it says something else: whoever comes second must not believe that theirs counts."""
+        first = await self.store.desk.delivered(letter)
+        if first is None:
+            return False
+        if _words(first) != _words(letter.opened()):
+            said = f"Somebody else has just answered call {letter.call_id} of thread {self.head.id} otherwise."
+            raise Conflict(said, thread_id=self.head.id, reason="answered")
         return True
 
     def _waits(self, situation: Situation) -> list[Json]:
@@ -237,6 +250,11 @@ def _entry(asked: _Asked, kind: str, **fields: Any) -> Entry:
         step_number=call.step,
         **fields,
     )
+
+
+def _words(reply: Entry | Stitch) -> tuple[Any, ...]:
+    """What a reply says. Media may stand elsewhere by now, and are not looked at."""
+    return reply.type, reply.status, [block.get("text") for block in blocks(reply.message or {})]
 
 
 def _state(head: Thread) -> str:

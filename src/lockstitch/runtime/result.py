@@ -33,6 +33,8 @@ class Result:
     container_id: str | None
     title: str | None
     store: Store = field(repr=False)
+    in_line: UUID | None = None
+    """Of a message that came in line behind this run: its entry, by which its own run is known."""
 
     async def messages(self) -> list[Message]:
         """Everything that was said in this run, whatever was compacted since."""

@@ -29,24 +29,26 @@ class Agents(Shelf[Agent]):
         """The version of this definition: the newest one if it is the same, else a new one, with links to the members
         of a team as they are now."""
         digest = codec.digest(definition)
-        known = await self.versions(project, name)
-        for version in reversed(known):
-            if version.digest == digest:
-                await self._link(version, members)
-                return version
-        now = self._clock.now()
-        newest = known[-1].version if known else 0
-        agent = await self._agent(project, name, role, now)
-        version = AgentVersion(
-            project=project, name=name, version=newest + 1, digest=digest, definition=definition, created_at=now
-        )
-        await self._backend.put([version])
-        kept = await self._backend.get(AgentVersion, (project, name, version.version))
-        if kept is None or kept.digest != digest:
-            raise Conflict(f"Agent {name} got another version {version.version} at the same time; try again.")
-        await self._link(version, members)
-        await self._backend.put([agent.changed(version=version.version)])
-        return version
+        while True:
+            known = await self.versions(project, name)
+            for version in reversed(known):
+                if version.digest == digest:
+                    await self._link(version, members)
+                    return version
+            now = self._clock.now()
+            newest = known[-1].version if known else 0
+            agent = await self._agent(project, name, role, now)
+            version = AgentVersion(
+                project=project, name=name, version=newest + 1, digest=digest, definition=definition, created_at=now
+            )
+            try:
+                await self._backend.put([version], new=True)
+            except Conflict:
+                # Somebody else has just got this number, with another definition or with the same.
+                continue
+            await self._link(version, members)
+            await self._backend.put([agent.changed(version=version.version)])
+            return version
 
     async def _link(self, team: AgentVersion, members: Sequence[tuple[str, int]]) -> None:
         """Write down who is in this version of a team, unless somebody has."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from lockstitch.backend import Commit, Edit, Find, FullBackend, Receipt, Where
-from lockstitch.records import TERMINAL, Clock, Json, Letter, Message, Run, Stitch, Thread, answer_of
+from lockstitch.records import TERMINAL, Clock, Entry, Json, Letter, Message, Run, Stitch, Thread, answer_of
 from lockstitch.store.appending import Appender
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media, holds_media
@@ -175,3 +175,14 @@ class Desk:
     async def deliver_all(self, head: Thread, letters: Sequence[Letter]) -> list[Receipt]:
         """Deliver several letters to one thread, all or none."""
         return await self._appender.deliver([(head.depth, letter) for letter in letters])
+
+    async def delivered(self, letter: Letter) -> Entry | Stitch | None:
+        """What was delivered by the same sender for the same call, wherever it is by now."""
+        same = {"thread_id": letter.thread_id, "sender": letter.sender, "call_id": letter.call_id}
+        where = [Where(name, "=", value) for name, value in same.items()]
+        for found in await self._backend.find(Find(Letter, where)):
+            if found.position is None:
+                return found.opened()
+            for stitch in await self._backend.read(letter.thread_id, [(found.position, found.position)]):
+                return stitch
+        return None

@@ -249,6 +249,23 @@ async def test_who_evaluates_the_same_at_the_same_time_asks_nothing_twice(store:
         assert len(await store.runs(f"eval/facts/1/{case.id}")) == 1
 
 
+async def test_who_evaluates_something_else_under_the_same_name_at_the_same_time_has_a_number_of_their_own(
+    store: Store,
+) -> None:
+    """As when two versions are compared side by side: neither is given the other's answers."""
+    quizzes = [Quiz(instructions=f"Answer {number}.") for number in range(3)]
+    for number, quiz in enumerate(quizzes):
+        quiz.answers["Who?"] = f"I am {number}"
+    together = [
+        evaluate(quiz.agent, [Case("who", "Who?", f"I am {number}")], store=store, graders="contains", name="facts")
+        for number, quiz in enumerate(quizzes)
+    ]
+    made = await asyncio.gather(*together)
+    assert [one.totals.passed for one in made] == [1, 1, 1]
+    assert {one.number for one in made} == {1, 2, 3}
+    assert [quiz.asked for quiz in quizzes] == [["Who?"]] * 3
+
+
 @pytest.mark.parametrize(
     ("cases", "options", "said"),
     [

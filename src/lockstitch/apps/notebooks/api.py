@@ -246,7 +246,7 @@ async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id,
         # A key may be of any characters, and a header may not.
         answer.headers["Session-Id"] = quote(before.key or str(before.id))
         return answer
-    result, idle = await waited(request, caller, before, begun)
+    result, idle = await waited(request, caller, begun)
     told = await looking.turns(caller.store, await caller.store.thread(before.id))
     turn = next((one for one in told if any(run.id == result.run_id for run in one.runs)), None)
     body: Json = {

@@ -70,9 +70,9 @@ class FilesBackend:
     async def find(self, find: Find[R]) -> list[R]:
         return await self._read(lambda folder: finding.find(folder, find))
 
-    async def put(self, records: Sequence[Record]) -> None:
+    async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
         """The projections of what is put here are written when the store is closed, or rebuilt."""
-        await self._write(lambda transaction: put.put(transaction, records))
+        await self._write(lambda transaction: put.put(transaction, records, new=new))
         self._stale |= put.shown_in(records)
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:

@@ -8,7 +8,7 @@ from lockstitch.backends.files import document, heads, layout, rules, stitching,
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.records import Letter
-from lockstitch.records.letter import receive
+from lockstitch.records.letter import in_line, receive
 
 
 def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
@@ -19,7 +19,8 @@ def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
     first = tables.same_letter(transaction, letter)
     if first is not None:
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False)
-    arrival = receive(head, letter, now)
+    behind = in_line(head, letter) and tables.has_open_run(transaction, head.id)
+    arrival = receive(head, letter, now, behind=behind)
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     write(transaction, arrival.letter)

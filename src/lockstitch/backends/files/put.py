@@ -5,20 +5,28 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backends.files import change, document, heads, inbox, layout, rules, stitching, tables
+from lockstitch.backends.files import change, document, finding, heads, inbox, layout, rules, stitching, tables
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, Refused
 from lockstitch.records import OWNED, Archive, Blob, BlobUse, File, Letter, Record, Run, Stitch, Thread
 
 
-def put(transaction: Transaction, records: Sequence[Record]) -> None:
+def put(transaction: Transaction, records: Sequence[Record], *, new: bool = False) -> None:
     """Write records of one kind. Refused when one belongs to a thread or run that is not here."""
     if not records:
         return
     kind = type(records[0])
     if any(type(record) is not kind for record in records):
         raise Refused("Records of one kind are put at a time; nothing was written.")
+    if new:
+        _refuse_known(transaction, records)
     _WRITERS.get(kind, _put_on_shelf)(transaction, records)
+
+
+def _refuse_known(transaction: Transaction, records: Sequence[Record]) -> None:
+    for record in records:
+        if finding.get(transaction, type(record), [getattr(record, field) for field in record.primary_key]) is not None:
+            raise Conflict("Somebody else wrote this first; nothing was written.")
 
 
 def shown_in(records: Iterable[Record]) -> set[UUID]:

@@ -77,6 +77,11 @@ def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
     return facts
 
 
+def has_open_run(folder: Folder, thread_id: UUID) -> bool:
+    """Whether a run of the thread's own lane has not ended."""
+    return any(one.turn is not None and not one.ended for one in facts_of_runs(folder, thread_id).values())
+
+
 def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
     """The thread that a run belongs to; found by looking into each, and remembered, since it never changes."""
     known = folder.memory.threads_of_runs.get(run_id)

@@ -126,14 +126,14 @@ class PostgresBackend:
     async def find(self, find: Find[R]) -> list[R]:
         return await self._read(lambda: verbs.find(self._dialect, find))
 
-    async def put(self, records: Sequence[Record]) -> None:
-        if len(records) > bulk.MANY:
+    async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
+        if len(records) > bulk.MANY and not new:
             await self._pool.run(lambda connection: bulk.put(connection, self._dialect, records))
             return
         if len(records) == 1 and not isinstance(records[0], Stitch):
-            await self._pool.alone(lambda: verbs.put(self._dialect, records), repeatable=False)
+            await self._pool.alone(lambda: verbs.put(self._dialect, records, new=new), repeatable=False)
         else:
-            await self._pool.transact(lambda: verbs.put(self._dialect, records))
+            await self._pool.transact(lambda: verbs.put(self._dialect, records, new=new))
         for record in records:
             if isinstance(record, Stitch):
                 self._notifier.tell(record.thread_id, record.position)

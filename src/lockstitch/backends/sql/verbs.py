@@ -8,8 +8,8 @@ from lockstitch.backend import Change, Commit, Edit, Find, Receipt, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script
 from lockstitch.errors import NotFound, Refused, ThreadBusy
-from lockstitch.records import Clock, ColumnKind, Letter, Record, Stitch, Thread, Worker
-from lockstitch.records.letter import receive
+from lockstitch.records import TERMINAL, Clock, ColumnKind, Letter, Record, Run, Stitch, Thread, Worker
+from lockstitch.records.letter import in_line, receive
 
 R = TypeVar("R", bound=Record)
 
@@ -60,7 +60,8 @@ def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
     if found:
         first = dialect.decode(Letter, found[0])
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False)
-    arrival = receive(head, letter, clock.now())
+    behind = in_line(head, letter) and (yield from _has_open_run(dialect, head))
+    arrival = receive(head, letter, clock.now(), behind=behind)
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     yield dialect.insert(arrival.letter)
@@ -74,6 +75,13 @@ def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
         head.cancel_requested,
         woken=arrival.head.get("status") == "pending" and head.status != "pending",
     )
+
+
+def _has_open_run(dialect: Dialect, head: Thread) -> Script[bool]:
+    """Whether the newest run of the thread's own lane has not ended; no other can be open."""
+    where = (Where("thread_id", "=", head.id), Where("parent_run_id", "is null"))
+    runs = yield from find(dialect, Find(Run, where, order=("-sequence",), limit=1))
+    return bool(runs) and runs[0].status not in TERMINAL
 
 
 def same_letter(letter: Letter) -> Find[Letter]:
@@ -107,9 +115,9 @@ def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | No
     return stitches
 
 
-def put(dialect: Dialect, records: Sequence[Record]) -> Script[None]:
+def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Script[None]:
     for record in records:
-        yield dialect.insert(record, dialect.upsert_name(type(record)))
+        yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
 
 
 def beat(dialect: Dialect, worker: Worker) -> Script[bool]:

@@ -99,8 +99,8 @@ class SqliteBackend:
         small = find.limit is not None and find.limit <= SMALL and not find.offset
         return await self._reader.run(lambda: verbs.find(self._dialect, find), small=small)
 
-    async def put(self, records: Sequence[Record]) -> None:
-        await self._write(lambda: self._put(records))
+    async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
+        await self._write(lambda: self._put(records, new=new))
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
         return await self._write(lambda: self._delete(find, force))
@@ -261,9 +261,9 @@ class SqliteBackend:
             return []
         return taken(self._dialect, wish, (yield statement))
 
-    def _put(self, records: Sequence[Record]) -> Script[None]:
+    def _put(self, records: Sequence[Record], *, new: bool = False) -> Script[None]:
         stitches = [record for record in records if isinstance(record, Stitch)]
-        put = verbs.put(self._dialect, records)
+        put = verbs.put(self._dialect, records, new=new)
         return search.replace(self._dialect, stitches, put) if stitches else put
 
     def _delete(self, find: Find[Any], force: bool) -> Script[int]:

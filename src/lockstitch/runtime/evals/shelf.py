@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
+from lockstitch.errors import Conflict
 from lockstitch.records import Eval, Json, codec, foreign_id, text_of
 from lockstitch.records.message import user
 from lockstitch.runtime.evals.evaluation import Evaluation, Outcome, Totals, evaluation_of
@@ -30,24 +31,29 @@ class EvalShelf:
 
     async def begin(self, wanted: Json, agent: str) -> Eval:
         """The evaluation to go on with: the last one, if it was cut off and is of the same; else a new one."""
-        last = await self._last()
-        if last is not None and last.result.get("status") != "completed" and _same(last, wanted, agent):
-            return last
-        number = 1 if last is None else int(last.input["number"]) + 1
-        now = self._store.clock.now()
-        made = Eval(
-            id=foreign_id(self._store.project, "eval", f"{self.name}\x1f{number}"),
-            project=self._store.project,
-            name=self.name,
-            type=TYPE,
-            agent=agent,
-            input={"number": number, **wanted},
-            result={"status": "running"},
-            created_at=now,
-            updated_at=now,
-        )
-        await self._store.evals.put(made)
-        return made
+        while True:
+            last = await self._last()
+            if last is not None and last.result.get("status") != "completed" and _same(last, wanted, agent):
+                return last
+            number = 1 if last is None else int(last.input["number"]) + 1
+            now = self._store.clock.now()
+            made = Eval(
+                id=foreign_id(self._store.project, "eval", f"{self.name}\x1f{number}"),
+                project=self._store.project,
+                name=self.name,
+                type=TYPE,
+                agent=agent,
+                input={"number": number, **wanted},
+                result={"status": "running"},
+                created_at=now,
+                updated_at=now,
+            )
+            try:
+                await self._store.backend.put([made], new=True)
+            except Conflict:
+                # Somebody else has just begun one of this number: it is the same, or ours is the next.
+                continue
+            return made
 
     async def outcomes(self, evaluation: Eval, cases: Sequence[str]) -> dict[str, Outcome]:
         """What came of those cases that are done."""

@@ -10,6 +10,7 @@ from lockstitch.errors import NotFound
 from lockstitch.records import Json, Thread
 from lockstitch.records.thread import TERMINAL
 from lockstitch.runtime import Result
+from lockstitch.runtime.driving import run_of
 from lockstitch.runtime.result import result_in
 from lockstitch.server.access import Caller, Writer
 from lockstitch.server.api.answers import Exact
@@ -56,7 +57,7 @@ async def run(
     if stream:
         return followed(caller, before, begun)
     if prompt.wait:
-        result, idle = await waited(request, caller, before, begun)
+        result, idle = await waited(request, caller, begun)
         return Exact(result.as_json(), 200 if idle else 202)
     return Exact(begun.as_json(), 202)
 
@@ -84,22 +85,22 @@ def followed(caller: Caller, before: Thread | None, begun: Result) -> Response:
     return streamed(caller, Follower(caller.store, caller.house.news, begun.thread_id, position), "idle")
 
 
-async def waited(request: Request, caller: Caller, before: Thread | None, begun: Result) -> tuple[Result, bool]:
-    """The result of a run that has ended or waits for somebody; of the last one, if ours came in line behind others.
+async def waited(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
+    """The result of the run that a message caused, once it has ended or the thread waits for somebody. Of the run that
+    is in its way, if the message is in line and that one waits.
 
     How it stands, and False, if the caller or the server leaves before.
     """
     store, news = caller.store, caller.house.news
-    in_line = before is not None and (await store.run(begun.run_id)).sequence <= before.last_sequence
     with news.read(begun.thread_id) as reader:
         while True:
             head = await store.thread(begun.thread_id)
             idle = is_idle(head)
-            run = (await store.desk.last_run(head) if idle and in_line else None) or await store.run(begun.run_id)
-            if idle or (run.status in TERMINAL and not in_line):
-                return await result_in(store, run), True
-            if news.leaving or await request.is_disconnected():
-                return await result_in(store, run), False
+            own = await store.run(begun.run_id) if begun.in_line is None else await run_of(store, head, begun.in_line)
+            done = idle or (own is not None and own.status in TERMINAL)
+            if done or news.leaving or await request.is_disconnected():
+                run = own or await store.desk.last_run(head) or await store.run(begun.run_id)
+                return await result_in(store, run), done
             await reader.wait(LIVELY if head.status == "running" else QUIET)
 
 
