@@ -14,7 +14,7 @@ from lockstitch.records.message import user
 from lockstitch.runtime import holding
 from lockstitch.runtime.beginning import Input
 from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.driving import put_in_line
+from lockstitch.runtime.driving import put_in_line, run_of
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store, appending, open_store, pulse
@@ -403,6 +403,6 @@ async def test_messages_that_came_together_while_nobody_was_there_are_answered_b
     result = await helper.resume("t", store=store)
     assert result is not None
     for entry in entries:
-        run = await helper._run_of(store, head, entry)
+        run = await run_of(store, head, entry)
         assert run is not None
         assert run.id == result.run_id
