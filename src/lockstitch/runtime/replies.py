@@ -187,8 +187,10 @@ class _Waiting:
             self.store.letter(self.head, entry, kind, f"{kind}:{asked.paused_at}", asked.call.id)
             for kind, asked, entry in replies
         ]
-        await self.store.desk.deliver_all(self.head, letters)
-        return True
+        receipts = await self.store.desk.deliver_all(self.head, letters)
+        # One that is neither new nor anywhere was said before and waits to be looked at; or the thread has ended.
+        lost = any(receipt.position is None and not receipt.new for receipt in receipts)
+        return not lost or not (await self.store.thread(self.head)).ended
 
     def _waits(self, situation: Situation) -> list[Json]:
         """What a run itself waits for, and nobody within it."""
