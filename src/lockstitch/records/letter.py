@@ -11,7 +11,6 @@ from lockstitch.records.record import Json, Record, Text, Time
 from lockstitch.records.stitch import CHAIN, Entry, Stitch, place
 from lockstitch.records.thread import Thread
 
-
 _ANSWERS: Final = ("tool_call", "permission")
 """Entries that answer a call, or agree to it."""
 
@@ -55,8 +54,8 @@ def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
     letter into its inbox. One that nobody holds gets the stitch at once and is woken if it waited for this.
     `delivered` rises in both cases, and whoever goes to wait compares it, so no wake-up is missed.
 
-    An answer to a call that nobody waits for any more lies in the inbox too: it was given while the thread was held, and
-    its holder may have answered the call since. Whoever holds the thread next sees whether it is still open.
+    An answer to a call that is not waited for lies in the inbox too: it was given while the thread was held, and its
+    holder may have answered the call since. Whoever holds the thread next sees whether it is still open.
     """
     if head.ended:
         return Arrival(None, {}, None)
