@@ -12,6 +12,8 @@ from lockstitch.backend import Commit
 from lockstitch.backends.sqlite.writer import IN_A_ROW
 from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.records import new_id
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.store import open_store
 from tests.samples import said
 
@@ -96,3 +98,51 @@ async def test_a_task_that_writes_again_hears_of_a_conflict(tmp_path: Path) -> N
         with pytest.raises(Refused):
             await store.append(await store.thread(head), [said("2", run_id=new_id())])
         assert (await store.append(await store.thread(head), [said("3")])).head.position == 2
+
+
+async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: Path) -> None:
+    """A thread that is made after its maker was told that there is none would be held by nobody."""
+    path = tmp_path / "store.db"
+    async with open_store(f"sqlite:///{path}") as store:
+        writer = store.backend._writer  # type: ignore[attr-defined]
+        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+
+        async def instructions(_: object) -> str:
+            # What comes next is the thread's first commit.
+            other.execute("BEGIN IMMEDIATE")
+            return ""
+
+        clerk = Agent("helper", model=Scripted(["Yes."]), title=False, instructions=instructions)
+        running = asyncio.create_task(clerk.run("Go", store=store, thread="t"))
+        while not writer.lock.locked():
+            await asyncio.sleep(0.001)
+        running.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        other.execute("ROLLBACK")
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        other.close()
+        head = await store.thread("t")
+        assert (head.status, head.worker_id) == ("pending", None)
+
+
+async def test_what_has_not_begun_when_who_wanted_it_is_cancelled_never_happens(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with open_store(f"sqlite:///{path}") as store:
+        writer = store.backend._writer  # type: ignore[attr-defined]
+        heads = [await store.create() for _ in range(2)]
+        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        begun = asyncio.create_task(store.append(heads[0], [said("1")]))
+        while not writer.lock.locked():
+            await asyncio.sleep(0.001)
+        waiting = asyncio.create_task(store.append(heads[1], [said("2")]))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        other.execute("ROLLBACK")
+        await begun
+        other.close()
+        assert [(await store.thread(head)).position for head in heads] == [1, 0]

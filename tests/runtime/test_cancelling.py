@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.backend import Find
 from lockstitch.errors import Refused
 from lockstitch.records import Json, Message
 from lockstitch.runtime import holding
@@ -15,7 +16,7 @@ from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.compactor import Compacted, Sight, Summarize
 from lockstitch.runtime.memories.none import NoMemoryStore
 from lockstitch.runtime.memory import Retrieved, Scope, Updated
-from lockstitch.runtime.provider import Download
+from lockstitch.runtime.provider import Download, ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
@@ -240,4 +241,62 @@ async def test_a_cut_run_is_cancelled_without_its_code(store: Store):
     head = await cancel(store, "t")
     assert head.status == "waiting"
     assert types(await log(store))[-2:] == ["tool_call", "run_completed"]
+    await goes_on(store)
+
+
+class Looking:
+    """A backend whose answer to who looks for wishes stays on its way until it is let go."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.looked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def find(self, find: Find[Any]) -> list[Any]:
+        found = await self._backend.find(find)
+        if found and any(where.field == "cancel_requested" for where in find.where):
+            self.looked.set()
+            await self.go_on.wait()
+        return found
+
+
+async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store):
+    """Who looks for wishes reads it before it is taken back, and comes with it when the next run has begun."""
+    held, ready, asked, answer = (asyncio.Event() for _ in range(4))
+
+    async def instructions(_: Any) -> str:
+        held.set()
+        await ready.wait()
+        return ""
+
+    async def slow(_: ModelRequest) -> str:
+        asked.set()
+        await answer.wait()
+        return "Two."
+
+    await scripted("One.").run("1", store=store, thread="t")
+    await store.edit("t", cancel_requested=True)
+    backend = Looking(store.backend)
+    shared = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    beside = Agent("helper", model=Scripted(slow), title=False)
+    clerk = Agent("helper", model=Scripted(slow), title=False, instructions=instructions)
+    # Another thread is driven here, so that somebody looks all the time.
+    other = asyncio.create_task(beside.run("Go", store=shared, thread="u"))
+    await asked.wait()
+    asked.clear()
+    running = asyncio.create_task(clerk.run("2", store=shared, thread="t"))
+    await held.wait()
+    await backend.looked.wait()
+    ready.set()
+    await asked.wait()
+    backend.go_on.set()
+    # What it brought is dealt with by the time it looks again.
+    backend.looked.clear()
+    await store.edit("u", cancel_requested=True)
+    assert (await other).status == "cancelled"
+    answer.set()
+    result = await running
+    assert (result.status, result.output_text) == ("completed", "Two.")
     await goes_on(store)

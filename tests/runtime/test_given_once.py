@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from lockstitch.backend import Find
 from lockstitch.errors import Conflict, KeyTaken
-from lockstitch.records import Limit, new_id, text_of
+from lockstitch.records import Letter, Limit, new_id, text_of
 from lockstitch.records.message import user
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.beginning import Input
@@ -14,7 +15,7 @@ from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.store import Store, open_store
-from tests.runtime.agents import goes_on, log, scripted
+from tests.runtime.agents import calls, confirm, goes_on, log, scripted, until
 
 pytestmark = pytest.mark.anyio
 
@@ -126,3 +127,142 @@ async def test_messages_for_a_thread_that_is_just_being_made_are_answered_in_lin
     assert {one.status for one in results} == {"completed"}
     assert sorted(await said(store, str(thread_id))) == ["0", "1", "2", "3"]
     await goes_on(store, str(thread_id))
+
+
+def breaks(_: ModelRequest) -> Any:
+    raise ValueError("no answer")
+
+
+async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
+    """All of them have seen it failed; who comes second gets what became of the first one's."""
+    await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
+    clerk = scripted("Yes.")
+    told = await asyncio.gather(*(clerk.retry("t", store=store) for _ in range(3)))
+    assert [run.status for run in await store.runs("t")] == ["failed", "completed"]
+    assert {one.output_text for one in told if one is not None} == {"Yes."}
+    assert None not in told
+    await goes_on(store)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+async def test_a_run_that_somebody_else_has_begun_to_try_again_is_gone_on_with(store: Store, detach: bool):
+    await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
+    head = await store.thread("t")
+    last = await store.desk.last_run(head)
+    assert last is not None
+    clerk = scripted("Yes.")
+    begun = await clerk.retry("t", store=store, detach=True)
+    async with asyncio.timeout(30):
+        again = await clerk.driver(store, detach=detach).retry(head, last)
+    assert begun is not None
+    assert again is not None
+    assert (again.run_id, again.status) == (begun.run_id, "running" if detach else "completed")
+    assert len(await store.runs("t")) == 2
+
+
+async def test_a_goal_that_a_worker_has_tried_again_meanwhile_has_its_result(store: Store, store_url: str):
+    """Whoever reopened it is not told that it has ended: that is what was asked for."""
+    bad = Agent("helper", model=Scripted(breaks), title=False)
+    await bad.start(store=store, goal="g", key="t")
+    await bad.resume("t", store=store)
+    head = await store.thread("t")
+    last = await store.desk.last_run(head)
+    assert last is not None
+    clerk = scripted("Yes.")
+    async with open_store(store_url) as there:
+        reopened = (await there.append(head, fields={"status": "pending", "result": None})).head
+        await clerk.resume("t", store=there)
+    result = await clerk.driver(store).retry(reopened, last)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Yes.")
+    assert len(await store.runs("t")) == 2
+
+
+@pytest.mark.parametrize("options", [{"on_busy": "queue"}, {"on_busy": "refuse"}, {"detach": True}])
+async def test_what_may_only_be_the_first_is_not_left_in_line_either(store: Store, options: dict[str, Any]):
+    slow = Slow()
+    clerk = Agent("helper", model=Scripted(slow), title=False)
+    opened = asyncio.create_task(clerk.run("First", store=store, thread="t", first=True))
+    await slow.asked.wait()
+    second = asyncio.create_task(scripted("Hi.").run("Second", store=store, thread="t", first=True, **options))
+    done, _ = await asyncio.wait([second], timeout=0.2)
+    assert bool(done) == (options != {"on_busy": "queue"})
+    slow.go_on.set()
+    with pytest.raises(Conflict) as told:
+        await second
+    assert told.value.reason == ("begun" if options == {"on_busy": "queue"} else "holder")
+    assert (await opened).output_text == "At last."
+    assert await said(store) == ["First"]
+    await goes_on(store)
+
+
+async def test_what_may_only_be_the_first_does_not_come_behind_a_run_that_was_left(store: Store):
+    clerk = scripted("Hi.")
+    await clerk.run("First", store=store, thread="t", detach=True)
+    with pytest.raises(Conflict) as told:
+        await clerk.run("Second", store=store, thread="t", first=True, detach=True)
+    assert told.value.reason == "begun"
+    await clerk.resume("t", store=store)
+    assert await said(store) == ["First"]
+
+
+async def test_a_message_that_is_left_comes_behind_a_run_that_was_just_left(store: Store):
+    """Both saw a thread without an open run. Nobody is here who would drive the first one's to its end."""
+    clerk = scripted(turns=[["Zero."], ["One."], ["Two."]])
+    await clerk.run("0", store=store, thread="t")
+    head = await store.thread("t")
+    first = await clerk.run("1", store=store, thread="t", detach=True)
+    async with asyncio.timeout(30):
+        second = await clerk.driver(store, detach=True).run(head, Input(user("2")))
+    assert second.run_id == first.run_id
+    while (await store.thread("t")).status != "waiting":
+        await clerk.resume("t", store=store)
+    assert await said(store) == ["0", "1", "2"]
+
+
+async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url: str):
+    """It stands in the log; an error would have it said again."""
+    before, slow, other = Slow(), Slow(), Slow()
+
+    def clerk(model: Slow) -> Agent:
+        return Agent("helper", model=Scripted(model), title=False)
+
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        first = asyncio.create_task(clerk(before).run("1", store=there, thread="t"))
+        await before.asked.wait()
+        second = asyncio.create_task(clerk(slow).run("2", store=here, thread="t", on_busy="queue"))
+        await until(lambda: here.backend.count(Find(Letter)))
+        before.go_on.set()
+        await first
+        await slow.asked.wait()
+        taking = asyncio.create_task(clerk(other).resume("t", store=there, take_over=True))
+        await other.asked.wait()
+        slow.go_on.set()
+        assert not (await asyncio.wait([second], timeout=0.2))[0]
+        other.go_on.set()
+        took, waited = await taking, await second
+        assert took is not None
+        assert (waited.run_id, waited.status) == (took.run_id, "completed")
+        assert await said(there) == ["1", "2"]
+        await goes_on(there)
+
+
+async def test_results_that_a_worker_has_gone_on_with_give_its_result(store: Store, store_url: str):
+    """Also where the thread has ended with that, and nothing is left to go on with."""
+    script = Scripted([calls("confirm"), "Done."])
+    clerk = Agent("helper", model=script, title=False, tools=[confirm])
+
+    class Late(Agent):
+        async def resume(self, thread: Any, **options: Any) -> Any:
+            async with open_store(store_url) as there:
+                await clerk.resume("t", store=there)
+            return await super().resume(thread, **options)
+
+    await clerk.start(store=store, goal="g", key="t")
+    asked = await clerk.resume("t", store=store)
+    assert asked is not None
+    late = Late("helper", model=script, title=False, tools=[confirm])
+    [call] = asked.waiting_for
+    result = await late.submit("t", [{"tool_use_id": call["id"], "content": "yes"}], store=store)
+    assert result is not None
+    assert (result.run_id, result.status, result.output_text) == (asked.run_id, "completed", "Done.")

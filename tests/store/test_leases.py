@@ -112,3 +112,27 @@ async def test_a_holder_that_was_killed_on_this_host_is_taken_over_at_once(store
     taken = await store.claim(thread)
     assert taken.fence > left.fence
     await store.append(taken, [said("on")])
+
+
+async def test_a_process_does_not_take_over_from_itself(store: Store) -> None:
+    """Another task of it holds the thread, and more; none of that is lost to who asks for one of them."""
+    held, beside = [await store.claim(await goal(store)) for _ in range(2)]
+    with pytest.raises(ThreadBusy) as told:
+        await store.claim(held, take_over=True)
+    assert told.value.reason == "holder"
+    for head in (held, beside):
+        await store.append(head, [said("on")])
+
+
+async def test_who_was_declared_dead_and_has_not_heard_of_it_claims_as_somebody_new(store: Store, opened: Open) -> None:
+    """What came before the claim, such as a message in line, stands; an error would have it said again."""
+    held, free = await store.claim(await goal(store)), await goal(store)
+    other = await opened()
+    await other.claim(held, take_over=True)
+
+    claimed = await store.claim(free)
+
+    assert claimed.worker_id not in (None, held.worker_id)
+    await store.append(claimed, [said("anew")])
+    with pytest.raises(ThreadBusy):
+        await store.append(held, [said("too late")])

@@ -1,7 +1,7 @@
 """A letter: what somebody who does not hold a thread has for it, and what its arrival changes."""
 
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from pydantic import Field
@@ -10,6 +10,9 @@ from lockstitch.records.ids import new_id
 from lockstitch.records.record import Json, Record, Text, Time
 from lockstitch.records.stitch import CHAIN, Entry, Stitch, place
 from lockstitch.records.thread import Thread
+
+_ANSWERS: Final = ("tool_call", "permission")
+"""Entries that answer a call, or agree to it."""
 
 
 class Letter(Record):
@@ -57,15 +60,18 @@ def receive(head: Thread, letter: Letter, now: datetime, *, behind: bool = False
     be told to that run too, and so be answered twice. Any other that nobody holds gets the stitch at once and is woken
     if it waited for this. `delivered` rises in all cases, and whoever goes to wait compares it, so no wake-up is
     missed.
+
+    An answer to a call that is not waited for lies in the inbox too: it was given while the thread was held, and its
+    holder may have answered the call since. Whoever holds the thread next sees whether it is still open.
     """
     if head.ended:
         return Arrival(None, {}, None)
     changes: dict[str, Any] = {"delivered": head.delivered + 1, "updated_at": now}
     if letter.kind == "children":
         changes["pending_children"] = max(0, head.pending_children - 1)
-    if head.held or behind:
-        return Arrival(letter, changes, None)
     entry = letter.opened()
+    if head.held or behind or (entry.type in _ANSWERS and letter.call_id and not _awaits(head, letter)):
+        return Arrival(letter, changes, None)
     stitch = place(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
     changes["position"] = stitch.position
     if entry.type in CHAIN:
@@ -95,6 +101,12 @@ def wakes(head: Thread, letter: Letter) -> bool:
         return awaited.get("mode") == "any" or head.pending_children <= 1
     child = str(letter.opened().child_id)
     return child in names and (awaited.get("mode") == "any" or all(name == child for name in names))
+
+
+def _awaits(head: Thread, letter: Letter) -> bool:
+    """Whether a thread waits for the answer to this very call."""
+    asked = any(one.get("kind") == letter.kind and one.get("id") == letter.call_id for one in head.waiting_for)
+    return asked and head.status == "waiting"
 
 
 def _left_to_wait_for(head: Thread, letter: Letter, entry: Entry) -> list[Json]:

@@ -1,7 +1,5 @@
 """An agent: who acts. This is its face; what makes it what it is stands in its blueprint."""
 
-import asyncio
-import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
@@ -11,24 +9,15 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec, new_id
-from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, as_message
 from lockstitch.runtime.blueprint import Blueprint, Instructions, Parts, Settings, ToolSource
 from lockstitch.runtime.children import DriverOf, see_through
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
-from lockstitch.runtime.driving import (
-    Driver,
-    OnWaiting,
-    could_not_be_had,
-    put_in_line,
-    run_of,
-    waits_for_others,
-    when_free,
-)
+from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, put_in_line, see_out, when_free
 from lockstitch.runtime.event import Event
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
@@ -225,10 +214,9 @@ class Agent:
         head = await store.thread(thread)
         run = await store.desk.open_run(head)
         await submit_results(store, thread, results)
-        went_on = await when_free(store, head, lambda free: self.resume(free, store=store, **options))
-        if run is None or (went_on is not None and went_on.run_id == run.id):
-            return went_on
-        return await result_in(store, await store.run(run.id))
+        if run is None:
+            return await when_free(store, head, lambda free: self.resume(free, store=store, **options))
+        return await see_out(store, head, run, lambda free: self.resume(free, store=store, **options))
 
     async def retry(
         self,
@@ -250,19 +238,7 @@ class Agent:
             return await self.resume(head, store=store, deps=deps, listener=listener, detach=detach)
         if last.status == "completed":
             raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
-        if head.ended:
-            head = (await store.append(head, fields={"status": "pending", "result": None})).head
-        try:
-            result = await when_free(store, head, lambda free: driver.run(free, Input(user(""), again=last)))
-        except Conflict as exc:
-            if exc.reason != "begun":
-                raise
-            # Somebody else tries it again already, or has done so: that is the one time.
-            if not detach:
-                await when_free(store, await store.thread(head.id), driver.resume)
-            now = await store.desk.last_run(await store.thread(head.id))
-            assert now is not None
-            result = await result_in(store, now)
+        result = await driver.retry(head, last)
         if detach:
             return result
         result = await see_through(store, self._drivers(store, deps, listener), result)
@@ -314,7 +290,7 @@ class Agent:
                 head = await self._known(store, new.id if thread is None else thread, call)
                 if head is None:
                     raise
-        if detach and (open_run := await store.desk.open_run(head)) is not None:
+        if detach and not given.first and (open_run := await store.desk.open_run(head)) is not None:
             entry_id = await put_in_line(store, head, given, sender=f"queue:{new_id()}")
             return replace(await result_in(store, open_run), in_line=entry_id)
         waiting: OnWaiting = call.get("on_waiting", "refuse")
@@ -322,32 +298,18 @@ class Agent:
         try:
             return await driver.run(head, given, waiting)
         except ThreadBusy as exc:
-            if detach and exc.reason == "holder":
+            if detach and exc.reason == "holder" and not given.first:
                 return await driver.leave_behind(head, given)
             limited = exc.reason == "limit"
             if not could_not_be_had(exc) or (busy == "refuse" and not limited):
                 raise
-        if not limited and busy == "queue":
-            return await self._in_line(store, head, given, driver)
-        if not limited:
+        if not limited and busy == "queue" and not given.first:
+            return await driver.in_line(head, given)
+        if not limited and busy != "queue":
             await store.edit(head, cancel_requested=True)
         result = await when_free(store, head, lambda free: driver.run(free, given, waiting))
         assert result is not None
         return result
-
-    async def _in_line(self, store: Store, head: Thread, given: Input, driver: Driver) -> Result:
-        """Leave the message in line and wait for its run; drive it ourselves if nobody else does."""
-        entry_id = await put_in_line(store, head, given, sender=f"queue:{new_id()}")
-        pause = 0.02
-        while True:
-            # A run that waits for others is theirs to go on with, and ours comes after it.
-            result = None if waits_for_others(head) else await when_free(store, head, driver.resume)
-            run = await run_of(store, head, entry_id)
-            if run is not None and (run.status in TERMINAL or run.status == "waiting"):
-                return result if result is not None and result.run_id == run.id else await result_in(store, run)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 1.5, 0.5)
-            head = await store.thread(head.id)
 
     async def _known(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread | None:
         """The thread that is meant, or None when it is to be made."""

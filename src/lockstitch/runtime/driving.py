@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadWaiting
+from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadEnded, ThreadWaiting
 from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
+from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
 from lockstitch.runtime.descendants import cancel_children
@@ -89,6 +90,18 @@ class Driver:
                 # Somebody else has begun a run, which is left to workers too, and ours comes after it.
                 return await self.leave_behind(head, given)
 
+    async def retry(self, head: Thread, last: Run) -> Result | None:
+        """Begin a run that tries `last` again, which has not completed; if somebody else has, what became of theirs."""
+        if head.ended:
+            head = (await self.store.append(head, fields={"status": "pending", "result": None})).head
+        try:
+            return await when_free(self.store, head, lambda free: self.run(free, Input(user(""), again=last)))
+        except Conflict as exc:
+            latest = await self.store.desk.last_run(await self.store.thread(head.id))
+            if latest is None or latest.id == last.id or not (exc.reason == "begun" or isinstance(exc, ThreadEnded)):
+                raise
+            return await see_out(self.store, head, latest, self.resume)
+
     async def resume(self, head: Thread) -> Result | None:
         """Go on where the thread was: its open run, or a message nobody has answered. None: there is nothing to do."""
         result, _ = await self._drive(head, None)
@@ -105,6 +118,20 @@ class Driver:
             head = await self.store.thread(head.id)
             with suppress(ThreadBusy):
                 await self.resume(head)
+
+    async def in_line(self, head: Thread, given: Input) -> Result:
+        """Leave a message in line and wait for its run; drive it ourselves if nobody else does."""
+        entry_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        pause = 0.02
+        while True:
+            # A run that waits for others is theirs to go on with, and ours comes after it.
+            result = None if waits_for_others(head) else await when_free(self.store, head, self.resume)
+            run = await run_of(self.store, head, entry_id)
+            if run is not None and (run.status in TERMINAL or run.status == "waiting"):
+                return result if result is not None and result.run_id == run.id else await result_in(self.store, run)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 1.5, 0.5)
+            head = await self.store.thread(head.id)
 
     async def go_on(self, head: Thread) -> Result | None:
         """The same with a thread that this process has claimed."""
@@ -131,15 +158,12 @@ class Driver:
             stage.live = self.live
             async with holding(self.store, stage):
                 began = journal.run is None
-                if given is not None and given.again is not None:
-                    await self._refuse_tried(journal, given.again)
+                await self._refuse_begun(journal, given)
                 if journal.run is not None:
                     await recall(stage)
                     if cancel and journal.run.status == "waiting":
                         journal.head = journal.head.changed(cancel_requested=True)
                 else:
-                    if given is not None and given.first and journal.head.total_runs:
-                        raise Conflict(f"Thread {head.id} has had its run.", thread_id=head.id, reason="begun")
                     if journal.head.cancel_requested:
                         # The wish came too late: what it meant has ended, and a chat goes on after a run.
                         await journal.commit(cancel_requested=False)
@@ -170,6 +194,8 @@ class Driver:
                     await asyncio.shield(give_back(self.store, latest, self._left(latest, begun, exc)))
             if given_in and isinstance(exc, Conflict):
                 raise _cut_off(exc, head.id) from exc
+            if isinstance(exc, Conflict) and _lost(exc, head.id) and exc.reason != "gone" and not never_ours:
+                raise _taken_over(exc, head.id, "holder") from exc
             raise
 
     def _left(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
@@ -214,12 +240,17 @@ class Driver:
                 continue
             return True
 
-    async def _refuse_tried(self, journal: Journal, run: Run) -> None:
-        """Looked at under the claim: of two who try the same run again, one alone begins."""
-        last = journal.run or await self.store.desk.last_run(journal.head)
-        if last is not None and last.id != run.id:
-            said = f"Somebody else has tried run {run.id} of thread {run.thread_id} again."
-            raise Conflict(said, thread_id=run.thread_id, reason="begun")
+    async def _refuse_begun(self, journal: Journal, given: Input | None) -> None:
+        """Conflict when what is given may be begun once, and was. Asked under the claim, so that one alone begins."""
+        if given is None:
+            return
+        begun = given.first and journal.head.last_sequence > 0
+        if given.again is not None:
+            last = await self.store.desk.last_run(journal.head)
+            begun = last is not None and last.id != given.again.id
+        if begun:
+            said = f"Thread {journal.head.id} has had its run."
+            raise Conflict(said, thread_id=journal.head.id, reason="begun")
 
     async def _result(self, stage: Stage) -> Result:
         journal = stage.journal
@@ -289,6 +320,16 @@ async def when_free(store: Store, head: Thread, act: Callable[[Thread], Awaitabl
         head = await store.thread(head.id)
 
 
+async def see_out(store: Store, head: Thread, run: Run, act: Callable[[Thread], Awaitable[Result | None]]) -> Result:
+    """What becomes of a run that `act` goes on with as soon as nobody else does; or what others have made of it."""
+    went_on = None
+    with suppress(ThreadEnded):
+        went_on = await when_free(store, head, act)
+    if went_on is not None and went_on.run_id == run.id:
+        return went_on
+    return await result_in(store, await store.run(run.id))
+
+
 async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> UUID:
     """Leave a message for the run after the open one; the id of its entry."""
     entry = Entry(type="input", message=given.message)
@@ -320,8 +361,13 @@ def _cut_off(exc: Conflict, thread_id: UUID) -> Conflict:
     this must not look like a thread that could not be had: then it would be given once more."""
     if not _lost(exc, thread_id):
         return Conflict(str(exc), thread_id=exc.thread_id, reason="cut_off")
+    return _taken_over(exc, thread_id, "taken_over")
+
+
+def _taken_over(exc: BaseException, thread_id: UUID, reason: str) -> ThreadBusy:
+    """Whoever only went on with what was there may do so again: then it is a thread that somebody else holds."""
     said = f"Thread {thread_id} was taken over while it was driven here; its run goes on there. ({exc})"
-    return ThreadBusy(said, thread_id=thread_id, reason="taken_over")
+    return ThreadBusy(said, thread_id=thread_id, reason=reason)
 
 
 def _lost(exc: BaseException, thread_id: UUID) -> bool:

@@ -116,8 +116,10 @@ class _Holder:
                     looked = clock()
                     if await self._store.desk.declared_dead():
                         self._lose("it was declared dead")
+                # A wish that is seen before a run begins was meant for the one before it.
+                begun = [stage for stage in self._driven if stage.journal.run is not None]
                 wished = set(await self._store.desk.wishes_to_cancel())
-                for stage in self._driven:
+                for stage in self._driven.intersection(begun):
                     if stage.journal.head.id in wished and not stage.stopping:
                         stage.interrupt()
             except LockstitchError as exc:

@@ -13,7 +13,6 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 from lockstitch.backend import READY, WORK
 from lockstitch.errors import Conflict, LockstitchError, StoreError
@@ -89,7 +88,7 @@ class WorkerLoop:
         self._reap = reap
         self._until_idle = until_idle
         self._told = told or _nobody
-        self._driving: dict[UUID, asyncio.Task[None]] = {}
+        self._driving: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self._leaving = False
         self._due: datetime | None = None
@@ -116,11 +115,11 @@ class WorkerLoop:
                 if not claimed and not self._driving:
                     await self._look_at_others()
                 await self._wait()
-            await asyncio.gather(*self._driving.values(), return_exceptions=True)
+            await asyncio.gather(*self._driving, return_exceptions=True)
         finally:
-            for task in [*beside, *self._driving.values()]:
+            for task in [*beside, *self._driving]:
                 task.cancel()
-            await asyncio.gather(*beside, *self._driving.values(), return_exceptions=True)
+            await asyncio.gather(*beside, *self._driving, return_exceptions=True)
 
     @property
     def held(self) -> int:
@@ -166,11 +165,11 @@ class WorkerLoop:
     def _begin(self, head: Thread) -> None:
         points.reach("claim.after")
         task = asyncio.create_task(self._drive(head), name=f"lockstitch-drive-{head.id}")
-        self._driving[head.id] = task
-        task.add_done_callback(lambda _: self._end(head.id))
+        self._driving.add(task)
+        task.add_done_callback(self._end)
 
-    def _end(self, thread_id: UUID) -> None:
-        self._driving.pop(thread_id, None)
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._driving.discard(task)
         self.driven += 1
         self._news.set()
 
@@ -184,8 +183,8 @@ class WorkerLoop:
         began = time.monotonic()
         result: Result | None = None
         problem: BaseException | None = None
+        self._tell(Drive(head))
         try:
-            self._told(Drive(head))
             result = await driver.go_on(head)
             for wait in result.waiting_for if result is not None else ():
                 if wait.get("kind") == "retry":
@@ -200,9 +199,16 @@ class WorkerLoop:
             problem = exc
             _log.exception("Thread %s could not be driven, and is tried again later", head.id)
         finally:
-            self._told(Drive(head, time.monotonic() - began, result, problem))
+            self._tell(Drive(head, time.monotonic() - began, result, problem))
             await live.close()
         self._app.tell_soon(store)
+
+    def _tell(self, drive: Drive) -> None:
+        """Tell whoever looks on; what is held must be driven and given back whatever that raises."""
+        try:
+            self._told(drive)
+        except Exception:  # somebody else's code
+            _log.exception("What became of thread %s could not be told", drive.head.id)
 
     async def _look_at_others(self) -> None:
         """Say which agents' threads are ready that this app has no code for; once each. Asked only by idle workers,

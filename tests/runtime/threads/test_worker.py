@@ -3,18 +3,22 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.records import Limit, Worker, waiting
+from lockstitch.records import Limit, Thread, Worker, waiting
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.app import App
 from lockstitch.runtime.decide import MAX_CRASHES
+from lockstitch.runtime.driving import Driver
+from lockstitch.runtime.provider import ModelRequest
+from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.runtime.worker import Drive, WorkerLoop
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, log, scripted, until
 from tests.runtime.threads.families import agent, asks, child, done, family, results, work_off
@@ -399,3 +403,69 @@ async def test_a_worker_of_one_project_takes_no_others(store: Store):
 
     assert (await store.thread(here)).status == "completed"
     assert (await store.in_project("there").thread(there)).status == "pending"
+
+
+class Lingering(Agent):
+    """An agent whose drives stay a while after the thread was given back."""
+
+    async def linger(self) -> None:
+        """Replaced by whoever tests."""
+
+    def driver(self, *arguments: Any, **options: Any) -> Driver:
+        made = super().driver(*arguments, **options)
+        agent = self
+
+        class Slow(Driver):
+            async def go_on(self, head: Thread) -> Any:
+                result = await super().go_on(head)
+                await agent.linger()
+                return result
+
+        return Slow(**{field.name: getattr(made, field.name) for field in fields(Driver)})
+
+
+async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
+    """The first has given the thread back and is not quite over when the second begins: both are still counted."""
+    asked, answer, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def model(request: ModelRequest) -> str:
+        if request.turn > 1:
+            asked.set()
+            await answer.wait()
+        return "Yes."
+
+    clerk = Lingering("lead", model=Scripted(model), title=False)
+    clerk.linger = over.wait  # type: ignore[method-assign,assignment]
+    await clerk.run("1", store=store, thread="t", detach=True)
+    await clerk.run("2", store=store, thread="t", detach=True)
+    loop = WorkerLoop(App([clerk]), store, poll=0.02)
+    working = asyncio.create_task(loop.run())
+    await asked.wait()
+    assert loop.held == 2
+    over.set()
+    await until(lambda: _driven(loop, 1))
+    assert loop.held == 1
+    loop.leave()
+    assert not (await asyncio.wait([working], timeout=0.2))[0]
+    answer.set()
+    await working
+    head = await store.thread("t")
+    assert (head.worker_id, head.total_runs) == (None, 2)
+
+
+async def _driven(loop: WorkerLoop, number: int) -> bool:
+    return loop.driven >= number
+
+
+async def test_a_thread_is_driven_whatever_those_who_look_on_raise(store: Store, caplog: Any):
+    """Such as a worker's own output, when whoever read it is gone."""
+
+    def told(_: Drive) -> None:
+        raise BrokenPipeError
+
+    app = family(agent("lead", "ok"))
+    goal = await app.agent("lead").start(store=store, goal="g")
+    await work_off(app, store, told=told)
+    head = await store.thread(goal)
+    assert (head.status, head.worker_id) == ("completed", None)
+    assert "could not be told" in caplog.text

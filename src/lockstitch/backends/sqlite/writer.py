@@ -48,6 +48,7 @@ class _Task:
     several: bool
     """More than one statement may have written before a Conflict is raised: needs a savepoint."""
     future: asyncio.Future[Any] | None = None
+    settled: bool = False
 
 
 class Writer:
@@ -75,9 +76,23 @@ class Writer:
         self._in_a_row = 0
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._waiting.append(_Task(work, several, future))
+        task = _Task(work, several, future)
+        self._waiting.append(task)
         self._schedule(loop)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            await self._give_up(loop, task)
+            raise
+
+    async def _give_up(self, loop: asyncio.AbstractEventLoop, task: _Task) -> None:
+        """See to it that what is not wanted any more either never happens or has happened: whoever was cancelled looks at
+        the store to see which."""
+        if task in self._waiting:
+            self._waiting.remove(task)
+        elif not task.settled:
+            task.future = loop.create_future()
+            await asyncio.wait([task.future])
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._scheduled and self._waiting:
@@ -116,6 +131,7 @@ class Writer:
     @staticmethod
     def _settle(batch: list[_Task], outcomes: list[Any]) -> None:
         for task, outcome in zip(batch, outcomes, strict=True):
+            task.settled = True
             if task.future is None or task.future.done():
                 continue  # whoever waited was cancelled; what it asked for happened all the same
             if isinstance(outcome, BaseException):

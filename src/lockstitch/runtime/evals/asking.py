@@ -9,7 +9,7 @@ from uuid import UUID
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.records import TERMINAL, Run, Thread
 from lockstitch.runtime.agent import Agent, Prompt
-from lockstitch.runtime.driving import waits_for_others, when_free
+from lockstitch.runtime.driving import see_out, waits_for_others
 from lockstitch.runtime.result import Result, result_in
 from lockstitch.store import Store
 
@@ -28,8 +28,9 @@ async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call
             run = await _answering(store, head)
         if head is not None and run is not None:
             if run.status not in TERMINAL and not waits_for_others(head):
-                await when_free(store, head, lambda free: agent.resume(free, store=store, deps=call.get("deps")))
-                run = await store.run(run.id)
+                return await see_out(
+                    store, head, run, lambda free: agent.resume(free, store=store, deps=call.get("deps"))
+                )
             return await result_in(store, run)
         try:
             return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **call)
