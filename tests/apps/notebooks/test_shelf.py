@@ -85,6 +85,14 @@ async def test_the_database_itself_says_when_a_notebook_was_updated(
 
 
 @pytest.mark.req("S4-062")
+async def test_two_who_change_a_notebook_at_once_both_have(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    changes = ({"title": "Novels"}, {"description": "Long ones."}, {"instructions": None})
+    await asyncio.gather(*(shelf.change(store, books.number, **fields) for fields in changes))
+    kept = await shelf.get(store, books.number)
+    assert (kept.title, kept.description, kept.instructions) == ("Novels", "Long ones.", None)
+    assert kept.updated_at >= books.updated_at
+
+
 async def test_notebooks_are_listed_with_the_most_recently_updated_first(notebooks: Notebooks, store: Store) -> None:
     first, second, third = [await shelf.create(store, title) for title in ("one", "two", "three")]
     await shelf.change(store, first.number, title="first", description="changed")
