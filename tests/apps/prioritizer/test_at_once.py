@@ -111,3 +111,19 @@ async def test_of_two_who_keep_a_file_of_one_name_at_once_neither_removes_what_t
     assert {(one.title, one.tasks[0].title) for one in kept} == {("Shop", "Buy"), ("Club", "Dance")}
     await keeping.add_file(office, "ada", contents[1], "plan.md")
     assert [one.title for one in await keeping.documents(office, "ada")] == ["Club"]
+
+
+@pytest.mark.req("S1-013")
+async def test_what_replaced_sessions_took_stays_in_the_figures_however_many_are_replaced_at_once(
+    office: Store,
+) -> None:
+    app = Prioritizer(model=Scripted({"replies": [[{"text": "Later.", "usage": {"input_tokens": 7}}]] * 5}))
+    wanted: dict[str, Outcome] = {}
+    for user in ("ada", "bea", "cyd", "dan", "eve"):
+        await keeping.add_file(office, user, CHECKOUT, "plan.md")
+        wanted[user] = await keeping.add_outcome(office, user, "Open the checkout")
+        await app.prioritize(office, user, wanted[user].id)
+    before = (await office.statistics.usage()).total
+    assert (before.runs, before.input_tokens) == (5, 35)
+    await asyncio.gather(*(app.start(office, user, outcome.id) for user, outcome in wanted.items()))
+    assert (await office.statistics.usage()).total == before

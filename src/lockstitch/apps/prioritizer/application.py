@@ -46,7 +46,7 @@ from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.resolving import provider_for
 from lockstitch.runtime.stage import Listener
 from lockstitch.store import Store
-from lockstitch.store.statistics import kept_figures
+from lockstitch.store.statistics import figures_of
 
 if TYPE_CHECKING:
     from lockstitch.server import Annex
@@ -291,7 +291,7 @@ class Prioritizer:
             aside.append(before.changed(is_active=False, updated_at=now))
         elif before is not None:
             removed.append(before.thread_id)
-            aside += await kept_figures(store.backend, removed)
+            aside += await figures_of(store.backend, removed)
         about: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
             about["documents"] = [str(one) for one in documents]
