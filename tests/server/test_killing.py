@@ -1,12 +1,12 @@
 """Whoever reads from a server that is killed again and again ends with the whole log, each stitch once."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from lockstitch import Client, open_store
 from lockstitch.records import text_of
+from tests.runtime.agents import until
 from tests.server.killing import Server, killing
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +36,7 @@ async def test_messages_in_line_outlive_the_kill_of_their_server(store_url: str)
         await server.kill()
         await server.start()
         async with open_store(store_url) as store:
-            while (await store.thread("line")).status != "waiting":
-                await asyncio.sleep(0.05)
+            await until(lambda: store.count(key="line", status="waiting"))
             log = await store.stitches("line")
             assert [text_of(one.message) for one in log if one.type == "input"] == said
             assert [run.status for run in await store.runs("line")] == ["completed"] * 4
