@@ -82,7 +82,8 @@ class Receipt(NamedTuple):
 
 class Commit(NamedTuple):
     """One transaction: threads that go, new threads, then steps in the order in which rows are locked, then notices,
-    and then records of an application, each put as `put` would.
+    and then records of an application, each put as `put` would. Only daily metrics are added to those that are there:
+    they are of what goes with this commit, and others may go at the same time.
 
     The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot
     wait for each other in a circle. Whoever builds a commit keeps it. Threads go as `delete` would have them go, with

@@ -130,10 +130,15 @@ async def daily(backend: FullBackend, asked: Asked) -> list[Metric]:
     return sorted(metrics, key=lambda metric: (metric.project, metric.day, metric.agent, metric.model))
 
 
+async def figures_of(backend: FullBackend, threads: Sequence[UUID]) -> list[Metric]:
+    """What the daily metrics get of these threads when they go; a commit that has them go adds it."""
+    return await daily(backend, Asked(threads=list(threads)))
+
+
 async def kept_figures(backend: FullBackend, threads: Sequence[UUID]) -> list[Metric]:
     """The daily metrics as they are to be once these threads are gone, so that removing them loses no figure."""
     totals: list[Metric] = []
-    for metric in await daily(backend, Asked(threads=list(threads))):
+    for metric in await figures_of(backend, threads):
         kept = await backend.get(Metric, [getattr(metric, name) for name in Metric.primary_key])
         totals.append(metric if kept is None else together(kept, metric))
     return totals

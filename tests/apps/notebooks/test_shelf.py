@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.apps.notebooks import EXTENSION, Notebooks, sessions, shelf
+from lockstitch.apps.notebooks import EXTENSION, Notebooks, sessions, shelf, sources
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
 from lockstitch.backend import Find, Where
 from lockstitch.backends.sqlite.backend import SqliteBackend
@@ -85,6 +85,14 @@ async def test_the_database_itself_says_when_a_notebook_was_updated(
 
 
 @pytest.mark.req("S4-062")
+async def test_two_who_change_a_notebook_at_once_both_have(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    changes = ({"title": "Novels"}, {"description": "Long ones."}, {"instructions": None})
+    await asyncio.gather(*(shelf.change(store, books.number, **fields) for fields in changes))
+    kept = await shelf.get(store, books.number)
+    assert (kept.title, kept.description, kept.instructions) == ("Novels", "Long ones.", None)
+    assert kept.updated_at >= books.updated_at
+
+
 async def test_notebooks_are_listed_with_the_most_recently_updated_first(notebooks: Notebooks, store: Store) -> None:
     first, second, third = [await shelf.create(store, title) for title in ("one", "two", "three")]
     await shelf.change(store, first.number, title="first", description="changed")
@@ -209,6 +217,17 @@ async def test_a_notebook_in_use_is_not_deleted(notebooks: Notebooks, store: Sto
 
 
 @pytest.mark.req("S4-007")
+async def test_what_comes_for_a_notebook_that_was_just_removed_is_told_that_it_is_gone(
+    notebooks: Notebooks, store: Store, books: Notebook
+) -> None:
+    await shelf.remove(store, books.number)
+    with pytest.raises(NotFound, match="There is no notebook"):
+        await begin(store, books, "late")
+    with pytest.raises(NotFound, match="There is no notebook"):
+        await sources.add(store, books, sources.Raw("late.txt", b"Too late."), sources.Indexing())
+    assert await store.count() == 0
+
+
 async def test_two_processes_may_make_the_tables_at_once(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

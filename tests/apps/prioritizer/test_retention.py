@@ -136,7 +136,7 @@ async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: Fak
     written.clear()
     await app.start(timed_office, "cyd", third.id)
     assert written[0] == "append"
-    assert sorted(written[1:]) == ["append", "delete", "delete", "put", "put"]
+    assert sorted(written[1:]) == ["append", "delete", "delete", "put"]
 
 
 async def test_what_is_a_users_goes_with_them(office: Store) -> None:

@@ -96,6 +96,19 @@ async def test_cases_that_are_done_are_not_run_again(store: Store) -> None:
     ]
 
 
+async def test_one_that_was_cut_off_is_gone_on_with_although_another_of_its_name_began_since(store: Store) -> None:
+    quiz, other = Quiz(), Quiz(instructions="Be brief.")
+    with pytest.raises(KeyError):
+        await evaluate(quiz.agent, CASES, store=store, graders=Stopping(1), name="facts", concurrency=1)
+    made = await evaluate(other.agent, CASES, store=store, graders="contains", name="facts")
+    assert made.number == 2
+    quiz.asked.clear()
+    again = await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts", concurrency=1)
+    assert (again.number, again.went_on, again.totals.passed) == (1, 1, 2)
+    assert quiz.asked == ["Why?"], "the second case was answered, and is only graded"
+    assert (await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")).number == 3
+
+
 async def test_the_next_one_is_compared_with_the_one_before(store: Store) -> None:
     quiz = Quiz()
     await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")

@@ -3,6 +3,7 @@
 from typing import Any, Final
 from uuid import UUID
 
+from lockstitch.apps.notebooks import shelf
 from lockstitch.apps.notebooks.reader import clean
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
 from lockstitch.backend import Find, Where
@@ -27,8 +28,9 @@ async def ensure(
             return await _checked(store, notebook, known, user_id)
     try:
         return await _create(store, notebook, session_id, user_id, agent, message)
-    except Conflict:
-        # Somebody else made it in between, so it is a known one now.
+    except (Conflict, Refused):
+        # Somebody else made it in between, so it is a known one now; or the notebook was removed.
+        await shelf.get(store, notebook.number)
         known = await _known(store, session_id) if session_id is not None else None
         if known is None:
             raise

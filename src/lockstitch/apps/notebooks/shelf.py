@@ -13,6 +13,7 @@ from lockstitch.records.clock import parse_time
 from lockstitch.store import Store
 
 _LARGEST = 2**63
+_CHANGEABLE = ("title", "description", "instructions")
 
 
 class Counted(NamedTuple):
@@ -70,12 +71,13 @@ async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> 
 
 async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
     """Other values for title, description or instructions."""
-    wrong = fields.keys() - {"title", "description", "instructions"}
+    wrong = fields.keys() - set(_CHANGEABLE)
     if wrong:
         raise Refused(f"A notebook's {', '.join(sorted(wrong))} cannot be changed.")
     before = await get(store, notebook_id)
-    now = max(store.clock.now(), before.updated_at)
-    return await _told(store, "notebook_change", before.changed(**before.checked({**fields, "updated_at": now})))
+    wanted = before.changed(**before.checked({**fields, "updated_at": store.clock.now()}))
+    named = {f"with_{name}": int(name in fields) for name in _CHANGEABLE}
+    return await _told(store, "notebook_change", wanted, id=notebook_id, **named)
 
 
 async def touch(store: Store, notebook_id: int) -> None:
@@ -121,12 +123,10 @@ def missing(store: Store, notebook_id: int) -> NotFound:
     return NotFound(f"There is no notebook {notebook_id} in project {store.project}.")
 
 
-async def _told(store: Store, query: str, wanted: Notebook) -> Notebook:
-    values: Fields = {"title": wanted.title, "description": wanted.description, "instructions": wanted.instructions}
-    if wanted.id is not None:
-        values["id"] = wanted.id
+async def _told(store: Store, query: str, wanted: Notebook, **more: int) -> Notebook:
+    values: Fields = {name: getattr(wanted, name) for name in _CHANGEABLE}
     found: Sequence[Notebook] = await store.tell(
-        EXTENSION, query, into=Notebook, project=store.project, now=wanted.updated_at, **values
+        EXTENSION, query, into=Notebook, project=store.project, now=wanted.updated_at, **values, **more
     )
     if not found:
         raise missing(store, wanted.number)

@@ -79,7 +79,7 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
     ]
     try:
         await store.commit([], records=[source, *passages, *kept])
-    except Conflict:
+    except (Conflict, Refused):
         # Somebody else added the same, or removed the notebook, while this was read.
         await shelf.get(store, notebook.number)
         await _refuse_known(store, notebook, name, digest)

@@ -17,7 +17,15 @@ from lockstitch.apps.prioritizer.concluding import NO_TASKS
 from lockstitch.apps.prioritizer.ending import Ending
 from lockstitch.apps.prioritizer.extension import EXTENSION
 from lockstitch.apps.prioritizer.instructions import instructions
-from lockstitch.apps.prioritizer.keeping import drop_stale, imported, new_outcome, outcome_of, outcomes, read_file
+from lockstitch.apps.prioritizer.keeping import (
+    drop_stale,
+    imported,
+    new_outcome,
+    of_file,
+    outcome_of,
+    outcomes,
+    read_file,
+)
 from lockstitch.apps.prioritizer.lists import TaskList
 from lockstitch.apps.prioritizer.meaning import Meaning
 from lockstitch.apps.prioritizer.models import MAX_STEPS, ExecutionMetadata, as_json
@@ -38,7 +46,7 @@ from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.resolving import provider_for
 from lockstitch.runtime.stage import Listener
 from lockstitch.store import Store
-from lockstitch.store.statistics import kept_figures
+from lockstitch.store.statistics import figures_of
 
 if TYPE_CHECKING:
     from lockstitch.server import Annex
@@ -186,7 +194,7 @@ class Prioritizer:
         name are taken for those that are there.
         """
         if isinstance(tasks, TaskList):
-            made = imported(store, user_id, name, tasks)
+            made = imported(store, user_id, name, tasks, await of_file(store, user_id, name))
         else:
             made = await read_file(store, user_id, tasks, name)
         wanted = new_outcome(store, user_id, statement)
@@ -202,7 +210,7 @@ class Prioritizer:
             task_count=made.task_count,
             extras={} if isinstance(tasks, TaskList) else {_GIVEN: _digest(statement, tasks, name)},
         )
-        await drop_stale(store, user_id, name, made.documents)
+        await drop_stale(store, made)
         return session.thread_id
 
     async def is_for(self, store: Store, session_id: UUID, statement: str, tasks: bytes | str, name: str) -> bool:
@@ -239,16 +247,17 @@ class Prioritizer:
 
     async def _out_of_the_way(self, store: Store, user_id: str, replace: bool) -> Session | None:
         """The session that a new one takes the place of; it is over."""
-        before = await active(store, user_id)
-        if before is None or before.status != "running":
-            return before
-        if not replace:
-            raise SessionRunning(
-                f"Session {before.thread_id} of {user_id} is running, or was cut off. Wait for it, or replace it.",
-                thread_id=before.thread_id,
-            )
-        await _end(store, before.thread_id)
-        return await active(store, user_id)
+        while True:
+            before = await active(store, user_id)
+            if before is None or before.status != "running":
+                return before
+            if not replace:
+                raise SessionRunning(
+                    f"Session {before.thread_id} of {user_id} is running, or was cut off. Wait for it, or replace it.",
+                    thread_id=before.thread_id,
+                )
+            # Somebody else may begin another as soon as it has ended, and that one is to end then.
+            await _end(store, before.thread_id)
 
     async def _make(
         self,
@@ -282,7 +291,7 @@ class Prioritizer:
             aside.append(before.changed(is_active=False, updated_at=now))
         elif before is not None:
             removed.append(before.thread_id)
-            aside += await kept_figures(store.backend, removed)
+            aside += await figures_of(store.backend, removed)
         about: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
             about["documents"] = [str(one) for one in documents]

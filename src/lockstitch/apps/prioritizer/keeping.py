@@ -26,6 +26,8 @@ class Imported:
 
     documents: list[Document]
     relationships: list[TaskRelationship]
+    before: Sequence[Document] = ()
+    """What the file was when it was read."""
 
     @property
     def records(self) -> list[Record]:
@@ -80,31 +82,39 @@ async def documents(store: Store, user_id: str | None = None) -> list[Document]:
     return await store.backend.find(Find(Document, _theirs(store, user_id), order=("created_at", "id")))
 
 
+async def of_file(store: Store, user_id: str, name: str) -> list[Document]:
+    """The documents that a user's file of this name is."""
+    return await store.backend.find(Find(Document, (*_theirs(store, user_id), Where("source", "=", name))))
+
+
 async def read_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
     """What a file would become: nothing is written yet. Refused says what is wrong with it.
 
     The same file read again takes the place of what it was before.
     """
-    others = [one for one in await documents(store, user_id) if one.source != name]
-    return imported(store, user_id, name, read_list(content, name, [task.id for one in others for task in one.tasks]))
+    known = await documents(store, user_id)
+    taken = [task.id for one in known if one.source != name for task in one.tasks]
+    before = [one for one in known if one.source == name]
+    return imported(store, user_id, name, read_list(content, name, taken), before)
 
 
-def imported(store: Store, user_id: str, name: str, found: TaskList) -> Imported:
+def imported(store: Store, user_id: str, name: str, found: TaskList, before: Sequence[Document]) -> Imported:
+    """A file's list as the documents that take the place of those `before`."""
     now = store.clock.now()
     kept: dict[UUID, Document] = {}
     owner: dict[str, UUID] = {}
     for place, document in enumerate(found.documents):
         id = foreign_id(store.project, "prioritizer", "\x1f".join((user_id, name, document.title)))
-        before = kept.get(id)
+        same = kept.get(id)
         # Two headings of one name are one document.
-        tasks = [*(before.structured_output["tasks"] if before else ()), *map(as_json, document.tasks)]
+        tasks = [*(same.structured_output["tasks"] if same else ()), *map(as_json, document.tasks)]
         kept[id] = Document(
             id=id,
             project=store.project,
             user_id=user_id,
             title=document.title,
             source=name,
-            markdown=f"{before.markdown}\n\n{document.text}" if before else document.text,
+            markdown=f"{same.markdown}\n\n{document.text}" if same else document.text,
             structured_output={"tasks": tasks},
             # So that they are found in the order of the file.
             created_at=now + timedelta(microseconds=place),
@@ -125,24 +135,26 @@ def imported(store: Store, user_id: str, name: str, found: TaskList) -> Imported
         )
         for one in found.relations
     ]
-    return Imported(list(kept.values()), relationships)
+    return Imported(list(kept.values()), relationships, before)
 
 
 async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
     """Keep the tasks of a file. What the file said before is replaced."""
     made = await read_file(store, user_id, content, name)
     await store.backend.append(Commit(records=made.records))
-    await drop_stale(store, user_id, name, made.documents)
+    await drop_stale(store, made)
     return made
 
 
-async def drop_stale(store: Store, user_id: str, name: str, documents: Sequence[Document]) -> None:
-    """Remove documents that a file once held and holds no more."""
-    kept = {one.id for one in documents}
-    where = (*_theirs(store, user_id), Where("source", "=", name))
-    stale = [one.id for one in await store.backend.find(Find(Document, where)) if one.id not in kept]
+async def drop_stale(store: Store, made: Imported) -> None:
+    """Remove documents that a file held and holds no more, as they were when it was read: one that somebody else has
+    written since, who keeps a file of this name at the same moment, is not stale."""
+    kept = {one.id for one in made.documents}
+    stale = [one for one in made.before if one.id not in kept]
     if stale:
-        await store.backend.delete(Find(Document, (Where("id", "in", stale),)))
+        written = list({one.updated_at for one in stale})
+        where = (Where("id", "in", [one.id for one in stale]), Where("updated_at", "in", written))
+        await store.backend.delete(Find(Document, where))
 
 
 async def remove_document(store: Store, document_id: UUID) -> None:

@@ -37,17 +37,18 @@ async def expire(store: Store, extension: Extension) -> int:
         moment=store.clock.now(),
         at_most=_AT_ONCE,
     )
-    number = 0
-    for session in found:
-        try:
-            head = await store.thread(session.thread_id)
-            await _forget(store, head)
-        except (Conflict, NotFound):
-            # Somebody goes on with it, or it is gone.
-            continue
-        await store.backend.put([session.changed(trace_kept=False)])
-        number += 1
-    return number
+    return sum([await forget(store, extension, session) for session in found])
+
+
+async def forget(store: Store, extension: Extension, session: Session) -> bool:
+    """Remove the reasoning of a session, unless somebody goes on with it or it is gone; whether it was removed."""
+    try:
+        await _forget(store, await store.thread(session.thread_id))
+    except (Conflict, NotFound):
+        return False
+    # Nothing else of the session is written: it may have been put aside, or replaced, meanwhile.
+    await store.tell(extension, "session_forgotten", thread=session.thread_id)
+    return True
 
 
 async def _forget(store: Store, head: Thread) -> None:

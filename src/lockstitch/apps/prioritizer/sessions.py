@@ -26,9 +26,10 @@ class Placed:
 async def session_of(store: Store, session_id: UUID) -> Session:
     """A session as it stands. NotFound when this project has none of that id."""
     found = await store.backend.get(Session, (session_id,))
-    if found is None or found.project != store.project:
+    here = await settled(store, found) if found is not None and found.project == store.project else None
+    if here is None:
         raise NotFound(f"There is no session {session_id} in project {store.project} of this store.")
-    return await settled(store, found)
+    return here
 
 
 async def sessions(
@@ -38,16 +39,14 @@ async def sessions(
     where = [Where("project", "=", store.project)]
     if user_id is not None:
         where.append(Where("user_id", "=", user_id))
-    found = await store.backend.find(
-        Find(
-            Session,
-            where,
-            order=("-created_at", "-thread_id"),
-            after=(after.created_at, after.thread_id) if after else None,
-            limit=limit,
-        )
+    wanted = Find(
+        Session,
+        where,
+        order=("-created_at", "-thread_id"),
+        after=(after.created_at, after.thread_id) if after else None,
+        limit=limit,
     )
-    return [await settled(store, one) for one in found]
+    return await _all_settled(store, wanted)
 
 
 async def latest(store: Store, user_id: str) -> Session:
@@ -65,31 +64,43 @@ async def active(store: Store, user_id: str) -> Session | None:
         Where("user_id", "=", user_id),
         Where("is_active", "=", True),
     )
-    found = await store.backend.find(Find(Session, where, limit=1))
-    return await settled(store, found[0]) if found else None
+    found = await _all_settled(store, Find(Session, where, limit=1))
+    return found[0] if found else None
 
 
-async def settled(store: Store, session: Session) -> Session:
-    """A session as it is in truth.
+async def _all_settled(store: Store, wanted: Find[Session]) -> list[Session]:
+    """Sessions as they are in truth; looked for anew when one of them has just been replaced."""
+    while True:
+        found = [await settled(store, one) for one in await store.backend.find(wanted)]
+        there = [one for one in found if one is not None]
+        if len(there) == len(found):
+            return there
+
+
+async def settled(store: Store, session: Session) -> Session | None:
+    """A session as it is in truth; None when it is gone by now, since another took its place.
 
     A thread may end without its session being told: cancelled by somebody without this code, or given up. Then the
     session has failed, and its row is made to say so.
     """
     if session.status != "running":
         return session
-    head = await store.thread(session.thread_id)
+    try:
+        head = await store.thread(session.thread_id)
+    except NotFound:
+        return None
     if not head.ended:
         return session
     # Both end in one commit, so who saw the thread's end sees the session's.
     fresh = await store.backend.get(Session, (session.thread_id,))
     if fresh is None or fresh.status != "running":
-        return fresh or session
+        return fresh
     ended = await _ended(store, head, fresh)
     try:
         await store.backend.put([ended])
     except Refused:
-        # Somebody else has ended it in between.
-        return await store.backend.get(Session, (session.thread_id,)) or ended
+        # Somebody else has ended it in between, or it is gone.
+        return await store.backend.get(Session, (session.thread_id,))
     return ended
 
 

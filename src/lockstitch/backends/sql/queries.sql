@@ -10,6 +10,22 @@ INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE 
 -- A record that is all key has nothing to replace.
 INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO NOTHING;
 
+-- name: figures_add
+-- To what the day has already: others may add to it at the same time. Tokens stay at the largest number there is.
+INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET
+    runs = metrics.runs + excluded.runs,
+    failed_runs = metrics.failed_runs + excluded.failed_runs,
+    input_tokens = CASE WHEN metrics.input_tokens > 9223372036854775807 - excluded.input_tokens THEN 9223372036854775807
+        ELSE metrics.input_tokens + excluded.input_tokens END,
+    output_tokens = CASE WHEN metrics.output_tokens > 9223372036854775807 - excluded.output_tokens THEN 9223372036854775807
+        ELSE metrics.output_tokens + excluded.output_tokens END,
+    cache_read_tokens = CASE WHEN metrics.cache_read_tokens > 9223372036854775807 - excluded.cache_read_tokens THEN 9223372036854775807
+        ELSE metrics.cache_read_tokens + excluded.cache_read_tokens END,
+    cache_write_tokens = CASE WHEN metrics.cache_write_tokens > 9223372036854775807 - excluded.cache_write_tokens THEN 9223372036854775807
+        ELSE metrics.cache_write_tokens + excluded.cache_write_tokens END,
+    total_cost = metrics.total_cost + excluded.total_cost,
+    unpriced = metrics.unpriced + excluded.unpriced;
+
 -- name: select
 SELECT {columns} FROM {table}{where}{order}{limit};
 

@@ -8,7 +8,7 @@ from lockstitch.backend import Change, Commit, Edit, Find, Receipt, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script
 from lockstitch.errors import NotFound, Refused, ThreadBusy
-from lockstitch.records import TERMINAL, Clock, ColumnKind, Letter, Record, Run, Stitch, Thread, Worker
+from lockstitch.records import TERMINAL, Clock, ColumnKind, Letter, Metric, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.letter import in_line, receive
 
 R = TypeVar("R", bound=Record)
@@ -36,7 +36,9 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
             receipts.append((yield from _deliver(dialect, step, clock)))
     for notice in wanted.notices:
         yield dialect.insert(notice)
-    yield from put(dialect, wanted.records)
+    for record in wanted.records:
+        name = "figures_add" if isinstance(record, Metric) else dialect.upsert_name(type(record))
+        yield dialect.insert(record, name)
     return receipts
 
 

@@ -30,12 +30,13 @@ class EvalShelf:
         self.name = name
 
     async def begin(self, wanted: Json, agent: str) -> Eval:
-        """The evaluation to go on with: the last one, if it was cut off and is of the same; else a new one."""
+        """The evaluation to go on with: the last one of the same, if it was cut off; else a new one."""
         while True:
-            last = await self._last()
-            if last is not None and last.result.get("status") != "completed" and _same(last, wanted, agent):
-                return last
-            number = 1 if last is None else int(last.input["number"]) + 1
+            known = sorted(await self._all(), key=lambda one: int(one.input["number"]))
+            same = [one for one in known if _same(one, wanted, agent)]
+            if same and same[-1].result.get("status") != "completed":
+                return same[-1]
+            number = int(known[-1].input["number"]) + 1 if known else 1
             now = self._store.clock.now()
             made = Eval(
                 id=foreign_id(self._store.project, "eval", f"{self.name}\x1f{number}"),
@@ -102,9 +103,6 @@ class EvalShelf:
         order: list[str] = last.result.get("order") or []
         known = await self.outcomes(last, order)
         return evaluation_of(last, [known[case] for case in order if case in known])
-
-    async def _last(self) -> Eval | None:
-        return max(await self._all(), key=lambda one: int(one.input["number"]), default=None)
 
     async def _all(self) -> Sequence[Eval]:
         return await self._store.evals.list(project=self._store.project, name=self.name, type=TYPE)

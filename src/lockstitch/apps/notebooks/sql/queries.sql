@@ -7,7 +7,12 @@ VALUES (:project, :title, :description, :instructions, :now, :now)
 RETURNING {columns};
 
 -- name: notebook_change
-UPDATE notebooks SET title = :title, description = :description, instructions = :instructions, updated_at = :now
+-- What is not named is not written, since somebody else may be changing it.
+UPDATE notebooks
+SET title = CASE WHEN :with_title = 1 THEN :title ELSE title END,
+    description = CASE WHEN :with_description = 1 THEN :description ELSE description END,
+    instructions = CASE WHEN :with_instructions = 1 THEN :instructions ELSE instructions END,
+    updated_at = CASE WHEN :now > updated_at THEN :now ELSE updated_at END
 WHERE id = :id AND project = :project
 RETURNING {columns};
 

@@ -28,7 +28,7 @@ async def make(
         records=[wanted, *read.records],
         task_count=read.task_count,
     )
-    await keeping.drop_stale(store, user, name, read.documents)
+    await keeping.drop_stale(store, read)
     return session.thread_id
 
 

@@ -1,3 +1,6 @@
+-- name: session_forgotten
+UPDATE prioritizer_sessions SET trace_kept = false WHERE thread_id = :thread;
+
 -- name: sessions_expired
 -- Sessions whose reasoning has expired and still stands in the log, unless their thread itself is to be kept longer.
 SELECT {columns} FROM prioritizer_sessions p
