@@ -63,7 +63,7 @@ class Desk:
 
         Only for those that `make_for` has not made.
         """
-        worker = await self._leases.registered()
+        worker = await self._leases.hold(thread.id)
         return thread.changed(status="running", worker_id=worker.id, fence=1)
 
     async def make_for(self, thread: Thread, message: Message) -> bool:

@@ -5,6 +5,7 @@ compares it, so a process that lost a thread can write to it no more, however la
 """
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,12 +15,24 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Find, FullBackend, Where
-from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import (
+    Conflict,
+    LockstitchError,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    StoreError,
+    ThreadBusy,
+    ThreadEnded,
+)
 from lockstitch.records import Clock, Json, Thread, Worker, provably_dead, this_process
 from lockstitch.store.limits import Limits
 from lockstitch.store.pulse import Pulse
 
 _ATTEMPTS = 5
+
+LATE = (1.0, 15.0)
+"""Seconds after which it is looked again for what a claim took whose answer was lost."""
 
 LEASE = 30.0
 """Seconds that a process may be silent before what it holds is others'."""
@@ -47,6 +60,10 @@ class Leases:
         self._beaten: datetime | None = None
         self._lease_seconds = LEASE
         self._lock = asyncio.Lock()
+        self._hands: dict[UUID, int] = {}
+        """The threads that somebody here knows to be held, with their fence."""
+        self._claiming: set[asyncio.Future[list[Thread]]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
 
     @property
     def worker_id(self) -> UUID | None:
@@ -96,6 +113,7 @@ class Leases:
         """This process is that worker no more; what it held is others'."""
         if self.worker_id == worker_id:
             self._worker = None
+            self._hands.clear()
 
     def _stop_pulse(self) -> None:
         if self._pulse is not None:
@@ -105,8 +123,11 @@ class Leases:
     async def end(self) -> None:
         """Give back everything; a process that goes on registers anew."""
         self._stop_pulse()
+        for looking in self._looking:
+            looking.cancel()
         if self._worker is not None:
             worker, self._worker = self._worker, None
+            self._hands.clear()
             await self._backend.release(worker.id)
 
     async def registered(self) -> Worker:
@@ -161,9 +182,22 @@ class Leases:
             self._last_project = claimed[-1].project
         return claimed
 
+    async def hold(self, thread_id: UUID) -> Worker:
+        """The worker that holds a new thread from its first commit on, with the first fence."""
+        worker = await self.registered()
+        self._hands[thread_id] = 1
+        return worker
+
+    def let_go(self, thread_id: UUID, fence: int) -> None:
+        """Nobody here holds this any more; what was claimed since has another fence."""
+        if self._hands.get(thread_id) == fence:
+            del self._hands[thread_id]
+
     async def _taken(self, claiming: Coroutine[Any, Any, list[Thread]]) -> list[Thread]:
         """What a claim takes. Whoever is cancelled meanwhile gives it back, or it would be held for ever by nobody."""
         task = asyncio.ensure_future(claiming)
+        self._claiming.add(task)
+        task.add_done_callback(self._answered)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -171,6 +205,40 @@ class Leases:
                 for head in await task:
                     await self._put_back(head)
             raise
+
+    def _answered(self, claim: asyncio.Future[list[Thread]]) -> None:
+        self._claiming.discard(claim)
+        problem = None if claim.cancelled() else claim.exception()
+        if problem is None and not claim.cancelled():
+            self._hands |= {head.id: head.fence for head in claim.result()}
+        elif isinstance(problem, OutcomeUnknown) and self._worker is not None:
+            looking = asyncio.create_task(self._put_back_unknown(self._worker.id), name="lockstitch-claims")
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+    async def _put_back_unknown(self, worker_id: UUID) -> None:
+        """Let go of what a claim took whose answer was lost: this process holds it, and nobody in it knows.
+
+        What was on its way then may arrive later, though not after the store has given up its transaction.
+        """
+        for pause in (0.0, *LATE):
+            await asyncio.sleep(pause)
+            await self._put_back_strays(worker_id)
+
+    async def _put_back_strays(self, worker_id: UUID) -> None:
+        """Let go of what this process holds and nobody here has in hands, as soon as the store answers."""
+        while True:
+            try:
+                held = await self._backend.find(Find(Thread, (Where("worker_id", "=", worker_id),)))
+                if self._claiming:
+                    # What others here were claiming meanwhile may be among them; it is theirs once they are answered.
+                    await asyncio.wait(self._claiming)
+                for head in held:
+                    if self._hands.get(head.id) != head.fence:
+                        await self._put_back(head)
+                return
+            except StoreError:
+                await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _put_back(self, head: Thread) -> None:
         """Let go of a thread that was claimed and not touched: as it was, or ready if something came for it."""
@@ -182,7 +250,8 @@ class Leases:
             change = Change(head.id, head.fence, head.position, head.worker_id, delivered, head=left)
             with suppress(Conflict):
                 await self._backend.append(Commit((change,)))
-                return
+                break
+        self.let_go(head.id, head.fence)
 
     async def reap(self) -> list[UUID]:
         """Give back what dead workers hold: dead provably on this host, or by their lease."""
