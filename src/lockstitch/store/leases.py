@@ -38,10 +38,6 @@ LEASE = 30.0
 """Seconds that a process may be silent before what it holds is others'."""
 
 
-def _nobody(_: str) -> None:
-    """Nobody drives anything."""
-
-
 class Leases:
     """The worker that a store is, once it has claimed something."""
 
@@ -51,8 +47,6 @@ class Leases:
         self._again = again
         """Makes another backend for the same place, over which the pulse beats."""
         self._pulse: Pulse | None = None
-        self._tell_lost: Callable[[str], None] = _nobody
-        """Tells whoever drives threads that they are others' now."""
         self._limits = Limits(backend, clock)
         self._last_project = ""
         self._worker: Worker | None = None
@@ -83,7 +77,6 @@ class Leases:
 
     async def pulse(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
         """Have the lease renewed by a thread of its own from now on; False where the store is this process's alone."""
-        self._tell_lost = lost
         if self._again is None:
             return False
         worker = await self.registered()
@@ -141,8 +134,8 @@ class Leases:
         """
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} mirrors what happened in another system; nothing runs in it.")
+        worker = await self.registered()
         for _ in range(_ATTEMPTS):
-            worker = await self.registered()
             limits = [] if unlimited else await self._limits.of([head.agent])
             claimed = await self._taken(self._backend.claim(worker.id, thread_id=head.id, limits=limits))
             if claimed:
@@ -153,17 +146,13 @@ class Leases:
                 raise ThreadEnded(f"Thread {head.id} is {head.status}.", thread_id=head.id)
             if holder is None or self._left(holder) <= 0:
                 await self._limits.refuse(head, limits)
-            if holder is None:
-                # Somebody else has just released it, so ask again. Or this process was declared dead: then it begins
-                # anew, and what it drives as who it was is others'.
-                if await self.declared_dead():
-                    self._tell_lost("it was declared dead")
-            elif holder.id != worker.id and (take_over or provably_dead(holder)):
+            # One that this process holds itself is driven by another task of it, which is not dead.
+            if holder is not None and holder.id != worker.id and (take_over or provably_dead(holder)):
                 await self._backend.release(holder.id)
-            else:
-                # One that this process holds itself is driven by another task of it, which is not dead.
+            elif holder is not None:
                 raise self._busy(head, holder)
-        raise ThreadBusy(f"Thread {head.id} is taken again and again by others; try later.", thread_id=head.id)
+            # Nobody holds it any more: somebody else has just released it, so ask again.
+        raise await self._refused(head.id, worker)
 
     async def limited(self, agents: Sequence[str | None]) -> bool:
         """Whether a limit covers one of these agents, so that their threads must be claimed."""
@@ -293,6 +282,13 @@ class Leases:
 
     async def _holder(self, head: Thread) -> Worker | None:
         return await self._backend.get(Worker, (head.worker_id,)) if head.worker_id else None
+
+    async def _refused(self, thread_id: UUID, worker: Worker) -> Conflict:
+        this = await self._backend.get(Worker, (worker.id,))
+        if this is None or this.dead:
+            said = "This process was declared dead, so it may claim nothing."
+            return ThreadBusy(said, thread_id=thread_id, reason="dead")
+        return ThreadBusy(f"Thread {thread_id} is taken again and again by others; try later.", thread_id=thread_id)
 
     def _busy(self, head: Thread, holder: Worker) -> ThreadBusy:
         return ThreadBusy(
