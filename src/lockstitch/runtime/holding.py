@@ -164,7 +164,7 @@ async def give_back_left(store: Store, thread_id: UUID) -> None:
 
 
 async def claimed(store: Store, head: Thread, **options: Any) -> Thread:
-    """A thread that this process takes, as somebody new where it was declared dead and has not heard of it: what it drove
+    """A thread that this process takes, as somebody new if it was declared dead and has not heard of it: what it drove
     as who it was is others', but not what it is going to do."""
     try:
         return await store.claim(head, **options)
