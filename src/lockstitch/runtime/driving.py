@@ -74,6 +74,9 @@ class Driver:
         except Conflict as exc:
             if not ledger.new:
                 raise
+            if not self.store.desk.is_holder(ledger.head):
+                # This process was declared dead before there was anything that others could have: it begins anew.
+                return await self.open(thread, given)
             raise _made_by_another(thread) from exc
         assert result is not None
         return result

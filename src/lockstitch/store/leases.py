@@ -254,9 +254,20 @@ class Leases:
             dead = provably_dead(worker)
             if dead or own is None or (own - worker.beat_at).total_seconds() > worker.lease_seconds / 2:
                 given += await self._backend.release(worker.id, expired_only=not dead)
+        given += await self._made_by_the_dead()
         host = socket.gethostname()
         self._neighbours = [worker for worker in others if worker.host == host and not provably_dead(worker)]
         return given
+
+    async def _made_by_the_dead(self) -> list[UUID]:
+        """Give back what workers have made, and hold, that were declared dead and had not heard of it."""
+        dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
+        made = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
+        return [
+            each
+            for one in {head.worker_id for head in made if head.worker_id}
+            for each in await self._backend.release(one)
+        ]
 
     @property
     def _beats(self) -> bool:
