@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from lockstitch.backend import Commit
-from lockstitch.backends.sqlite.writer import IN_A_ROW
+from lockstitch.backends.sqlite.writer import IN_A_ROW, Writer
 from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.records import new_id
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.store import open_store
+from tests.runtime.agents import until
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +101,10 @@ async def test_a_task_that_writes_again_hears_of_a_conflict(tmp_path: Path) -> N
         assert (await store.append(await store.thread(head), [said("3")])).head.position == 2
 
 
+async def _is_locked(writer: Writer) -> bool:
+    return writer.lock.locked()
+
+
 async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: Path) -> None:
     """A thread that is made after its maker was told that there is none would be held by nobody."""
     path = tmp_path / "store.db"
@@ -114,8 +119,7 @@ async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: 
 
         clerk = Agent("helper", model=Scripted(["Yes."]), title=False, instructions=instructions)
         running = asyncio.create_task(clerk.run("Go", store=store, thread="t"))
-        while not writer.lock.locked():
-            await asyncio.sleep(0.001)
+        await until(lambda: _is_locked(writer))
         running.cancel()
         for _ in range(20):
             await asyncio.sleep(0.001)
@@ -135,8 +139,7 @@ async def test_what_has_not_begun_when_who_wanted_it_is_cancelled_never_happens(
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
         begun = asyncio.create_task(store.append(heads[0], [said("1")]))
-        while not writer.lock.locked():
-            await asyncio.sleep(0.001)
+        await until(lambda: _is_locked(writer))
         waiting = asyncio.create_task(store.append(heads[1], [said("2")]))
         await asyncio.sleep(0)
         waiting.cancel()

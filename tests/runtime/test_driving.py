@@ -406,3 +406,28 @@ async def test_messages_that_came_together_while_nobody_was_there_are_answered_b
         run = await run_of(store, head, entry)
         assert run is not None
         assert run.id == result.run_id
+
+
+async def test_who_was_declared_dead_and_has_not_heard_of_it_drives_as_somebody_new(store_url: str) -> None:
+    """What it drives as who it was is given up; a run that it begins has nothing to do with that."""
+    begun = asyncio.Event()
+
+    @tool(effect="safe")
+    async def stay() -> str:
+        """Stay."""
+        begun.set()
+        await asyncio.sleep(600)
+        return ""
+
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        await scripted("One.").run("1", store=here, thread="u")
+        stale = asyncio.create_task(scripted(calls("stay"), tools=[stay]).run("Go", store=here, thread="t"))
+        await begun.wait()
+        before = (await here.thread("t")).worker_id
+        await there.claim("t", take_over=True)
+        result = await scripted(turns=[["One."], ["Two."]]).run("2", store=here, thread="u")
+        assert (result.status, result.output_text) == ("completed", "Two.")
+        with pytest.raises(ThreadBusy):
+            await asyncio.wait_for(stale, 60)
+        workers = {one.id for one in await here.backend.find(Find(Worker)) if not one.dead}
+        assert before not in workers

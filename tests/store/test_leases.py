@@ -122,17 +122,3 @@ async def test_a_process_does_not_take_over_from_itself(store: Store) -> None:
     assert told.value.reason == "holder"
     for head in (held, beside):
         await store.append(head, [said("on")])
-
-
-async def test_who_was_declared_dead_and_has_not_heard_of_it_claims_as_somebody_new(store: Store, opened: Open) -> None:
-    """What came before the claim, such as a message in line, stands; an error would have it said again."""
-    held, free = await store.claim(await goal(store)), await goal(store)
-    other = await opened()
-    await other.claim(held, take_over=True)
-
-    claimed = await store.claim(free)
-
-    assert claimed.worker_id not in (None, held.worker_id)
-    await store.append(claimed, [said("anew")])
-    with pytest.raises(ThreadBusy):
-        await store.append(held, [said("too late")])

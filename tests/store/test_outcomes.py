@@ -1,14 +1,17 @@
 """A connection that breaks in mid-commit: what became of it is found out, and it happens exactly once."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt
 from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
-from lockstitch.records import Entry, Letter, Thread
+from lockstitch.records import Entry, Letter, Thread, new_id
 from lockstitch.store import Draft, Store, appending
+from tests.runtime.agents import until
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -91,6 +94,18 @@ async def test_ensuring_a_thread_makes_it_once(store: Store, shaky: Callable[[],
 
     assert await store.thread("k") == made
     assert await store.count() == 1
+
+
+@pytest.mark.parametrize("user", ["ada", "bob"])
+async def test_a_thread_that_somebody_else_has_made_is_not_taken_for_ones_own(
+    store: Store, shaky: Callable[[], Store], user: str
+) -> None:
+    """Both make it under an id of their choice; it belongs to who was first."""
+    thread_id = new_id()
+    await store.create(id=thread_id, user_id="ada", title="first")
+    with pytest.raises(Conflict):
+        await shaky().create(id=thread_id, user_id=user, title="second")
+    assert [(one.user_id, one.title) for one in await store.threads()] == [("ada", "first")]
 
 
 @pytest.mark.parametrize("holding", [True, False])
@@ -190,3 +205,81 @@ async def test_a_store_that_stays_away_is_reported(store: Store, monkeypatch: py
     with pytest.raises(OutcomeUnknown):
         await Store(shaky, clock=store.clock, project="default").append(head, [said("lost?")])  # type: ignore[arg-type]
     assert await store.thread(head) == head
+
+
+class Deaf:
+    """A real backend where the answer to a claim is lost, or is late."""
+
+    def __init__(self, backend: FullBackend) -> None:
+        self._backend = backend
+        self.lost: UUID | None = None
+        """The thread whose claim is not answered; it happens all the same."""
+        self.late: UUID | None = None
+        self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def claim(self, worker_id: UUID, **wish: Any) -> list[Thread]:
+        claimed = await self._backend.claim(worker_id, **wish)
+        ids = [head.id for head in claimed]
+        if self.lost in ids:
+            self.lost = None
+            raise OutcomeUnknown
+        if self.late in ids:
+            self.claimed.set()
+            await self.go_on.wait()
+        return claimed
+
+
+@pytest.fixture
+async def deaf(store: Store) -> AsyncIterator[tuple[Store, Deaf]]:
+    backend = Deaf(store.backend)
+    made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    yield made, backend
+    await made._leases.end()
+
+
+async def free(store: Store, thread: Thread) -> bool:
+    return not (await store.thread(thread)).held
+
+
+@pytest.mark.parametrize("next_one", [False, True])
+async def test_what_a_claim_took_whose_answer_was_lost_is_let_go(
+    store: Store, deaf: tuple[Store, Deaf], next_one: bool
+) -> None:
+    """Otherwise this process would hold it for as long as it lives, and nobody in it would know."""
+    shaky, backend = deaf
+    thread = await goal(store, agent="helper")
+    backend.lost = thread.id
+    with pytest.raises(OutcomeUnknown):
+        await (shaky.claim_next(agents=["helper"]) if next_one else shaky.claim(thread))
+    await until(lambda: free(store, thread))
+
+    [again] = await shaky.claim_next(agents=["helper"])
+
+    assert again.id == thread.id
+    await shaky.append(again, [said("on")])
+
+
+async def test_what_others_of_the_process_hold_stays_theirs(store: Store, deaf: tuple[Store, Deaf]) -> None:
+    shaky, backend = deaf
+    claimed = await shaky.claim(await goal(store))
+    new = await shaky.desk.hold(store.new_thread(kind="goal", goal="g"))
+    new = (await shaky.append(new, [said("new")], threads=[new])).head
+    again = await shaky.claim(await goal(store))
+    again = await shaky.claim((await shaky.append(again, fields={"status": "pending"})).head)
+    backend.late = (await goal(store)).id
+    late = asyncio.create_task(shaky.claim(backend.late))
+    await backend.claimed.wait()
+    lost = await goal(store)
+    backend.lost = lost.id
+    with pytest.raises(OutcomeUnknown):
+        await shaky.claim(lost)
+    # It is looked for by now; what is just being claimed is waited for.
+    await asyncio.sleep(0.1)
+    backend.go_on.set()
+    await until(lambda: free(store, lost))
+
+    for head in (claimed, new, again, await late):
+        await shaky.append(head, [said("mine")])

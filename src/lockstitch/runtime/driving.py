@@ -16,7 +16,7 @@ from lockstitch.runtime.beginning import Input, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
 from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.exporting import Traces
-from lockstitch.runtime.holding import give_back, give_back_left, holding
+from lockstitch.runtime.holding import claimed, give_back, give_back_left, holding
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.ledger import Ledger
 from lockstitch.runtime.loop import drive
@@ -74,6 +74,9 @@ class Driver:
         except Conflict as exc:
             if not ledger.new:
                 raise
+            if not self.store.desk.is_holder(ledger.head):
+                # This process was declared dead before there was anything that others could have: it begins anew.
+                return await self.open(thread, given)
             raise _made_by_another(thread) from exc
         assert result is not None
         return result
@@ -141,7 +144,7 @@ class Driver:
     async def _drive(self, before: Thread, given: Input | None, *, cancel: bool = False) -> tuple[Result | None, bool]:
         """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one."""
         await give_back_left(self.store, before.id)
-        head = await self.store.claim(before, take_over=self.take_over, unlimited=self.unlimited)
+        head = await claimed(self.store, before, take_over=self.take_over, unlimited=self.unlimited)
         return await self._drive_held(head, given, None, cancel=cancel)
 
     async def _drive_held(

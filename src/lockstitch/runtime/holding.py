@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from lockstitch.errors import Conflict, LockstitchError, NotFound, StoreError
+from lockstitch.errors import Conflict, LockstitchError, NotFound, StoreError, ThreadBusy
 from lockstitch.records import Json, Thread
 from lockstitch.runtime.stage import Stage
 from lockstitch.store import Store
@@ -48,6 +48,11 @@ class _Holder:
 
     def _doing(self) -> Json:
         return {str(stage.journal.head.id): stage.doing for stage in self._driven}
+
+    async def hear(self) -> None:
+        """Hear whether this process was declared dead; then it goes on as somebody new."""
+        if await self._store.desk.declared_dead():
+            self._lose("it was declared dead")
 
     def _lose(self, why: str) -> None:
         """This process's lease is lost: everything it drives is another's by now, or soon."""
@@ -114,8 +119,7 @@ class _Holder:
                     beaten = clock()
                 if clock() - looked >= BEAT / 5:
                     looked = clock()
-                    if await self._store.desk.declared_dead():
-                        self._lose("it was declared dead")
+                    await self.hear()
                 # A wish that is seen before a run begins was meant for the one before it.
                 begun = [stage for stage in self._driven if stage.journal.run is not None]
                 wished = set(await self._store.desk.wishes_to_cancel())
@@ -157,6 +161,21 @@ async def give_back_left(store: Store, thread_id: UUID) -> None:
     holder = _holders.get(store.desk)
     if holder is not None:
         await holder.give_back_left(thread_id)
+
+
+async def claimed(store: Store, head: Thread, **options: Any) -> Thread:
+    """A thread that this process takes, as somebody new if it was declared dead and has not heard of it: what it drove
+    as who it was is others', but not what it is going to do."""
+    try:
+        return await store.claim(head, **options)
+    except ThreadBusy as exc:
+        if exc.reason != "dead":
+            raise
+    holder = _holder(store)
+    await holder.hear()
+    if holder.idle:
+        _holders.pop(store.desk, None)
+    return await store.claim(head, **options)
 
 
 def _tenure(head: Thread) -> tuple[Any, ...]:

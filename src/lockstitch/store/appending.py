@@ -67,6 +67,9 @@ class Appender:
             # Only to show that the tests notice: write on top of whatever is there now.
             drafts = [await self._rebased(draft) for draft in drafts]
             placed = [build(draft, draft.head.worker_id, self._clock.now()) for draft in drafts]
+        for one in placed:
+            if one.change.worker_id is not None and one.head.worker_id is None:
+                self._leases.let_go(one.head.id, one.change.fence)
         if drafts is given and not any(draft.taken for draft in drafts):
             return [self._appended(one, one.stitches, receipts[one.head.id]) for one in placed]
         # Media come back in their place, as the writer goes on with them.
@@ -142,7 +145,9 @@ class Appender:
     async def _receipts_of(self, commit: Commit) -> list[Receipt] | None:
         """The receipts of a commit that happened, or None when it did not."""
         for thread in commit.threads:
-            if await self._backend.get(Thread, (thread.id,)) is None:
+            there = await self._backend.get(Thread, (thread.id,))
+            # One of this id that somebody else has made is not this one.
+            if there is None or (there.created_at, there.user_id) != (thread.created_at, thread.user_id):
                 return None
         receipts: list[Receipt] = []
         for step in commit.steps:

@@ -63,8 +63,12 @@ class Desk:
 
         Only for those that `make_for` has not made.
         """
-        worker = await self._leases.registered()
+        worker = await self._leases.hold(thread.id)
         return thread.changed(status="running", worker_id=worker.id, fence=1)
+
+    def is_holder(self, head: Thread) -> bool:
+        """Whether this process is still the worker that holds a thread, as far as it has heard."""
+        return head.worker_id == self._leases.worker_id
 
     async def make_for(self, thread: Thread, message: Message) -> bool:
         """Make a new thread before its first commit, if that commit needs it to be there; whether it does.

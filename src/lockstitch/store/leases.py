@@ -5,6 +5,7 @@ compares it, so a process that lost a thread can write to it no more, however la
 """
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,19 +15,27 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Find, FullBackend, Where
-from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import (
+    Conflict,
+    LockstitchError,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    StoreError,
+    ThreadBusy,
+    ThreadEnded,
+)
 from lockstitch.records import Clock, Json, Thread, Worker, provably_dead, this_process
 from lockstitch.store.limits import Limits
 from lockstitch.store.pulse import Pulse
 
 _ATTEMPTS = 5
 
+LATE = (1.0, 15.0)
+"""Seconds after which it is looked again for what a claim took whose answer was lost."""
+
 LEASE = 30.0
 """Seconds that a process may be silent before what it holds is others'."""
-
-
-def _nobody(_: str) -> None:
-    """Nobody drives anything."""
 
 
 class Leases:
@@ -38,8 +47,6 @@ class Leases:
         self._again = again
         """Makes another backend for the same place, over which the pulse beats."""
         self._pulse: Pulse | None = None
-        self._tell_lost: Callable[[str], None] = _nobody
-        """Tells whoever drives threads that they are others' now."""
         self._limits = Limits(backend, clock)
         self._last_project = ""
         self._worker: Worker | None = None
@@ -47,6 +54,10 @@ class Leases:
         self._beaten: datetime | None = None
         self._lease_seconds = LEASE
         self._lock = asyncio.Lock()
+        self._hands: dict[UUID, int] = {}
+        """The threads that somebody here knows to be held, with their fence."""
+        self._claiming: set[asyncio.Future[list[Thread]]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
 
     @property
     def worker_id(self) -> UUID | None:
@@ -66,7 +77,6 @@ class Leases:
 
     async def pulse(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
         """Have the lease renewed by a thread of its own from now on; False where the store is this process's alone."""
-        self._tell_lost = lost
         if self._again is None:
             return False
         worker = await self.registered()
@@ -96,6 +106,7 @@ class Leases:
         """This process is that worker no more; what it held is others'."""
         if self.worker_id == worker_id:
             self._worker = None
+            self._hands.clear()
 
     def _stop_pulse(self) -> None:
         if self._pulse is not None:
@@ -105,8 +116,11 @@ class Leases:
     async def end(self) -> None:
         """Give back everything; a process that goes on registers anew."""
         self._stop_pulse()
+        for looking in self._looking:
+            looking.cancel()
         if self._worker is not None:
             worker, self._worker = self._worker, None
+            self._hands.clear()
             await self._backend.release(worker.id)
 
     async def registered(self) -> Worker:
@@ -120,8 +134,8 @@ class Leases:
         """
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} mirrors what happened in another system; nothing runs in it.")
+        worker = await self.registered()
         for _ in range(_ATTEMPTS):
-            worker = await self.registered()
             limits = [] if unlimited else await self._limits.of([head.agent])
             claimed = await self._taken(self._backend.claim(worker.id, thread_id=head.id, limits=limits))
             if claimed:
@@ -132,17 +146,13 @@ class Leases:
                 raise ThreadEnded(f"Thread {head.id} is {head.status}.", thread_id=head.id)
             if holder is None or self._left(holder) <= 0:
                 await self._limits.refuse(head, limits)
-            if holder is None:
-                # Somebody else has just released it, so ask again. Or this process was declared dead: then it begins
-                # anew, and what it drives as who it was is others'.
-                if await self.declared_dead():
-                    self._tell_lost("it was declared dead")
-            elif holder.id != worker.id and (take_over or provably_dead(holder)):
+            # One that this process holds itself is driven by another task of it, which is not dead.
+            if holder is not None and holder.id != worker.id and (take_over or provably_dead(holder)):
                 await self._backend.release(holder.id)
-            else:
-                # One that this process holds itself is driven by another task of it, which is not dead.
+            elif holder is not None:
                 raise self._busy(head, holder)
-        raise ThreadBusy(f"Thread {head.id} is taken again and again by others; try later.", thread_id=head.id)
+            # Nobody holds it any more: somebody else has just released it, so ask again.
+        raise await self._refused(head.id, worker)
 
     async def limited(self, agents: Sequence[str | None]) -> bool:
         """Whether a limit covers one of these agents, so that their threads must be claimed."""
@@ -161,9 +171,22 @@ class Leases:
             self._last_project = claimed[-1].project
         return claimed
 
+    async def hold(self, thread_id: UUID) -> Worker:
+        """The worker that holds a new thread from its first commit on, with the first fence."""
+        worker = await self.registered()
+        self._hands[thread_id] = 1
+        return worker
+
+    def let_go(self, thread_id: UUID, fence: int) -> None:
+        """Nobody here holds this any more; what was claimed since has another fence."""
+        if self._hands.get(thread_id) == fence:
+            del self._hands[thread_id]
+
     async def _taken(self, claiming: Coroutine[Any, Any, list[Thread]]) -> list[Thread]:
         """What a claim takes. Whoever is cancelled meanwhile gives it back, or it would be held for ever by nobody."""
         task = asyncio.ensure_future(claiming)
+        self._claiming.add(task)
+        task.add_done_callback(self._answered)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -171,6 +194,40 @@ class Leases:
                 for head in await task:
                     await self._put_back(head)
             raise
+
+    def _answered(self, claim: asyncio.Future[list[Thread]]) -> None:
+        self._claiming.discard(claim)
+        problem = None if claim.cancelled() else claim.exception()
+        if problem is None and not claim.cancelled():
+            self._hands |= {head.id: head.fence for head in claim.result()}
+        elif isinstance(problem, OutcomeUnknown) and self._worker is not None:
+            looking = asyncio.create_task(self._put_back_unknown(self._worker.id), name="lockstitch-claims")
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+    async def _put_back_unknown(self, worker_id: UUID) -> None:
+        """Let go of what a claim took whose answer was lost: this process holds it, and nobody in it knows.
+
+        What was on its way then may arrive later, though not after the store has given up its transaction.
+        """
+        for pause in (0.0, *LATE):
+            await asyncio.sleep(pause)
+            await self._put_back_strays(worker_id)
+
+    async def _put_back_strays(self, worker_id: UUID) -> None:
+        """Let go of what this process holds and nobody here has in hands, as soon as the store answers."""
+        while True:
+            try:
+                held = await self._backend.find(Find(Thread, (Where("worker_id", "=", worker_id),)))
+                if self._claiming:
+                    # What others here were claiming meanwhile may be among them; it is theirs once they are answered.
+                    await asyncio.wait(self._claiming)
+                for head in held:
+                    if self._hands.get(head.id) != head.fence:
+                        await self._put_back(head)
+                return
+            except StoreError:
+                await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _put_back(self, head: Thread) -> None:
         """Let go of a thread that was claimed and not touched: as it was, or ready if something came for it."""
@@ -182,7 +239,8 @@ class Leases:
             change = Change(head.id, head.fence, head.position, head.worker_id, delivered, head=left)
             with suppress(Conflict):
                 await self._backend.append(Commit((change,)))
-                return
+                break
+        self.let_go(head.id, head.fence)
 
     async def reap(self) -> list[UUID]:
         """Give back what dead workers hold: dead provably on this host, or by their lease."""
@@ -196,9 +254,20 @@ class Leases:
             dead = provably_dead(worker)
             if dead or own is None or (own - worker.beat_at).total_seconds() > worker.lease_seconds / 2:
                 given += await self._backend.release(worker.id, expired_only=not dead)
+        given += await self._made_by_the_dead()
         host = socket.gethostname()
         self._neighbours = [worker for worker in others if worker.host == host and not provably_dead(worker)]
         return given
+
+    async def _made_by_the_dead(self) -> list[UUID]:
+        """Give back what workers have made, and hold, that were declared dead and had not heard of it."""
+        dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
+        made = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
+        return [
+            each
+            for one in {head.worker_id for head in made if head.worker_id}
+            for each in await self._backend.release(one)
+        ]
 
     @property
     def _beats(self) -> bool:
@@ -224,6 +293,13 @@ class Leases:
 
     async def _holder(self, head: Thread) -> Worker | None:
         return await self._backend.get(Worker, (head.worker_id,)) if head.worker_id else None
+
+    async def _refused(self, thread_id: UUID, worker: Worker) -> Conflict:
+        this = await self._backend.get(Worker, (worker.id,))
+        if this is None or this.dead:
+            said = "This process was declared dead, so it may claim nothing."
+            return ThreadBusy(said, thread_id=thread_id, reason="dead")
+        return ThreadBusy(f"Thread {thread_id} is taken again and again by others; try later.", thread_id=thread_id)
 
     def _busy(self, head: Thread, holder: Worker) -> ThreadBusy:
         return ThreadBusy(

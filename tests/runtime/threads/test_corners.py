@@ -8,12 +8,15 @@ import pytest
 from lockstitch.errors import ThreadBusy
 from lockstitch.records import Entry, Json, text_of
 from lockstitch.records.message import user
+from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.app import App
 from lockstitch.runtime.cancelling import cancel
+from lockstitch.runtime.provider import ModelRequest
+from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.tool import ToolContext
 from lockstitch.runtime.tools.function import tool
 from lockstitch.runtime.worker import WorkerLoop
-from lockstitch.store import Store
+from lockstitch.store import Store, open_store
 from tests.runtime.agents import at_rest, scripted, until
 from tests.runtime.threads.families import agent, asks, child, done, elsewhere, family, results, turns, work_off
 
@@ -247,3 +250,48 @@ async def test_a_chat_that_could_not_be_driven_takes_the_next_message(store: Sto
 
     assert (await helper.run("2", store=store, thread="t")).status == "completed"
     assert await until(lambda: at_rest(store))
+
+
+@pytest.mark.parametrize("by", ["worker", "resume"])
+async def test_what_was_made_by_who_is_dead_and_has_not_heard_of_it_goes_on(store_url: str, by: str):
+    """Its death gave back what it held then; a thread that it makes after that is held by nobody who lives."""
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: ModelRequest) -> str:
+        asked.set()
+        await never.wait()
+        return ""
+
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        await there.backend.release((await here.register()).id)
+        stale = asyncio.create_task(
+            Agent("helper", model=Scripted(slow), title=False).run("Go", store=here, thread="t")
+        )
+        await asked.wait()
+        other = scripted("Yes.")
+        if by == "worker":
+            await asyncio.wait_for(work_off(App([other]), there, reap=0.05), 60)
+        else:
+            await other.resume("t", store=there)
+        with pytest.raises(ThreadBusy) as told:
+            await asyncio.wait_for(stale, 60)
+        assert told.value.reason == "taken_over"
+        assert [text_of(message) for message in await there.context("t")] == ["Go", "Yes."]
+        await at_rest(there)
+
+
+async def test_who_is_declared_dead_before_it_has_made_its_thread_makes_it_as_somebody_new(store_url: str):
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        died: list[bool] = []
+
+        async def instructions(_: Any) -> str:
+            if not died:
+                worker = await here.register()
+                await there.backend.release(worker.id)
+                died.append(await here.desk.declared_dead())
+            return ""
+
+        clerk = scripted("Yes.", instructions=instructions)
+        assert (await clerk.run("Go", store=here, thread="t")).output_text == "Yes."
+        assert died == [True]
+        await at_rest(there)

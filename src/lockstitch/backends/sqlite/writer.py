@@ -86,8 +86,8 @@ class Writer:
             raise
 
     async def _give_up(self, loop: asyncio.AbstractEventLoop, task: _Task) -> None:
-        """See to it that what is not wanted any more either never happens or has happened: whoever was cancelled looks at
-        the store to see which."""
+        """See to it that what is not wanted any more never happens, or has happened: who was cancelled may look which
+        it is."""
         if task in self._waiting:
             self._waiting.remove(task)
         elif not task.settled:
