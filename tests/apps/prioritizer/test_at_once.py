@@ -1,7 +1,9 @@
 """What several do at once to one user's sessions and files."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,10 @@ from lockstitch.apps.prioritizer.extension import EXTENSION
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.retention import forget
 from lockstitch.apps.prioritizer.sessions import session_of, sessions, settled
-from lockstitch.backend import Commit
+from lockstitch.backend import Commit, Find, Where
 from lockstitch.errors import NotFound
+from lockstitch.records import Archive, FakeClock, Record
+from lockstitch.runtime import cancel
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.store import Store
@@ -127,3 +131,49 @@ async def test_what_replaced_sessions_took_stays_in_the_figures_however_many_are
     assert (before.runs, before.input_tokens) == (5, 35)
     await asyncio.gather(*(app.start(office, user, outcome.id) for user, outcome in wanted.items()))
     assert (await office.statistics.usage()).total == before
+
+
+async def test_who_begins_a_session_is_not_held_up_by_one_that_goes_while_it_expires(
+    timed_office: Store, clock: FakeClock
+) -> None:
+    """As when its own user replaces it at that moment."""
+    outcome = await prepare(timed_office)
+    app = Prioritizer()
+    expired = await app.prioritize(timed_office, "ada", outcome.id)
+    clock.advance(8 * 86_400)
+    await keeping.add_file(timed_office, "bea", CHECKOUT, "plan.md")
+    other = await keeping.add_outcome(timed_office, "bea", "Open the checkout")
+    backend = timed_office.backend
+    inner = backend.put
+
+    async def put(records: Sequence[Record], **more: Any) -> None:
+        if isinstance(records[0], Archive):
+            await timed_office.delete(expired.thread_id)
+        await inner(records, **more)
+
+    setattr(backend, "put", put)  # noqa: B010
+    assert (await app.start(timed_office, "bea", other.id)).status == "running"
+    assert [one.user_id for one in await sessions(timed_office)] == ["bea"]
+
+
+async def test_whoever_looks_at_a_session_that_is_put_aside_meanwhile_sees_it_so(office: Store) -> None:
+    outcome = await prepare(office)
+    app = Prioritizer(sessions="all")
+    first = await app.start(office, "ada", outcome.id)
+    await cancel(office, first.thread_id)
+    # As one who had no code of the prioritiser would have ended it: its row does not know yet.
+    await office.backend.delete(Find(Session, (Where("thread_id", "=", first.thread_id),)))
+    await office.backend.put([first])
+    backend = office.backend
+    inner, begun = backend.put, list[Session]()
+
+    async def put(records: Sequence[Record], **more: Any) -> None:
+        if isinstance(records[0], Session) and not begun:
+            begun.append(first)
+            begun[:] = [await app.start(office, "ada", outcome.id)]
+        await inner(records, **more)
+
+    setattr(backend, "put", put)  # noqa: B010
+    seen = await session_of(office, first.thread_id)
+    assert (seen.status, seen.is_active) == ("failed", False)
+    assert [one.thread_id for one in await sessions(office) if one.is_active] == [begun[0].thread_id]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.backend import Change, Commit, Find, Where
-from lockstitch.errors import Conflict, NotFound
+from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.extension import Extension
 from lockstitch.records import Archive, Json, Stitch, Thread, codec
 from lockstitch.records.message import blocks
@@ -45,6 +45,11 @@ async def forget(store: Store, extension: Extension, session: Session) -> bool:
     try:
         await _forget(store, await store.thread(session.thread_id))
     except (Conflict, NotFound):
+        return False
+    except Refused:
+        # The database refuses what is of a thread that has just gone.
+        if await store.backend.get(Thread, (session.thread_id,)) is not None:
+            raise
         return False
     # Nothing else of the session is written: it may have been put aside, or replaced, meanwhile.
     await store.tell(extension, "session_forgotten", thread=session.thread_id)

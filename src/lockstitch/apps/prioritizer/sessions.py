@@ -10,7 +10,7 @@ from lockstitch.apps.prioritizer.parsing import metadata, parsed
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
 from lockstitch.apps.prioritizer.tasks import base_of
 from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound, Refused
+from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.records import Run, Thread
 from lockstitch.store import Store
 
@@ -98,8 +98,8 @@ async def settled(store: Store, session: Session) -> Session | None:
     ended = await _ended(store, head, fresh)
     try:
         await store.backend.put([ended])
-    except Refused:
-        # Somebody else has ended it in between, or it is gone.
+    except (Conflict, Refused):
+        # Somebody else has ended it in between, and may have put it aside; or it is gone.
         return await store.backend.get(Session, (session.thread_id,))
     return ended
 
