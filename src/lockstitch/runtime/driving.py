@@ -12,7 +12,7 @@ from uuid import UUID
 from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadEnded, ThreadWaiting
 from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
 from lockstitch.records.message import user
-from lockstitch.runtime.beginning import Input, begin, next_input, recall
+from lockstitch.runtime.beginning import Input, as_entry, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
 from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.exporting import Traces
@@ -333,7 +333,7 @@ async def see_out(store: Store, head: Thread, run: Run, act: Callable[[Thread], 
 
 async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> UUID:
     """Leave a message for the run after the open one; the id of its entry."""
-    entry = Entry(type="input", message=given.message)
+    entry = as_entry(given)
     await store.deliver(head, entry, kind="input", sender=sender)
     return entry.id
 
