@@ -136,8 +136,11 @@ def breaks(_: ModelRequest) -> Any:
 async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
     """All of them have seen it failed; who comes second gets what became of the first one's."""
     await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
+    head = await store.thread("t")
+    last = await store.desk.last_run(head)
+    assert last is not None
     clerk = scripted("Yes.")
-    told = await asyncio.gather(*(clerk.retry("t", store=store) for _ in range(3)))
+    told = await asyncio.gather(*(clerk.driver(store).retry(head, last) for _ in range(3)))
     assert [run.status for run in await store.runs("t")] == ["failed", "completed"]
     assert {one.output_text for one in told if one is not None} == {"Yes."}
     assert None not in told
@@ -266,3 +269,24 @@ async def test_results_that_a_worker_has_gone_on_with_give_its_result(store: Sto
     result = await late.submit("t", [{"tool_use_id": call["id"], "content": "yes"}], store=store)
     assert result is not None
     assert (result.run_id, result.status, result.output_text) == (asked.run_id, "completed", "Done.")
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_what_is_said_of_a_run_waits_in_line_with_its_message(store: Store, held: bool):
+    """Whether it stands in the log when its run begins, or lies in the inbox."""
+    slow = Slow()
+    clerk = Agent("helper", model=Scripted(slow), title=False)
+    about: dict[str, Any] = {"extras": {"a": 1}, "metadata": {"order": "42"}, "tags": ["urgent"]}
+    first = asyncio.create_task(clerk.run("1", store=store, thread="t", detach=not held))
+    if held:
+        await slow.asked.wait()
+    else:
+        await first
+    await scripted("Hi.").run("2", store=store, thread="t", detach=True, **about)
+    slow.go_on.set()
+    await first
+    while (await store.thread("t")).status != "waiting":
+        await clerk.resume("t", store=store)
+    plain, run = await store.runs("t")
+    assert (run.extras, run.metadata, list(run.tags)) == (about["extras"], about["metadata"], about["tags"])
+    assert (plain.extras, plain.metadata, list(plain.tags)) == ({}, {}, [])

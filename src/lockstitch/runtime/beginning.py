@@ -24,6 +24,9 @@ _MEMBERS: Final = "members"
 _GIVEN: Final = ("context_from", "without", "injected")
 """What a run's state and its run_started both say of what it is given."""
 
+_RUN: Final = "lockstitch:run"
+"""Where a message in line keeps what was said of its run."""
+
 
 @dataclass(frozen=True)
 class Input:
@@ -47,6 +50,18 @@ def as_message(prompt: str | Sequence[Json] | Message) -> Message:
     return user(prompt if isinstance(prompt, str) else list(prompt))
 
 
+def as_entry(given: Input) -> Entry:
+    """A message that waits in line, with what was said of the run that it will cause."""
+    said: Json = {"extras": given.extras, "metadata": given.metadata, "tags": list(given.tags)}
+    told = any(said.values())
+    return Entry(type="input", message=given.message, data={_RUN: said} if told else {})
+
+
+def _in_line(waited: Entry | Stitch, **where: Any) -> Input:
+    """What `as_entry` made an entry of."""
+    return Input(waited.message or user(""), **where, **waited.data.get(_RUN, {}))
+
+
 async def next_input(stage: Stage) -> Input | None:
     """What a thread without an open run should begin with: a message nobody has answered, or its goal."""
     journal = stage.journal
@@ -55,14 +70,14 @@ async def next_input(stage: Stage) -> Input | None:
     after = max(last.first_position, last.input_position or 0) if last is not None else 0
     for stitch in unanswered:
         if stitch.position > after:
-            return Input(stitch.message or user(""), stitch=stitch)
+            return _in_line(stitch, stitch=stitch)
     letters = await journal.letters_waiting() if journal.head.delivered else []
     for letter in letters:
         entry = letter.opened()
         if entry.type == "input":
             # Its run looks for the others, or it would end as if nobody were in line behind it.
             journal.ledger.letters = len(letters) > 1
-            return Input(entry.message or user(""), letter=letter)
+            return _in_line(entry, letter=letter)
     if journal.head.kind == "chat" or journal.head.goal is None:
         return None
     if last is None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadEnded, ThreadWaiting
 from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
 from lockstitch.records.message import user
-from lockstitch.runtime.beginning import Input, begin, next_input, recall
+from lockstitch.runtime.beginning import Input, as_entry, begin, next_input, recall
 from lockstitch.runtime.decide import crashes
 from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.exporting import Traces
@@ -335,7 +335,7 @@ async def see_out(store: Store, head: Thread, run: Run, act: Callable[[Thread], 
 
 async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> UUID:
     """Leave a message for the run after the open one; the id of its entry."""
-    entry = Entry(type="input", message=given.message)
+    entry = as_entry(given)
     await store.deliver(head, entry, kind="input", sender=sender)
     return entry.id
 
@@ -356,7 +356,9 @@ async def run_of(store: Store, head: Thread, entry_id: UUID) -> Run | None:
 
 
 def _made_by_another(thread: Thread) -> KeyTaken:
-    return KeyTaken(f"Somebody else has just made thread {thread.key or thread.id}.", thread_id=thread.id)
+    return KeyTaken(
+        f"Thread {thread.key or thread.id} is another's, made just now or in another project.", thread_id=thread.id
+    )
 
 
 def _cut_off(exc: Conflict, thread_id: UUID) -> Conflict:
