@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -70,9 +71,9 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
     written: list[object] = []
     put = store.backend.put
 
-    async def counted(records: Sequence[Record]) -> None:
+    async def counted(records: Sequence[Record], **options: Any) -> None:
         written.extend(record for record in records if isinstance(record, Delta))
-        await put(records)
+        await put(records, **options)
 
     monkeypatch.setattr(store.backend, "put", counted)
     # However slow the machine is, the answer is committed before the time has come.
@@ -87,12 +88,12 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
 async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     put, tries = store.backend.put, 0
 
-    async def refused(records: Sequence[Record]) -> None:
+    async def refused(records: Sequence[Record], **options: Any) -> None:
         nonlocal tries
         if any(isinstance(record, Delta) for record in records):
             tries += 1
             raise StoreError("No room for chatter.")
-        await put(records)
+        await put(records, **options)
 
     monkeypatch.setattr(store.backend, "put", refused)
     monkeypatch.setattr(live, "PAUSE", 0.01)
