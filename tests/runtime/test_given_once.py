@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,7 @@ from lockstitch.runtime.beginning import Input
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.result import Result
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, confirm, goes_on, log, scripted, until
 
@@ -36,9 +38,8 @@ async def said(store: Store, thread: str = "t") -> list[str]:
     return [text_of(one.message or {}) for one in await log(store, "input", thread=thread)]
 
 
-async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: Store):
-    """Both tasks are of one process, so neither the holder nor its fence tells them apart."""
-    slow = Slow()
+async def opened_twice(store: Store, slow: Slow) -> tuple[UUID, "asyncio.Task[Result]"]:
+    """A thread that one task makes and drives, and another of the same process came too late to make."""
     clerk = Agent("helper", model=Scripted(slow), title=False)
     thread_id = new_id()
     first, second = (store.new_thread(id=thread_id, agent="helper") for _ in range(2))
@@ -46,6 +47,13 @@ async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: S
     await slow.asked.wait()
     with pytest.raises(KeyTaken):
         await scripted("Hi.").driver(store).open(second, Input(user("Second")))
+    return thread_id, opened
+
+
+async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: Store):
+    """Both tasks are of one process, so neither the holder nor its fence tells them apart."""
+    slow = Slow()
+    thread_id, opened = await opened_twice(store, slow)
     head = await store.thread(thread_id)
     assert (head.status, head.worker_id is not None) == ("running", True)
     slow.go_on.set()
@@ -55,14 +63,7 @@ async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: S
 
 
 async def test_the_first_can_still_be_cancelled_when_a_second_has_left(store: Store):
-    slow = Slow()
-    clerk = Agent("helper", model=Scripted(slow), title=False)
-    thread_id = new_id()
-    first, second = (store.new_thread(id=thread_id, agent="helper") for _ in range(2))
-    opened = asyncio.create_task(clerk.driver(store).open(first, Input(user("First"))))
-    await slow.asked.wait()
-    with pytest.raises(KeyTaken):
-        await scripted("Hi.").driver(store).open(second, Input(user("Second")))
+    thread_id, opened = await opened_twice(store, Slow())
     await cancel(store, thread_id)
     assert (await opened).status == "cancelled"
     assert await said(store, str(thread_id)) == ["First"]
