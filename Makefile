@@ -1,6 +1,9 @@
-# What a person does here. Every target makes its own .venv when there is none.
+# The commands of this project. Every target creates .venv if it is missing.
 
-PYTHON ?= python3
+# The first Python that is new enough and can create virtual environments; python3 if there is none, for its message.
+USABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(or $(shell for candidate in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+	$$candidate -c '$(USABLE)' >/dev/null 2>&1 && { echo $$candidate; break; }; done),python3)
 ARGS ?=
 
 VENV := .venv
@@ -39,7 +42,8 @@ demo: $(STAMP) ## Show in a minute what this is for
 	@echo "# The pages: an office of agents to look at and to steer. Run this, and open http://127.0.0.1:8765"
 	@echo "$$ $(BIN)/lockstitch serve --demo"
 
-test: $(STAMP) ## Run the tests on all three backends
+test: $(STAMP) ## Run the tests on all three backends; install Chromium if there is none
+	@$(BIN)/python -m tools.browser >/dev/null
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # One recipe, so that the cheap checks speak first and the count comes last, with make -j too.
@@ -48,7 +52,7 @@ check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirement
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	@$(MAKE) --no-print-directory test ARGS=
 	$(BIN)/python tools/requirements.py
 
 bench: $(STAMP) ## Measure against the raw floor, into build/bench.json
@@ -61,15 +65,15 @@ chaos: $(STAMP) ## Kill, stop and cut off workers on one database for a minute, 
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 screenshots: $(STAMP) ## Take pictures of every page, into build/screenshots
-	$(BIN)/python tools/screenshots.py $(ARGS)
+	$(BIN)/python -m tools.screenshots $(ARGS)
 
 requirements: $(STAMP) build/requirements.json ## Count the requirement lines that the last full test run proved
 	@$(BIN)/python tools/requirements.py
 
 # Only for the first time: later counts read the last full run instead of repeating it.
 build/requirements.json: | $(STAMP)
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	@$(MAKE) --no-print-directory test ARGS=
 
 clean: ## Remove everything that was made here, .venv too
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

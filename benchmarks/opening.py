@@ -3,6 +3,7 @@
 By hand: it needs Chromium, and its full size takes minutes to fill.
 """
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -23,6 +23,7 @@ from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
 from lockstitch.records import CHAIN, Entry, Run, Stitch, Thread, place
 from lockstitch.store import Store, open_store
+from tools.browser import find
 
 BACKENDS = SQL
 
@@ -38,7 +39,6 @@ LONG = 30_000
 PAGE_MS = 200.0
 OPEN_MS = 1_500.0
 FRAME_MS = 33.0
-CHROMIUM = Path("/usr/bin/chromium")
 
 _FRAMES = """() => new Promise((done) => {
   const times = [];
@@ -73,10 +73,11 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
                     figure = percentile(spent, share)
                     aim = within(PAGE_MS) if share > 0.5 else None
                     rows.append(Row(f"{name} {among}, {says}", backend, figure, "ms", aim=aim))
-            if not CHROMIUM.exists():
-                notes.append("There is no Chromium here, so no page was opened in it.")
+            browser = await asyncio.to_thread(find)
+            if browser is None:
+                notes.append("No browser is installed, so the long run was not opened: run `python -m tools.browser`.")
             else:
-                rows += await _opened(f"{address}/run/{long.id}", backend)
+                rows += await _opened(f"{address}/run/{long.id}", backend, browser)
     return Measured(rows, notes)
 
 
@@ -185,12 +186,12 @@ async def _asked(address: str, paths: Sequence[str]) -> list[float]:
     return spent[5:]
 
 
-async def _opened(address: str, backend: str) -> list[Row]:
+async def _opened(address: str, backend: str, path: str) -> list[Row]:
     from playwright.async_api import async_playwright
 
     opened: list[tuple[float, float]] = []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         frames: list[float] = []
         for _ in range(3):
             context = await browser.new_context(viewport={"width": 1280, "height": 900})

@@ -71,6 +71,21 @@ class PostgresServer:
         """Stop it; `immediate` is what a crash of the machine's PostgreSQL looks like."""
         self._control("-m", mode, "-w", "stop")
 
+    def kill(self) -> None:
+        """Kill the postmaster with SIGKILL, and wait until its children have noticed and ended."""
+        import psutil
+
+        lock = Path(self._server.pgdata) / "postmaster.pid"
+        postmaster = psutil.Process(int(lock.read_text().split()[0]))
+        children = postmaster.children(recursive=True)
+        postmaster.kill()
+        _, left = psutil.wait_procs(children, timeout=10)
+        for child in left:
+            child.kill()
+        psutil.wait_procs(left, timeout=10)
+        # It names a process that is gone, or that nobody has waited for yet.
+        lock.unlink(missing_ok=True)
+
     def start(self) -> None:
         self._server.ensure_postgres_running()
 

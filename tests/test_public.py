@@ -16,6 +16,7 @@ NAMES = [
     "App",
     "Appended",
     "Application",
+    "BodyTooExpensive",
     "Client",
     "Conflict",
     "Copied",

@@ -1,6 +1,6 @@
 """Pictures of every page: a real server over its demonstration, light and dark, wide and on a phone.
 
-    python tools/screenshots.py [--out build/screenshots] [--only stats] [--chromium PATH]
+    python -m tools.screenshots [--out build/screenshots] [--only stats] [--chromium PATH]
 
 They are for looking at, in review and in the README; no test compares them.
 """
@@ -8,8 +8,6 @@ They are for looking at, in review and in the README; no test compares them.
 import argparse
 import asyncio
 import json
-import os
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tools.browser import ensure
 
 SIZES: Final = {"1280": {"width": 1280, "height": 900}, "390": {"width": 390, "height": 844}}
 THEMES: Final = ("light", "dark")
@@ -127,26 +127,26 @@ async def picture(browser: Browser, url: str, out: Path, only: str) -> int:
     return count
 
 
-def chromium(given: str | None) -> str | None:
-    """Where a browser is; None: that which Playwright has brought."""
-    return given or os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-
-
-async def main() -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("build/screenshots"))
-    parser.add_argument("--only", default="", help="only pages whose name begins so")
-    parser.add_argument("--chromium", help="the browser's program")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    async with demonstration(given.out / "server.log") as url, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium(given.chromium), args=list(FLAGS))
+    parser.add_argument("--only", default="", help="only pages whose name starts with this")
+    parser.add_argument("--chromium", help="path of the browser")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    count = asyncio.run(take_all(options.chromium or ensure(), options.out, options.only))
+    print(f"{count} pictures in {options.out}")
+
+
+async def take_all(browser_path: str, out: Path, only: str) -> int:
+    """Start the demonstration and the browser. Return the number of pictures."""
+    async with demonstration(out / "server.log") as url, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=browser_path, args=list(FLAGS))
         try:
-            count = await picture(browser, url, given.out, given.only)
+            return await picture(browser, url, out, only)
         finally:
             await browser.close()
-    print(f"{count} pictures in {given.out}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lockstitch.bridges.registry import import_traces
     from lockstitch.client import Client
     from lockstitch.errors import (
+        BodyTooExpensive,
         Conflict,
         KeyTaken,
         LockstitchError,
@@ -76,6 +77,7 @@ __all__ = [
     "App",
     "Appended",
     "Application",
+    "BodyTooExpensive",
     "Client",
     "Conflict",
     "Copied",

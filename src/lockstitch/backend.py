@@ -12,12 +12,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 from lockstitch.extension import Extension
 from lockstitch.records import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
+from lockstitch.records.worker import EndCause
 
 R = TypeVar("R", bound=Record)
 
@@ -30,7 +31,7 @@ class Change(NamedTuple):
 
     fence, position and worker_id (None: nobody holds it) are compared. `delivered` is compared too when given:
     whoever sends a thread to wait or to its end gives it, so that a letter which came meanwhile is not
-    overlooked. `stitches` continue at position + 1; the backend itself sets position, tip_id and crashes = 0. `head`
+    overlooked. `stitches` continue at position + 1; the backend itself sets position and tip_id. `head`
     and `runs` are changed fields, written field by field. `spawned` is added to pending_children, which letters
     lower at the same time; a change that spawns is refused while somebody wants its thread to end, so that no child
     escapes a cancel. `uses` are the hashes of blobs that the thread refers to from now on. `taken` are letters of
@@ -69,8 +70,9 @@ class Receipt(NamedTuple):
     """What a step of a commit left behind.
 
     For a change: the thread's position, and the counters by which its holder learns of letters and of a wish to
-    cancel. For a letter: the position of its stitch (None: it lies in the inbox), and whether it was new; one for a
-    thread that has ended is not taken, so it is neither new nor anywhere. For an edit: nothing.
+    cancel. For a letter: the position of its stitch (None: it lies in the inbox), whether it was new, and the id of
+    the stored delivery, which is that of the first one where the same was delivered before. A delivery to a thread that
+    has ended is not stored: it is not new, and it has no id. For an edit: nothing.
     """
 
     position: int | None
@@ -78,6 +80,7 @@ class Receipt(NamedTuple):
     cancel_requested: bool = False
     new: bool = True
     woken: bool = False
+    delivery_id: UUID | None = None
 
 
 class Commit(NamedTuple):
@@ -88,6 +91,10 @@ class Commit(NamedTuple):
     The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot
     wait for each other in a circle. Whoever builds a commit keeps it. Threads go as `delete` would have them go, with
     all that is theirs; ThreadBusy when one of them is held.
+
+    `superseded` are mirrors whose stitches this commit writes again in other threads. Each is compared like any change
+    and then deleted, before everything else. Its id, its key and the ids of its stitches are free for the rest of the
+    commit. `records` may then hold the side records of such threads.
     """
 
     steps: Sequence[Change | Letter | Edit] = ()
@@ -95,11 +102,12 @@ class Commit(NamedTuple):
     notices: Sequence[Notice] = ()
     records: Sequence[Record] = ()
     removed: Sequence[UUID] = ()
+    superseded: Sequence[Change] = ()
 
     @property
     def plain(self) -> bool:
         """Whether it is of the record alone: nothing of an application, and nothing that goes."""
-        return not self.records and not self.removed
+        return not self.records and not self.removed and not self.superseded
 
 
 class Where(NamedTuple):
@@ -199,8 +207,10 @@ class Backend(Protocol):
         limit: int = 1,
         after: str = "",
         limits: Sequence[Limit] = (),
+        suspects: bool | None = None,
+        alone: bool = False,
     ) -> list[Thread]:
-        """Take threads for a worker: status running, fence raised, crashes counted until the next append.
+        """Take threads for a worker: status running, fence raised.
 
         With `thread_id` that thread, whatever it waits for, if nobody holds it or its holder's lease has run out;
         a thread that has ended is not claimed. Otherwise up to `limit` runnable ones (pending, or waiting with a
@@ -211,6 +221,10 @@ class Backend(Protocol):
         None is taken that would bring the threads held of a limit's agents above it; what is held is counted under
         the limit's lock, so that two who claim at once cannot exceed it together. The limits are stored ones.
 
+        With `suspects` False no suspect is taken, see `Thread.suspect`. With True one suspect is taken: the one that
+        was lost most often, then the most urgent, then the longest ready; projects do not take turns. `alone` is stored
+        with it. A thread that is taken from a holder whose lease expired counts as lost, as with `release`.
+
         Of many claiming at once exactly one gets a thread. A worker that is dead or unknown gets none.
         """
         ...
@@ -219,10 +233,13 @@ class Backend(Protocol):
         """Register a worker or renew its lease, by the store's clock. False: it was declared dead and must stop."""
         ...
 
-    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
-        """Declare a worker dead and give back what it holds: status pending, fence raised, place in the queue kept.
+    async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
+        """Declare a worker dead and release its threads: status pending, fence raised, place in the queue kept.
 
-        With `expired_only` only if its lease has run out by the store's clock. Returns the threads given back.
+        With `expired_only` only if its lease has expired by the store's clock. Returns the released threads.
+
+        Unless the cause is `stopped`, the worker lost its threads: `lost_by` names it and `losses` rises. If the worker
+        crashed (`died` or `expired`) and held only one thread, executed alone, `crashes` of that thread rises.
         """
         ...
 
@@ -306,8 +323,12 @@ class Reports(Protocol):
         ...
 
 
+ANSWER: Final = 32 << 20
+"""Bytes of an answer to SQL of a user; rows beyond it are left off."""
+
+
 class Answer(NamedTuple):
-    """What a SQL statement gave; `more` when rows were left off."""
+    """The result of a SQL statement; `more` if rows were left off, because they were too many or too large."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -352,11 +373,25 @@ class FullBackend(Backend, Reports, Protocol):
 
     archive_encoding: Literal["zstd", "gzip"]
 
-    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
-        """One read-only SQL statement, refused by the database itself if it would write. None: no SQL here.
+    async def query(
+        self,
+        sql: str,
+        *,
+        limit: int,
+        seconds: float,
+        lens: str | None = None,
+        force: bool = False,
+        own: bool = False,
+    ) -> Answer | None:
+        """Run one read-only SQL statement. None if the backend has no SQL.
 
-        Through a lens its views come first and hide core tables of the same names. Refused where the database has no
-        such lens.
+        The statement is a user's: it runs where it can be stopped and cannot reach more than the record. Raises
+        Refused if it is not one reading statement, takes too long or needs too much memory, and where the database
+        offers no login that can only read. With `force` it runs there as the store's own user, in a read-only
+        transaction. `own` is for statements that Lockstitch has written itself: they need no such protection.
+
+        Through a lens its views come first and hide core tables of the same names. Raises Refused if the database has
+        no such lens.
         """
         ...
 

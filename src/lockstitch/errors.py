@@ -4,6 +4,7 @@
     ├── Refused            (ValueError)   the content or the call is not acceptable; nothing was written
     ├── NotFound           (LookupError)
     ├── Unreadable         (ValueError)   a file or body of somebody else's is not what it should be
+    ├── BodyTooExpensive                  reading a body would cost more than the server allows for one body
     ├── Conflict                          somebody else wrote first; nothing was written
     │   ├── ThreadBusy                    another worker holds the thread
     │   ├── ThreadWaiting                 the thread waits for something else first
@@ -55,6 +56,10 @@ class Unreadable(LockstitchError, ValueError):
         self.where = where
         self.cut = cut
         """Whether it is the beginning of something longer: all that came before its end was read."""
+
+
+class BodyTooExpensive(LockstitchError):
+    """Reading the body costs more than the server allows for one body. Send smaller batches."""
 
 
 class Conflict(LockstitchError):

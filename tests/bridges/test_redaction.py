@@ -2,13 +2,14 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import pytest
 
-from lockstitch.bridges.redaction import KEYS, REDACTED, VALUES, redact
+from lockstitch.bridges.redaction import KEYS, REDACTED, VALUES, may_hide, redact
 from lockstitch.store import Store
 from tests.bridges.importing import import_bytes, lens
 from tests.bridges.otel import bodies as otel
@@ -53,6 +54,23 @@ def test_a_value_under_such_a_key_goes(pattern: str, example: str) -> None:
 @pytest.mark.parametrize("value", [None, "", True, False, 7, 0.5])
 def test_what_is_no_text_stays_under_any_key(key: str, value: Any) -> None:
     assert redact({key: value}) == {key: value}
+
+
+@pytest.mark.parametrize("example", [*KEY_EXAMPLES.values(), *VALUE_EXAMPLES.values()])
+@pytest.mark.parametrize("change", [str, str.upper, str.title])
+def test_quick_look_misses_no_name_and_no_value(example: str, change: Callable[[str], str]) -> None:
+    for bag in ({change(example): "x-value"}, {"a": example}, {"deep": [{change(example): ["b"]}]}):
+        hides = redact(bag) != bag
+        plain = json.dumps(bag)
+        for text in (plain, json.dumps({"metadata": plain}), json.dumps({"a": json.dumps([plain])})):
+            assert may_hide(text.encode()) or not hides
+        escaped = "".join(f"\\u{ord(sign):04x}" if sign.isalpha() else sign for sign in plain)
+        assert may_hide(escaped.encode())
+
+
+def test_quick_look_finds_further_names() -> None:
+    assert may_hide(b'{"Customer_Email": 1}', frozenset({"customer_email"}))
+    assert not may_hide(b'{"gen_ai.usage.input_tokens": 12, "author": "Ada", "url": "http://a/b"}')
 
 
 @pytest.mark.parametrize(("pattern", "example"), VALUE_EXAMPLES.items())

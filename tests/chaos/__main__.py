@@ -1,4 +1,4 @@
-"""`make chaos`: workers are killed and stopped, connections cut, the server crashed, and then the record is read.
+"""`make chaos`: workers are killed and stopped, connections cut, the store taken away, and then the record is read.
 
 Ends with the one line that says how it went.
 """
@@ -23,13 +23,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of mischief, per backend")
     parser.add_argument("--houses", type=int, default=12, help="that are built at once; eleven threads each")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--poison", type=int, default=2, help="threads that kill their process, per backend")
     parser.add_argument("--patience", type=float, default=120, help="seconds until everything must have ended")
     parser.add_argument("--rounds", type=int, default=2000, help="of 20 children ending at once, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    threads = kills = stops = restarts = 0
+    threads = kills = stops = restarts = full_disks = 0
     sound = True
     sums = dict.fromkeys(("unfinished", "lost", "doubled", "forked", "stale"), 0)
     for backend in arguments.backends:
@@ -47,6 +48,7 @@ def main() -> int:
                     server=server,
                     workers=arguments.workers,
                     patience=arguments.patience,
+                    poison=arguments.poison,
                 )
                 rounds = server.create_database() if server else f"sqlite:///{folder / 'rounds.db'}"
                 faults = asyncio.run(fan_in(rounds, arguments.rounds)) if arguments.rounds else Counter[str]()
@@ -57,17 +59,19 @@ def main() -> int:
             for kind in faults:
                 found.add(kind if kind in sums else "lost", "rounds", f"{faults[kind]} times {kind}")
             print(f"{backend}: {found.threads} threads, {toll.kills} kills, {toll.stops} stops, {toll.cuts} cuts, "
-                  f"{toll.restarts} restarts: {found}; {found.in_doubt} calls in doubt, {found.crashed} given up",
+                  f"{toll.restarts} restarts, {toll.full_disks} full disks: {found}; "
+                  f"{found.in_doubt} calls in doubt, {found.crashed} given up, {found.poison} poison",
                   *found.problems[:20], sep="\n  ", flush=True)  # fmt: skip
             if not found.sound:
                 print((folder / "workers.log").read_text()[-4000:], file=sys.stderr)
         threads, kills, stops = threads + found.threads, kills + toll.kills, stops + toll.stops
-        restarts += toll.restarts
+        restarts, full_disks = restarts + toll.restarts, full_disks + toll.full_disks
         sound = sound and found.sound
         for kind in sums:
             sums[kind] += found.counts[kind]
     verdict = ", ".join(f"{kind} {number}" for kind, number in sums.items())
-    print(f"chaos: {threads} threads, {kills} kills, {stops} stops, {restarts} restarts: {verdict}")
+    outages = f"{restarts} restarts, {full_disks} full disks"
+    print(f"chaos: {threads} threads, {kills} kills, {stops} stops, {outages}: {verdict}")
     return 0 if sound else 1
 
 

@@ -1,22 +1,34 @@
-"""The crew: worker processes that may be killed, stopped and started again at any moment.
+"""The crew: worker processes that may be killed, stopped and started again at any moment, and lose their store.
 
-They are forked off a process that has everything imported, so that a new one is there at once.
+They are forked off a process that has everything imported, so that a new one is there at once. Half of them have a
+short lease, which they lose when they are stopped or when the store is away. The others keep theirs: what they hold
+after an outage, nobody else may take.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lockstitch.backends.postgres import pool
+from lockstitch.runtime import worker
 from lockstitch.runtime.worker import WorkerLoop
-from lockstitch.store import open_store
+from lockstitch.store import appending, open_store
 from tests.chaos.house import app
+
+LONG_LEASE = 12.0
+"""Seconds: longer than any outage here."""
+
+WAITS = 0.5
+"""Seconds that a worker waits for a store that is away, so that a short outage has the effects of a long one."""
 
 
 @dataclass
@@ -29,14 +41,21 @@ class Crew:
     concurrency: int = 8
     lease: float = 1.0
     members: list[int] = field(default_factory=list[int])
+    patient: set[int] = field(default_factory=set[int])
+    """Processes with a long lease."""
     stopped: dict[int, float] = field(default_factory=dict[int, float])
     """Processes that stand still, and when they go on."""
 
     def muster(self) -> None:
         """Replace those who have ended."""
         self.members = [pid for pid in self.members if not _ended(pid)]
+        self.patient.intersection_update(self.members)
         while len(self.members) < self.size:
-            self.members.append(self._fork())
+            patient = len(self.patient) < self.size // 2
+            pid = self._fork(LONG_LEASE if patient else self.lease)
+            self.members.append(pid)
+            if patient:
+                self.patient.add(pid)
 
     def kill(self, pid: int) -> None:
         _signal(pid, signal.SIGKILL)
@@ -55,6 +74,17 @@ class Crew:
                 _signal(pid, signal.SIGCONT)
                 del self.stopped[pid]
 
+    @contextlib.contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """While this is open, every write of a worker to a file fails, as on a disk without room."""
+        for pid in self.members:
+            _limit_files(pid, 0)
+        try:
+            yield
+        finally:
+            for pid in self.members:
+                _limit_files(pid, resource.RLIM_INFINITY)
+
     def dismiss(self) -> None:
         self.wake(all_of_them=True)
         for pid in list(self.members):
@@ -64,7 +94,12 @@ class Crew:
     def awake(self) -> list[int]:
         return [pid for pid in self.members if pid not in self.stopped]
 
-    def _fork(self) -> int:
+    @property
+    def stoppable(self) -> list[int]:
+        """Those that lose their lease when they are stopped for a while."""
+        return [pid for pid in self.awake if pid not in self.patient]
+
+    def _fork(self, lease: float) -> int:
         sys.stdout.flush()
         pid = os.fork()
         if pid:
@@ -76,16 +111,19 @@ class Crew:
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
                 logging.basicConfig(stream=log, format=f"%(asctime)s {os.getpid()} %(message)s", force=True)
-                asyncio.run(self._work())
+                asyncio.run(self._work(lease))
                 code = 0
         except BaseException:  # whatever it is, it must not go back to where the parent goes on
             traceback.print_exc()
         finally:
             os._exit(code)
 
-    async def _work(self) -> None:
+    async def _work(self, lease: float) -> None:
+        pool.PATIENCE = appending.FIND_OUT = worker.PATIENCE = WAITS
         async with open_store(self.url) as store:
-            loop = WorkerLoop(app, store, concurrency=self.concurrency, lease=self.lease, poll=0.3, reap=self.lease / 4)
+            # All periods are as much shorter as the short lease is.
+            often = {"poll": 0.3, "reap": self.lease / 4, "alone": self.lease, "drain": self.lease / 6}
+            loop = WorkerLoop(app, store, concurrency=self.concurrency, lease=lease, **often)
             await loop.run()
 
 
@@ -93,6 +131,13 @@ def _ended(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return True
+
+
+def _limit_files(pid: int, size: int) -> None:
+    """Limit the size of files that a process writes."""
+    with contextlib.suppress(ProcessLookupError):
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
 def _signal(pid: int, number: int) -> None:

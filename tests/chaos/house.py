@@ -2,14 +2,23 @@
 
 A house has two floors, a floor has three rooms. Each charges somebody once, and waits for those below it. Its garden is
 the work of a team: two members side by side, one of whom has a shed built, and once more one of them, who answers.
+
+Every model numbers its calls from 0 in each response, as Ollama and vLLM do.
+
+Beside the houses there are termites: threads whose tool kills its process. Each of them must fail, and nothing else.
 """
 
-from examples.ledger import calls, charge, look, put
-from lockstitch import Agent, App, Team, thread_tools
+import os
+import signal
+
+from examples.ledger import charge, look, put
+from lockstitch import Agent, App, Team, thread_tools, tool
 from lockstitch.testing import Scripted
+from tests.chaos.booth import booth
 
 FLOORS, ROOMS = 2, 3
 CHILDREN = {"house": FLOORS + 1, "floor": ROOMS, "garden": 1, "room": 0}
+POISON = "termite"
 ONCE = {"house": 1, "floor": 1, "garden": 2, "room": 2}
 """How many calls of `charge` a thread makes."""
 
@@ -17,6 +26,13 @@ RUNS = {"garden": ["garden", "digger", "planter", "garden", "planter"]}
 """Whose runs a thread has; of others it is its own alone."""
 
 _tools = [charge, put, look, *thread_tools()]
+
+
+def calls(*wanted: tuple[str, dict[str, object]]) -> dict[str, object]:
+    """A reply with these calls, numbered from call_0."""
+    return {
+        "calls": [{"name": name, "id": f"call_{at}", "input": given} for at, (name, given) in enumerate(wanted)],
+    }
 
 
 def _spawn(agent: str, count: int, wait: bool) -> list[tuple[str, dict[str, object]]]:
@@ -76,4 +92,14 @@ house = _agent(
     "The house is done.",
 )
 
-app = App([house, floor, garden, room])
+
+@tool(effect="safe")
+async def gnaw() -> str:
+    """End the process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+termite = Agent("termite", model=Scripted([calls(("gnaw", {})), "Never."]), tools=[gnaw], title=False)
+
+app = App([house, floor, garden, room, termite, booth])

@@ -4,15 +4,18 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 
 from tests.chaos.crew import Crew
 from tests.servers import PostgresServer
 
-RESTART = 15.0
-"""Seconds between two crashes of the database server."""
+OUTAGE = 10.0
+"""Seconds between two outages of the store: its server is killed, or its disk is full."""
+
+LONGEST = 2.0
+"""Seconds that an outage lasts at most."""
 
 
 @dataclass
@@ -21,21 +24,28 @@ class Toll:
     stops: int = 0
     cuts: int = 0
     restarts: int = 0
+    full_disks: int = 0
+    killed: set[int] = field(default_factory=set[int])
+    """The pids of the killed workers. Others that end were ended by a thread."""
+
+    @property
+    def outages(self) -> int:
+        return self.restarts + self.full_disks
 
 
 def make_mischief(
     crew: Crew, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], None]
 ) -> Toll:
-    """Kill, stop past the lease and continue, cut connections, crash the server, for so many seconds.
+    """Kill, stop past the lease and continue, cut connections, take the store away, for so many seconds.
 
     On a machine that is busy it takes longer: until at least each of these has happened.
     """
-    crashes = server is not None and server.own
+    outages = server is None or server.own
     die, toll = random.Random(seed), Toll()
     end = time.monotonic() + seconds
-    crash_at = time.monotonic() + min(RESTART, seconds / 2)
+    outage_at = time.monotonic() + min(OUTAGE, seconds / 2)
     fed = 0.0
-    while time.monotonic() < end or toll.kills < 2 or not toll.stops or (crashes and not toll.restarts):
+    while time.monotonic() < end or toll.kills < 2 or not toll.stops or (outages and not toll.outages):
         crew.muster()
         crew.wake()
         # Not while somebody stands still, perhaps in the middle of a write: feeding would wait, and nobody wake it.
@@ -43,27 +53,41 @@ def make_mischief(
             feed()
             fed = time.monotonic()
         time.sleep(die.uniform(0.1, 0.5))
-        if server is not None and crashes and time.monotonic() >= crash_at:
-            server.stop("immediate")
-            time.sleep(die.uniform(0.0, 0.5))
-            server.start()
-            toll.restarts += 1
-            crash_at = time.monotonic() + RESTART
+        if outages and time.monotonic() >= outage_at:
+            _take_away(crew, server, die, toll)
+            outage_at = time.monotonic() + OUTAGE
             continue
         act = die.choices(("kill", "stop", "cut"), (3, 4, 2 if server is not None else 0))[0]
         if act == "cut":
             toll.cuts += _cut(crew.url, die)
-        elif len(crew.awake) > 1:
+        elif act == "kill" and len(crew.awake) > 1:
             victim = die.choice(crew.awake)
-            if act == "kill":
-                crew.kill(victim)
-                toll.kills += 1
-            else:
-                crew.stop(victim, crew.lease * die.uniform(1.2, 2.0))
-                toll.stops += 1
+            crew.kill(victim)
+            toll.kills += 1
+            toll.killed.add(victim)
+        elif act == "stop" and len(crew.awake) > 1 and crew.stoppable:
+            crew.stop(die.choice(crew.stoppable), crew.lease * die.uniform(1.2, 2.0))
+            toll.stops += 1
     crew.wake(all_of_them=True)
     crew.muster()
     return toll
+
+
+def _take_away(crew: Crew, server: PostgresServer | None, die: random.Random, toll: Toll) -> None:
+    """Take the store away for a while, in the middle of whatever the workers do."""
+    seconds = die.uniform(0.0, LONGEST)
+    if server is None:
+        with crew.disk_full():
+            time.sleep(seconds)
+        toll.full_disks += 1
+        return
+    if die.random() < 0.5:
+        server.kill()
+    else:
+        server.stop("immediate")
+    time.sleep(seconds)
+    server.start()
+    toll.restarts += 1
 
 
 def _cut(url: str, die: random.Random) -> int:

@@ -2,17 +2,23 @@
 
 import asyncio
 import os
+import random
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from lockstitch.errors import StoreError
 from lockstitch.store import Store, open_store
+from tests.chaos.booth import open_booths, tend_booths
 from tests.chaos.checking import Findings, check
 from tests.chaos.crew import Crew
-from tests.chaos.house import app, house
+from tests.chaos.house import app, house, termite
 from tests.chaos.mischief import Toll, make_mischief
+from tests.liveness import Liveness
 from tests.servers import PostgresServer
+
+UNEXECUTED = 8.0
+"""Seconds for which a worker may hold a thread before it reports that it executes it."""
 
 
 def play(
@@ -25,47 +31,72 @@ def play(
     server: PostgresServer | None = None,
     workers: int = 4,
     patience: float = 120.0,
+    poison: int = 1,
 ) -> tuple[Findings, Toll]:
-    """Have a crew build houses while mischief is made, let it finish in peace, and look what there is."""
+    """Have a crew build houses while mischief is made, let it finish in peace, and look what there is.
+
+    All the time, no thread may be held by a living worker that does not execute it.
+    """
     ledger = folder / "ledger.jsonl"
     os.environ["LEDGER"] = str(ledger)
-    asyncio.run(_feed(url, open_houses))
+    liveness, die = Liveness(patience=UNEXECUTED), random.Random(seed)
+    asyncio.run(_feed(url, open_houses, liveness, die, ledger))
+    asyncio.run(_infest(url, poison))
     crew = Crew(url, folder / "workers.log", size=workers)
+
+    def feed() -> None:
+        asyncio.run(_feed_if_possible(url, open_houses, liveness, die, ledger))
+
     try:
-        toll = make_mischief(crew, seconds, seed, server, lambda: asyncio.run(_feed_if_possible(url, open_houses)))
-        asyncio.run(_settle(url, crew, patience))
+        toll = make_mischief(crew, seconds, seed, server, feed)
+        asyncio.run(_settle(url, crew, patience, liveness, ledger))
     finally:
         crew.dismiss()
-    return asyncio.run(_look(url, ledger)), toll
+    found = asyncio.run(_look(url, ledger, toll.killed))
+    for problem in liveness.problems.values():
+        found.add("unfinished", "liveness", problem)
+    return found, toll
 
 
-async def _feed(url: str, wanted: int) -> None:
-    """Keep so many houses in work, so that there is something to disturb until the end."""
+async def _feed(url: str, wanted: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
+    """Keep this many houses in work, so that there is something to disturb until the end, and cancel some booths."""
     async with open_store(url) as store:
+        await liveness.look(store)
         open_now = await store.count(agent="house", status=["pending", "running", "waiting"])
         for number in range(wanted - open_now):
             await house.start(store=store, goal=f"house {number}")
+        await open_booths(store, die, ledger)
 
 
-async def _feed_if_possible(url: str, wanted: int) -> None:
-    """Whoever was stopped in the middle of a write to SQLite lets nobody else write; then it is fed the next time."""
+async def _infest(url: str, count: int) -> None:
+    """Start threads that end their process. Each ends four or a few more, and then fails."""
+    async with open_store(url) as store:
+        for number in range(count):
+            await termite.start(store=store, goal=f"termite {number}")
+
+
+async def _feed_if_possible(url: str, wanted: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
+    """A worker that was stopped in the middle of a write to SQLite blocks other writers. Then the next feed does it."""
     with suppress(StoreError):
-        await _feed(url, wanted)
+        await _feed(url, wanted, liveness, die, ledger)
 
 
-async def _settle(url: str, crew: Crew, patience: float) -> None:
+async def _settle(url: str, crew: Crew, patience: float, liveness: Liveness, ledger: Path) -> None:
     """Wait until everything has ended; what never does is a finding."""
     until = time.monotonic() + patience
     async with open_store(url) as store:
         while time.monotonic() < until and await _open(store):
             crew.muster()
+            await liveness.look(store)
+            await tend_booths(store, ledger)
             await asyncio.sleep(0.2)
 
 
 async def _open(store: Store) -> int:
-    return await store.count(status=["pending", "running", "waiting"], agent=sorted(app.agents))
+    cancelled = await store.count(status="cancelled", agent="booth")
+    return cancelled + await store.count(status=["pending", "running", "waiting"], agent=sorted(app.agents))
 
 
-async def _look(url: str, ledger: Path) -> Findings:
+async def _look(url: str, ledger: Path, killed: set[int]) -> Findings:
     async with open_store(url) as store:
-        return await check(store, ledger)
+        return await check(store, ledger, killed)

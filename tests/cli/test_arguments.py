@@ -57,7 +57,7 @@ def test_without_either_it_is_a_file_right_here(call: Call, tmp_path: Path, monk
 
 def leaves() -> list[list[str]]:
     """Every command, as it is typed."""
-    groups = {"stats": ("tokens",), "token": ("create", "list", "revoke")}
+    groups = {"stats": ("tokens",), "token": ("create", "list", "revoke"), "ingest": ("status", "retry")}
     names = [name for names in SECTIONS.values() for name in names]
     return [typed for name in names for typed in ([[name, one] for one in groups.get(name, ())] or [[name]])]
 

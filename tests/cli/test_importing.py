@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from lockstitch.records import Json
+from lockstitch.bridges.rows import Names
+from lockstitch.errors import StoreUnreachable
+from lockstitch.records import Entry, Json, Stitch
 from lockstitch.store import Store, open_store
+from lockstitch.store.mirrors import Mirrors
 from tests.bridges.importing import lens
 from tests.bridges.langsmith import recorded as langsmith
 from tests.bridges.otel import bodies as otel
@@ -98,7 +101,9 @@ SHAPES: dict[str, Callable[[list[Json]], Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_says_the_same(lockstitch: Call, store_url: str, write: Write, shape: str) -> None:
     path = write(shape, SHAPES[shape](agent_trace(thread="conv").runs))
-    assert report(lockstitch("import", "langsmith", str(path), "--json")) == REPORT
+    told = report(lockstitch("import", "langsmith", str(path), "--json"))
+    assert told.pop("files") == [{"file": str(path), "traces": 1, "runs": 5, "skipped": 0, "error": None}]
+    assert told == REPORT
     shown = looked(store_url, lens)
     assert [len(shown[view]) for view in ("agent_runs", "llm_calls", "tool_calls")] == [1, 2, 2]
     assert shown["agent_runs"][0]["thread_id"] == "conv"
@@ -193,7 +198,7 @@ def test_a_bad_body_among_good_ones_of_opentelemetry(lockstitch: Call, store_url
 def test_nothing_to_import(lockstitch: Call, tmp_path: Path, source: str) -> None:
     (tmp_path / "empty").mkdir()
     found = report(lockstitch("import", source, str(tmp_path / "empty"), "--json"))
-    assert found == {**dict.fromkeys(TABLES, 0), "skipped": [], "missing": {}}
+    assert found == {**dict.fromkeys(TABLES, 0), "skipped": [], "missing": {}, "files": []}
 
 
 def test_no_such_path_and_no_such_source(lockstitch: Call, write: Write) -> None:
@@ -314,7 +319,7 @@ def test_progress_is_for_people_and_never_on_stdout(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     told = call("import", "langsmith", str(write("runs.json", agent_trace().runs)), "--json")
-    assert report(told) == REPORT
+    assert {**report(told), "files": []} == {**REPORT, "files": []}
     assert "\x1b" not in told.out
 
 
@@ -329,3 +334,75 @@ def test_the_recorded_folders_by_command(lockstitch: Call) -> None:
     found = report(lockstitch("import", "langsmith", str(langsmith.FIXTURES), "--json"))
     assert (found["traces"], found["runs"], found["llm_calls"], found["tool_calls"]) == (14, 114, 22, 15)
     assert found["skipped"] == []
+
+
+def parent_only(number: int) -> list[Json]:
+    """Posts that name a parent and no trace, and a patch of one of them."""
+    root, child = uid(number * 1000), uid(number * 1000 + 1)
+    times = {"start_time": "2026-01-01T00:00:00Z"}
+    return [
+        {"id": child, "parent_run_id": root, "name": "child", "run_type": "tool", "inputs": {}, **times},
+        {"id": child, "end_time": "2026-01-01T00:00:01Z", "outputs": {"output": 1}},
+        {"id": root, "name": "root", "run_type": "chain", "inputs": {}, **times},
+    ]
+
+
+def test_imports_runs_that_name_only_their_parent(lockstitch: Call, store_url: str, write: Write) -> None:
+    """Such a file ended with exit code 4, and nothing was written."""
+    path = write("runs.json", parent_only(1))
+    found = report(lockstitch("import", "langsmith", str(path), "--json"))
+    assert (found["traces"], found["runs"]) == (1, 2)
+    again = report(lockstitch("import", "langsmith", str(path), "--json"))
+    assert again == found
+    assert set(looked(store_url, seen)) == {uid(1000)}
+
+
+def test_figures_are_the_same_when_files_join_provisional_traces(
+    lockstitch: Call, store_url: str, write: Write
+) -> None:
+    child, patch, root = parent_only(1)
+    write("1.json", [{**child, "id": uid(7), "parent_run_id": child["id"]}])
+    write("2.json", [child])
+    folder = write("3.json", [root, patch]).parent
+    first = report(lockstitch("import", "langsmith", str(folder), "--json"))
+    assert (first["traces"], first["runs"], [file["runs"] for file in first["files"]]) == (1, 3, [1, 1, 2])
+    assert report(lockstitch("import", "langsmith", str(folder), "--json")) == first
+    assert set(looked(store_url, seen)) == {uid(1000)}
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_file_that_cannot_be_written_does_not_affect_the_others(lockstitch: Call, store_url: str, write: Write) -> None:
+    """One such file in a folder lost the five good ones."""
+    runs = agent_trace(3).runs
+    looked(store_url, lambda store: occupy(store, runs[2]["id"]))
+    for number in (1, 2, 4, 5, 6):
+        write(f"{number}.json", agent_trace(number).runs)
+    folder = write("3.json", runs).parent
+    found = report(lockstitch("import", "langsmith", str(folder), "--json"), code=6)
+    assert [Path(file["file"]).name for file in found["files"] if file["error"]] == ["3.json"]
+    assert [file["runs"] for file in found["files"]] == [5, 5, 4, 5, 5, 5]
+    (skipped,) = found["skipped"]
+    assert runs[2]["id"] in skipped["why"]
+    assert set(looked(store_url, seen)) == {uid(number * 1000) for number in range(1, 7)}
+    spoken = lockstitch("import", "langsmith", str(folder))
+    assert (spoken.code, "3.json: 1 trace, 4 runs, 1 skipped" in spoken.err) == (6, True)
+    only = write("alone/alone.json", [runs[2]])
+    assert lockstitch("import", "langsmith", str(only)).code == 4
+
+
+async def occupy(store: Store, span_id: str) -> None:
+    """Give a native thread a stitch with the id of a span, so that the span cannot be written."""
+    thread = await store.create()
+    await store.append(thread, [Entry(type="system", data={})])
+    (stitch,) = await store.stitches(thread)
+    await store.backend.put([Stitch.of({**stitch.__dict__, "id": Names(store.project, "langsmith").span(span_id)})])
+
+
+def test_store_that_fails_ends_the_import(lockstitch: Call, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnreachable("The store cannot be reached.")
+
+    monkeypatch.setattr(Mirrors, "write", away)
+    folder = write("1.json", agent_trace(1).runs).parent
+    write("2.json", agent_trace(2).runs)
+    assert lockstitch("import", "langsmith", str(folder)).code == 5

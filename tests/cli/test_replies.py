@@ -28,7 +28,8 @@ def test_without_an_app_the_reply_is_noted(waiting: Call) -> None:
 def test_with_an_app_it_goes_on(waiting: Call) -> None:
     told = waiting("approve", "k", "call_1_1_0", *APP)
     assert (told.code, told.out) == (0, "Done.\n")
-    check(waiting("approve", "k", "call_1_1_0", *APP), 4)
+    assert waiting("approve", "k", "call_1_1_0", *APP).code == 0
+    check(waiting("deny", "k", "call_1_1_0", *APP), 4)
 
 
 def test_unless_it_is_told_not_to(waiting: Call) -> None:

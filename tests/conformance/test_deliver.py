@@ -42,8 +42,9 @@ async def asleep(backend: FullBackend, *entries: dict[str, Any], **fields: Any) 
 async def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(full_backend: FullBackend) -> None:
     thread = await grown(full_backend, await asleep(full_backend), answered("before"))
     child = await created(full_backend, parent_id=thread.id, depth=1)
-    (receipt,) = await commit(full_backend, a_letter(thread, reported(child), kind="children"))
-    assert receipt == Receipt(position=2, delivered=1, cancel_requested=False, new=True, woken=False)
+    sent = a_letter(thread, reported(child), kind="children")
+    (receipt,) = await commit(full_backend, sent)
+    assert receipt == Receipt(2, delivered=1, cancel_requested=False, new=True, woken=False, delivery_id=sent.id)
     (_, stitch) = await log_of(full_backend, thread)
     head = await head_of(full_backend, thread)
     assert (stitch.type, stitch.child_id, stitch.previous_id) == ("thread_result", child.id, thread.tip_id)
@@ -57,7 +58,7 @@ async def test_a_held_thread_gets_it_into_the_inbox(full_backend: FullBackend) -
     head = await held(full_backend, await created(full_backend))
     letter = a_letter(head)
     (receipt,) = await commit(full_backend, letter)
-    assert receipt == Receipt(position=None, delivered=1, cancel_requested=False, new=True, woken=False)
+    assert receipt == Receipt(None, delivered=1, cancel_requested=False, new=True, woken=False, delivery_id=letter.id)
     after = await head_of(full_backend, head)
     assert after == head.changed(delivered=1, updated_at=after.updated_at)
     assert await log_of(full_backend, head) == []
@@ -73,6 +74,7 @@ async def test_a_second_delivery_of_the_same_changes_nothing_and_says_so(full_ba
     before = await everything(full_backend)
     (second,) = await commit(full_backend, a_letter(thread, said("other words"), sender="ada", call_id="c1"))
     assert (second.new, second.position, second.delivered) == (False, first.position, 1)
+    assert second.delivery_id == first.delivery_id
     assert await everything(full_backend) == before
     receipts = [
         (await commit(full_backend, a_letter(thread, sender=sender, call_id=call_id)))[0]
@@ -98,7 +100,7 @@ async def test_a_thread_that_has_ended_takes_nothing(store: Store) -> None:
         ended = await created(backend, a_goal(status=status, result={"done": 1}))
         before = await everything(backend)
         (receipt,) = await commit(backend, a_letter(ended))
-        assert (receipt.position, receipt.new, receipt.woken) == (None, False, False)
+        assert (receipt.position, receipt.new, receipt.woken, receipt.delivery_id) == (None, False, False, None)
         with pytest.raises(ThreadEnded):
             await store.deliver(ended, said("Hello?"), kind="input", sender="ada")
         assert await everything(backend) == before
@@ -115,10 +117,14 @@ WAKING = [
 ]
 
 
+def note(text: str = "hi") -> Entry:
+    return Entry(type="note", message={"role": "user", "content": text})
+
+
 async def test_what_wakes_a_waiting_thread(full_backend: FullBackend) -> None:
     for kind, call_id, awaited, wakes in WAKING:
         thread = await asleep(full_backend, *awaited)
-        (receipt,) = await commit(full_backend, a_letter(thread, kind=kind, call_id=call_id))
+        (receipt,) = await commit(full_backend, a_letter(thread, note(), kind=kind, call_id=call_id))
         head = await head_of(full_backend, thread)
         assert receipt.woken is wakes, (kind, call_id, awaited)
         assert head.status == ("pending" if wakes else "waiting")
@@ -172,7 +178,7 @@ async def test_a_child_s_end_and_its_report_are_one_commit(full_backend: FullBac
 
 async def test_letters_of_one_commit_keep_their_order(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
-    letters = [a_letter(thread, said(str(number)), sender=f"s{9 - number}") for number in range(5)]
+    letters = [a_letter(thread, note(str(number)), sender=f"s{9 - number}") for number in range(5)]
     receipts = await commit(full_backend, *letters)
     assert [receipt.position for receipt in receipts] == [1, 2, 3, 4, 5]
     texts = [(stitch.message or {})["content"] for stitch in await log_of(full_backend, thread)]
@@ -181,9 +187,20 @@ async def test_letters_of_one_commit_keep_their_order(full_backend: FullBackend)
 
 async def test_the_same_letter_twice_in_one_commit(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
-    first, second = await commit(full_backend, a_letter(thread), a_letter(thread))
+    first, second = await commit(full_backend, a_letter(thread, note()), a_letter(thread, note()))
     assert (first.new, second.new, second.position) == (True, False, 1)
     assert (await head_of(full_backend, thread)).delivered == 1
+
+
+async def test_messages_wait_in_the_inbox_in_the_order_of_their_arrival(full_backend: FullBackend) -> None:
+    thread = await asleep(full_backend, waiting("input", NOW))
+    letters = [a_letter(thread, said(str(number)), sender=f"s{9 - number}") for number in range(3)]
+    receipts = [(await commit(full_backend, letter))[0] for letter in letters]
+    assert [(receipt.position, receipt.woken) for receipt in receipts] == [(None, True), (None, False), (None, False)]
+    assert [receipt.delivery_id for receipt in receipts] == [letter.id for letter in letters]
+    assert await letters_of(full_backend, thread) == letters
+    assert await log_of(full_backend, thread) == []
+    assert (await head_of(full_backend, thread)).status == "pending"
 
 
 async def test_a_letter_to_nobody(store: Store) -> None:

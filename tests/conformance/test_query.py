@@ -44,16 +44,13 @@ ESCAPES = [
     "SELECT set_config('transaction_read_only', 'off', true); DELETE FROM threads",
     "WITH off AS (SELECT set_config('transaction_read_only', 'off', true)), "
     "made AS (INSERT INTO schema_versions SELECT 999, 'x', '2030-01-01' FROM off RETURNING 1) SELECT * FROM made",
-    "SELECT set_config('role', 'none', true)",
     "SELECT set_config('role', 'postgres', false)",
     "SELECT set_config('session_authorization', 'postgres', false)",
-    "SELECT query_to_xml('SELECT set_config(''role'', ''none'', true)', true, true, '')",
     "SELECT query_to_xml('DELETE FROM lockstitch.threads', true, true, '')",
     "SET ROLE postgres",
     "RESET ROLE",
     "SET SESSION AUTHORIZATION DEFAULT",
     "EXPLAIN ANALYZE DELETE FROM threads",
-    "EXPLAIN ANALYZE SELECT set_config('role', 'none', true)",
     "EXPLAIN SELECT 1; DELETE FROM threads",
     "SHOW ALL; DELETE FROM threads",
     "PRAGMA query_only = OFF",
@@ -101,6 +98,10 @@ ESCAPES = [
 ]
 
 HARMLESS = [
+    "SELECT set_config('role', 'none', true)",
+    "SELECT set_config('session_authorization', 'default', false)",
+    "SELECT query_to_xml('SELECT set_config(''role'', ''none'', true)', true, true, '')",
+    "EXPLAIN ANALYZE SELECT set_config('role', 'none', true)",
     "SELECT pg_notify('lockstitch', 'x')",
     "SELECT pg_advisory_lock(4711)",
     "SELECT set_config('search_path', 'pg_catalog', false), set_config('statement_timeout', '0', false)",

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.backend import READY, WORK, Edit, FullBackend, Sighting
-from lockstitch.records import Stitch, Worker, waiting
+from lockstitch.records import Entry, Stitch, Worker, waiting
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import NOW, a_goal, a_letter, change, commit, created, grown, registered
 from tests.races.processes import Gate, run
@@ -60,7 +60,7 @@ async def test_appends_and_deliveries_of_this_process(full_backend: FullBackend)
         await until(sightings, thread.id, 1)
         await grown(full_backend, other, said("1"))
         await until(sightings, other.id, 1)
-        await commit(full_backend, a_letter(thread))
+        await commit(full_backend, a_letter(thread, Entry(type="note", message={"role": "user", "content": "2"})))
         await until(sightings, thread.id, 2)
 
 

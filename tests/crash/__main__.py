@@ -1,6 +1,7 @@
 """`make crash`: kill, look, deliver, and count. Ends with the one line that says how it went.
 
-Writers are killed at random moments, the runtime at every named point of an errand and of the work of teams.
+Writers are killed at random moments, the runtime at every named point of an errand and of the work of teams. Threads
+whose tools kill their process fail, and no others.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 from tests.crash.killing import kill
 from tests.crash.matrix import PLAYS, kill_at_points
 from tests.crash.matrix import Toll as Kills
+from tests.crash.poison import poisoned
 from tests.fixtures import BACKENDS
 from tests.races.deliveries import Faults, play
 from tests.servers import PostgresServer
@@ -54,14 +56,18 @@ def main() -> int:
                         )
                     )
                     print(f"{backend}: the {name}, killed at {plays[-1]}", flush=True)
+                poison = poisoned(_url(backend, Path(folder) / "poison", server), Path(folder) / "poison")
+                print(f"{backend}: {poison}", flush=True)
             finally:
                 if server:
                     server.close()
         points = max(points, toll.kills + sum(len(killed.verdicts) for killed in plays))
-        lost += toll.lost + faults["lost"] + faults["asleep"] + sum(killed.lost for killed in plays)
-        repeated += toll.repeated + faults["doubled"] + sum(killed.repeated for killed in plays)
+        lost += poison.lost + toll.lost + faults["lost"] + faults["asleep"] + sum(killed.lost for killed in plays)
+        repeated += poison.repeated + toll.repeated + faults["doubled"] + sum(killed.repeated for killed in plays)
         doubts += sum(killed.in_doubt for killed in plays)
-        problems += len(toll.problems) + faults["gaps"] + sum(len(killed.problems) for killed in plays)
+        problems += (
+            len(poison.problems) + len(toll.problems) + faults["gaps"] + sum(len(killed.problems) for killed in plays)
+        )
     print(f"crash: {points} points x {len(arguments.backends)} backends: "
           f"lost {lost}, repeated {repeated}, in doubt {doubts}")  # fmt: skip
     return 1 if lost or repeated or problems else 0

@@ -1,7 +1,7 @@
 """An errand for the crash matrix: parallel tools of every effect, a retry, two pauses, a compaction.
 
 Whoever runs it also answers for the browser and for the person. Every effect is written down in a file outside the
-record.
+record. The model numbers its calls from 0 in each response, as Ollama and vLLM do.
 """
 
 import json
@@ -23,7 +23,10 @@ THREAD = "errand"
 
 def _calls(*names: str, **more: Any) -> Json:
     return {
-        "calls": [{"name": name, "input": {"what": f"{name} {number}"}} for number, name in enumerate(names)],
+        "calls": [
+            {"name": name, "id": f"call_{number}", "input": {"what": f"{name} {number}"}}
+            for number, name in enumerate(names)
+        ],
         **more,
     }
 
@@ -42,8 +45,9 @@ def tools(ledger: Path) -> list[Tool]:
     """Tools that write into the ledger; their results are long enough to be compacted."""
 
     async def write(ctx: ToolContext, what: str) -> str:
+        line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": what.split()[0]}
         with ledger.open("a") as file:
-            file.write(json.dumps({"call": ctx.call_id, "key": ctx.key, "tool": what.split()[0]}) + "\n")
+            file.write(json.dumps(line) + "\n")
         return f"{what} is done. " * 20
 
     @tool(effect="once")

@@ -1,6 +1,8 @@
 """The crash matrix: a play is killed at every named point, goes on in a new process, and must come to the same end.
 
-There are two: the errand of one agent, and the work of teams, whose lanes are compared each for itself.
+There are three: the errand of one agent, the work of teams, whose lanes are compared each for itself, and a payment
+whose run is cancelled and retried. Its record depends on the moment of the kill, so only its end and its effects are
+checked.
 
 Processes are forked off one that has everything imported; each opens its own store and is killed with SIGKILL.
 """
@@ -11,16 +13,20 @@ import os
 import signal
 import sys
 import traceback
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from lockstitch.records import Run, Stitch
+from lockstitch.records import Record, Run, Stitch
+from lockstitch.records.stitch import TAKEN_OVER
 from lockstitch.runtime import points
+from lockstitch.runtime.doubts import shown
 from lockstitch.store import open_store
-from tests.crash import errand, teamwork
+from tests.crash import cancelling, errand, teamwork
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Play:
     """So many named points it must come to, or it is too small a play."""
     lanes: bool = False
     """Whether several runs are at work at once, so that the order between them is not the same each time."""
+    effects: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often each of these tools must have taken effect in the end. Then the record is not compared."""
 
 
 PLAYS = {
@@ -45,9 +53,21 @@ PLAYS = {
         ("tool.before:3", "tool.after:3", "append.after:8", "append.before:12", "tool.after:9"),
         lanes=True,
     ),
+    "cancelling": Play(
+        cancelling.run,
+        ("tool.before:2", "append.after:4", "append.before:5", "append.after:6"),
+        least=20,
+        effects={"charge": 1},
+    ),
 }
 
-_UNSTEADY = {"since", "first_token_ms"}
+_POSITIONS = {
+    *("position", "reply_to", "first_position", "input_position", "output_position", "context_from"),
+    "keep",
+}
+"""Fields, also inside of data, whose values are positions in the log."""
+
+_UNSTEADY = {"since", "first_token_ms", "key"}
 _PLACES = {"position", "reply_to", "lane", "first_position", "input_position", "output_position", "parent_run_id"}
 _NAMES = {"run", "position"}
 _LEFT_OUT = {"id", "thread_id", "run_id", "previous_id", "fence", "log_id", "at", "duration_ms"}
@@ -125,7 +145,7 @@ class Telling:
             return _without(record, left_out)
         return _without(record, left_out | _PLACES, _UNSTEADY | _NAMES)
 
-    def loose(self, doubtful: set[str]) -> list[dict[str, Any]]:
+    def loose(self) -> list[dict[str, Any]]:
         """What stays the same when a call is in doubt: all but what was said of it and what that changes in size."""
         places = {run.id: place for place, run in enumerate(self.runs)}
         told = [one for one in self.stitches if one.type not in _ABOUT_DOUBT]
@@ -136,13 +156,15 @@ class Telling:
     def totals(self) -> list[dict[str, Any]]:
         return [self._told(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
 
-    def doubts(self) -> set[str]:
+    def calls(self) -> dict[tuple[str, int], Stitch]:
+        """The results, by the id of the response that asks for them and the place of the call in it."""
+        ids = {(one.thread_id, one.position): str(one.id) for one in self.stitches}
+        results = [one for one in self.stitches if one.type == "tool_call"]
+        return {(ids[one.thread_id, one.reply_to or 0], one.call_index or 0): one for one in results}
+
+    def doubts(self) -> set[tuple[str, int]]:
         """Calls that the record itself reports as in doubt, or as settled by a person after that."""
-        return {
-            str(one.call_id)
-            for one in self.stitches
-            if one.type == "tool_call" and one.status in ("in_doubt", "settled")
-        }
+        return {call for call, one in self.calls().items() if one.status in ("in_doubt", "settled")}
 
 
 # How a doubt shows: the mark that was left behind, pauses to ask, and compactions that other sizes bring about.
@@ -176,7 +198,7 @@ def spread(points: Sequence[str], count: int, mattering: Sequence[str]) -> list[
 def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], Telling]:
     """Every point that an uninterrupted errand comes to, and how its record looks."""
     trace = folder / "points"
-    code = _process(lambda: _live(play, url, folder / "ledger.jsonl", trace=str(trace)))
+    code = in_process(lambda: _live(play, url, folder / "ledger.jsonl", trace=str(trace)))
     if code != 0:
         raise AssertionError(f"the uninterrupted play ended with {code}")
     return trace.read_text().split(), asyncio.run(_told(play, url))
@@ -186,26 +208,48 @@ def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> V
     """Kill the errand at one point, have another process finish it, and compare."""
     verdict = Verdict(point)
     ledger = folder / "ledger.jsonl"
-    code = _process(lambda: _live(play, url, ledger, wanted=point))
+    code = in_process(lambda: _live(play, url, ledger, wanted=point))
     if code != -signal.SIGKILL:
         verdict.problems.append(f"was not killed, but ended with {code}")
         return verdict
-    code = _process(lambda: _live(play, url, ledger))
+    code = in_process(lambda: _live(play, url, ledger))
     if code != 0:
         verdict.problems.append(f"could not be finished: {code}")
         verdict.lost += 1
         return verdict
     told = asyncio.run(_told(play, url))
-    _compare(verdict, told, whole)
+    if play.effects:
+        _check_effects(verdict, play, ledger, told)
+    else:
+        _compare(verdict, told, whole)
     _check_ledger(verdict, ledger, told)
     return verdict
+
+
+def _check_effects(verdict: Verdict, play: Play, ledger: Path, told: Telling) -> None:
+    """The last run completed, each tool took effect as often as it must, and results name the doubts of their runs."""
+    verdict.problems += [str(problem) for problem in told.problems]
+    verdict.in_doubt = len(told.doubts())
+    if told.runs[-1].status != "completed":
+        verdict.lost += 1
+        verdict.problems.append(f"the last run is {told.runs[-1].status}")
+    counts = Counter(line["tool"] for line in _lines(ledger))
+    for name, wanted in play.effects.items():
+        if counts[name] != wanted:
+            verdict.repeated += counts[name] > wanted
+            verdict.lost += counts[name] < wanted
+            verdict.problems.append(f"{name} happened {counts[name]} times")
+    for run in told.runs:
+        doubts = {one.call_id for one in told.stitches if one.run_id == run.id and one.status == "in_doubt"}
+        if run.status == "cancelled" and not doubts <= {one["call_id"] for one in shown(run)}:
+            verdict.problems.append(f"run {run.sequence} does not name its calls in doubt")
 
 
 def _compare(verdict: Verdict, told: Telling, whole: Telling) -> None:
     verdict.problems += [str(problem) for problem in told.problems]
     doubts = told.doubts()
     verdict.in_doubt = len(doubts)
-    ours, theirs = (told.loose(doubts), whole.loose(doubts)) if doubts else (told.strict(), whole.strict())
+    ours, theirs = (told.loose(), whole.loose()) if doubts else (told.strict(), whole.strict())
     if ours != theirs:
         verdict.problems.append(_difference(ours, theirs))
         verdict.lost += len(ours) < len(theirs)
@@ -219,26 +263,41 @@ def _compare(verdict: Verdict, told: Telling, whole: Telling) -> None:
 
 
 def _check_ledger(verdict: Verdict, ledger: Path, told: Telling) -> None:
-    """Outside, every effect of a tool that may run once happened once, or is reported; every key stands for one."""
-    lines = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
-    counts = Counter(line["call"] for line in lines)
-    keys: dict[str, set[str]] = {}
+    """Outside, every effect of a tool that may run once happened once, or is reported as in doubt.
+
+    Each call has one key in all attempts, and no two calls have the same key.
+    """
+    lines = _lines(ledger)
+    counts = Counter((line["response"], line["index"]) for line in lines)
+    keys: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    users: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
     for line in lines:
-        keys.setdefault(line["call"], set()).add(line["key"])
-    doubts = told.doubts()
-    for stitch in told.stitches:
-        if stitch.type != "tool_call" or stitch.name in ("look", "confirm", "delegate"):
+        keys[line["response"], line["index"]].add(line["key"])
+        users[line["key"]].add((line["response"], line["index"]))
+    calls, doubts = told.calls(), told.doubts()
+    for call, stitch in calls.items():
+        if stitch.name in ("look", "confirm", "delegate"):
             continue
-        call = str(stitch.call_id)
+        what = f"{stitch.name} at position {stitch.position}"
         if stitch.name in ("charge", "pay") and counts[call] > 1:
             verdict.repeated += 1
-            verdict.problems.append(f"{stitch.name} {call} happened {counts[call]} times")
-        if counts[call] == 0 and call not in doubts:
+            verdict.problems.append(f"{what} happened {counts[call]} times")
+        if counts[call] == 0 and call not in doubts and stitch.status != "cancelled":
             verdict.lost += 1
-            verdict.problems.append(f"{stitch.name} {call} is recorded and never happened")
-        if len(keys.get(call, set())) > 1:
-            verdict.repeated += 1
-            verdict.problems.append(f"{stitch.name} {call} had several keys")
+            verdict.problems.append(f"{what} is recorded and never happened")
+    for call in counts.keys() - calls.keys():
+        verdict.lost += 1
+        verdict.problems.append(f"call {call[1]} of response {call[0]} happened and is not recorded")
+    for call in (one for one, known in keys.items() if len(known) > 1):
+        verdict.repeated += 1
+        verdict.problems.append(f"call {call[1]} of response {call[0]} had several keys")
+    for key in (one for one, known in users.items() if len(known) > 1):
+        verdict.lost += 1
+        verdict.problems.append(f"several calls had the key {key}")
+
+
+def _lines(ledger: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
 
 
 def _folder(parent: Path, name: str) -> Path:
@@ -256,13 +315,52 @@ async def _told(play: Play, url: str) -> Telling:
     async with open_store(url) as store:
         report = await store.verify()
         threads = sorted(await store.threads(), key=lambda thread: thread.created_at)
-        stitches = [stitch for thread in threads for stitch in await store.stitches(thread)]
-        runs = [run for thread in threads for run in await store.runs(thread)]
-        return Telling(stitches, runs, report.problems, play.lanes)
+        stitches: list[Stitch] = []
+        runs: list[Run] = []
+        problems = list(report.problems)
+        for thread in threads:
+            log = await store.stitches(thread)
+            problems += _problems_of_takeovers(log)
+            places = _places_without_takeovers(log)
+            stitches += [_moved(stitch, places) for stitch in log if stitch.type != TAKEN_OVER]
+            runs += [_moved(run, places) for run in await store.runs(thread)]
+        return Telling(stitches, runs, problems, play.lanes)
 
 
-def _process(work: Callable[[], None]) -> int:
-    """The exit code of `work` in a process of its own; the negative signal if one ended it."""
+def _problems_of_takeovers(log: Sequence[Stitch]) -> list[str]:
+    """A play is killed once, so a thread is taken over at most once, by another process than the one that lost it."""
+    taken = [stitch.data for stitch in log if stitch.type == TAKEN_OVER]
+    problems = [] if len(taken) <= 1 else [f"it was taken over {len(taken)} times"]
+    return problems + [f"{one} is no takeover" for one in taken if one["lost_by"]["pid"] == one["taken_by"]["pid"]]
+
+
+def _places_without_takeovers(log: Sequence[Stitch]) -> dict[int, int]:
+    """Where each stitch would be if no process had been killed."""
+    kept = [stitch.position for stitch in log if stitch.type != TAKEN_OVER]
+    return {position: place for place, position in enumerate(kept, start=1)}
+
+
+def _moved(record: R, places: Mapping[int, int]) -> R:
+    """A stitch or a run with the positions that it would have if no process had been killed."""
+    after = max(places.values(), default=0) + 1
+
+    def move(name: str, value: Any) -> Any:
+        if name == "replace":
+            return {str(move("position", int(key))): item for key, item in value.items()}
+        if isinstance(value, dict):
+            return {key: move(key, item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [move(name, item) for item in value]
+        if name not in _POSITIONS or not isinstance(value, int) or value <= 0:
+            return value
+        # A place may be named before something stands there.
+        return places.get(value) or next((places[one] for one in sorted(places) if one > value), after)
+
+    return record.changed(**{name: move(name, value) for name, value in record.__dict__.items()})
+
+
+def in_process(work: Callable[[], None]) -> int:
+    """Return the exit code of `work` in a separate process; the negative signal if one ended it."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()

@@ -1,7 +1,8 @@
 """Work of teams for the crash matrix: members in sequence and side by side, answers compiled and passed through.
 
 Members have tools of every effect, and one waits for a person. Whoever runs it goes on with each conversation where it
-stands. Every effect is written down in a file outside the record, as for the errand.
+stands. Every effect is written down in a file outside the record, as for the errand. In the second conversation all
+models number their calls from 0 in each response, so that calls of several members have the same ids at once.
 """
 
 from pathlib import Path
@@ -29,7 +30,9 @@ _IN_TURN = [
     [_asks(_does("look", "l1")), _asks(delegate("finder", "find"), delegate("payer", "pay")), "Both are done."],
     [_asks(delegate("payer", "pay again"), delegate("writer", "write", final=True))],
 ]
-_AT_ONCE = [[_asks(delegate("finder", "find"), delegate("payer", "pay")), "Compiled."]]
+_AT_ONCE = [
+    [_asks({**delegate("finder", "find"), "id": "call_0"}, {**delegate("payer", "pay"), "id": "call_1"}), "Compiled."]
+]
 
 SCENES: tuple[tuple[str, int], ...] = (("in turn", 2), ("at once", 1))
 """The conversations, and how many messages each has."""
@@ -39,7 +42,11 @@ RUNS = {"in turn": 4 + 3, "at once": 4}
 
 def team(thread: str, ledger: Path) -> Team:
     settings: dict[str, Any] = {"title": False, "base_delay": 0.0, "tools": tools(ledger)}
-    one = thread[0]
+    one, numbered = thread[0], thread == "at once"
+
+    def _asks(*calls: Json) -> Json:
+        return {"calls": [{**call, "id": f"call_{at}"} if numbered else call for at, call in enumerate(calls)]}
+
     finder = Agent("finder", model=Scripted([[_asks(_does("put", f"{one}f1")), "Found."]]), **settings)
     payer = Agent(
         "payer",
@@ -96,6 +103,6 @@ async def _see_through(store: Store, crew: Team, thread: str) -> None:
             return
         for wait in waits:
             if wait["kind"] == "doubt":
-                await settle(store, thread, wait["id"], done="settled by hand")
+                await settle(store, thread, wait["key"], done="settled by hand")
             else:
-                await approve(store, thread, wait["id"])
+                await approve(store, thread, wait["key"])

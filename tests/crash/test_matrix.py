@@ -13,7 +13,7 @@ from tests.crash.matrix import PLAYS, spread
 from tests.races.processes import ROOT, call
 from tests.servers import Databases
 
-POINTS = {"errand": 8, "teamwork": 5}
+POINTS = {"errand": 8, "teamwork": 5, "cancelling": 5}
 
 
 @pytest.fixture
@@ -67,14 +67,14 @@ def crash(*arguments: str, safety: str = "") -> tuple[int, list[str]]:
 def test_the_last_line_says_how_it_went():
     code, said = crash("--rounds", "5", "--points", "6")
     assert code == 0, said
-    assert re.fullmatch(r"crash: 13 points x 1 backends: lost 0, repeated 0, in doubt \d+", said[-1]), said
+    assert re.fullmatch(r"crash: 19 points x 1 backends: lost 0, repeated 0, in doubt \d+", said[-1]), said
 
 
 def test_without_the_mark_of_what_was_begun_it_fails():
     """A check that could not fail would prove nothing: each play sees that an effect came twice."""
     code, said = crash("--rounds", "0", "--points", "5", safety="intent")
     assert code == 1, said
-    assert re.fullmatch(r"crash: 11 points x 1 backends: lost \d+, repeated [1-9]\d*, in doubt \d+", said[-1]), said
+    assert re.fullmatch(r"crash: 16 points x 1 backends: lost \d+, repeated [1-9]\d*, in doubt \d+", said[-1]), said
     plays = "\n".join(said).split("sqlite: the ")[1:]
     assert [play.partition(",")[0] for play in plays] == list(PLAYS)
     assert all("happened 2 times" in play for play in plays), said

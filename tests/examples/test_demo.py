@@ -30,7 +30,7 @@ def test_the_demo_kills_and_pays_once(tmp_path: Path) -> None:
         assert f"$ lockstitch {command}" in told
     assert "Nobody knows whether charge" in told
     assert "Order 4711 is settled" in told
-    assert "All well: 1 thread, 12 stitches read." in told
+    assert "All well: 1 thread, 13 stitches read." in told
     assert "charged exactly once" in told
     assert "$0.00" in told
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"

@@ -74,9 +74,10 @@ async def test_in_a_letter(store: Store, store_url: str, holding: bool) -> None:
         head = await store.claim(head)
     for name, value in KEPT.items():
         assert (await store.deliver(head, entry(value), kind="input", sender=name)).new
-    if holding:
-        head, letters = await store.inbox(head)
-        await store.append(head, taken=letters)
+    if not holding:
+        head = await store.claim(head)
+    head, letters = await store.inbox(head)
+    await store.append(head, taken=letters)
     async with open_store(store_url) as other:
         stitches = await other.stitches(head)
         for (name, value), stitch in zip(KEPT.items(), stitches, strict=True):

@@ -54,7 +54,7 @@ async def test_in_mid_append(server: PostgresServer) -> None:
                 text = f"{number}-{len(acknowledged[number])}-{len(failed)}"
                 try:
                     head = (await store.append(head, [said(text)])).head
-                    await store.deliver(shared, said(text), kind="input", sender=text)
+                    await store.deliver(shared, said(text).changed(type="note"), kind="timer", sender=text)
                     acknowledged[number].append(text)
                 except LockstitchError as exc:
                     failed[text] = exc

@@ -52,7 +52,7 @@ async def test_of_stitches_letters_and_files(store: Store, tmp_path: Path) -> No
     head = await store.create()
     now = store.clock.now()
     for text in TEXTS.values():
-        tool = said("x", name=text, call_id=text, status=text[:100])
+        tool = said("x", name=text, call_id=text, status=text[:100]).changed(type="note")
         assert (await store.deliver(head, tool, kind="input", sender=text, call_id=text)).new
         assert not (await store.deliver(head, tool, kind="input", sender=text, call_id=text)).new
         file = File(thread_id=head.id, file_id=text, filename=text, created_at=now, last_updated_at=now)

@@ -197,7 +197,7 @@ class Ground(RuleBasedStateMachine):
 
     def _claimed(self, process: Process, worker: model.Worker, thread: model.Thread, head: Thread) -> None:
         thread.claim(worker)
-        assert (head.fence, head.worker_id, head.crashes) == (thread.fence, worker.id, thread.crashes)
+        assert (head.fence, head.worker_id, head.losses) == (thread.fence, worker.id, thread.losses)
         self._remember(process, thread, head)
 
     def _remember(self, process: Process, thread: model.Thread, head: Thread) -> None:
@@ -292,7 +292,7 @@ class Ground(RuleBasedStateMachine):
             self.sent.append((thread.parent.name, letter))
 
     def _deliver(self, data: st.DataObject, thread: model.Thread, letter: model.Letter) -> None:
-        kind = "thread_result" if letter.child else "input"
+        kind = "thread_result" if letter.child else "input" if letter.kind == "input" else "note"
         entry = Entry(type=kind, child_id=letter.child, data={"mark": letter.mark})
         act = self._process(data).store.deliver(
             thread.id, entry, kind=letter.kind, sender=letter.sender, call_id=letter.call_id

@@ -122,7 +122,7 @@ class Machine(Ground):
         orderly = data.draw(st.booleans(), label="orderly")
         process = self._process(data)
         if orderly and process.worker is not None:
-            given = self.model.release(process.worker, self._now) if not process.worker.dead else []
+            given = self.model.release(process.worker, self._now, lost=False) if not process.worker.dead else []
             released = self._do(process.store.backend.release(process.worker.id))
             assert sorted(released) == sorted(thread.id for thread in given)
         process.store, process.worker, process.heads = self.bench.store(process.number), None, {}

@@ -61,7 +61,8 @@ class Thread:
     wake_at: datetime | None = None
     holder: UUID | None = None
     fence: int = 0
-    crashes: int = 0
+    losses: int = 0
+    lost_by: UUID | None = None
     delivered: int = 0
     pending: int = 0
     cancel: bool = False
@@ -84,7 +85,8 @@ class Thread:
 
     def append(self, *marks: str) -> None:
         self.log += marks
-        self.crashes = 0
+        if marks and self.holder is not None:
+            self.losses, self.lost_by = 0, None
 
     def take(self) -> None:
         """All letters of the inbox become stitches, in the order in which they came."""
@@ -106,10 +108,15 @@ class Thread:
 
     # What others do
 
+    def lose(self) -> None:
+        self.losses += 1
+        self.lost_by = self.holder
+
     def claim(self, worker: Worker) -> None:
+        if self.holder is not None:
+            self.lose()
         self.status, self.holder = "running", worker.id
         self.fence += 1
-        self.crashes += 1
 
     def give_back(self, now: datetime) -> None:
         self.status, self.holder = "pending", None
@@ -126,6 +133,12 @@ class Thread:
             self.pending -= 1
         if self.holder is not None:
             return Arrived(None, new=True, woken=False)
+        if letter.kind == "input":
+            # A message waits in the inbox for the run that answers it.
+            rests = self.status == "waiting" and any(wait["kind"] == "input" and not wait["id"] for wait in self.waits)
+            if rests:
+                self.leave("pending", [], now)
+            return Arrived(None, new=True, woken=rests)
         self.log.append(letter.mark)
         letter.position = len(self.log)
         answered = [self._answers(letter, wait) for wait in self.waits]
@@ -195,10 +208,12 @@ class Model:
         ]
         return [thread for *_, thread in sorted(runnable, key=lambda one: one[:3])]
 
-    def release(self, worker: Worker, now: datetime) -> list[Thread]:
+    def release(self, worker: Worker, now: datetime, *, lost: bool = True) -> list[Thread]:
         worker.dead = True
         given = [thread for thread in self.threads.values() if thread.holder == worker.id]
         for thread in given:
+            if lost:
+                thread.lose()
             thread.give_back(now)
         return given
 

@@ -41,7 +41,7 @@ async def _create(url: str, rounds: int) -> list[str]:
 
 async def receive(store: Store, thread_id: UUID) -> int:
     """Work on the thread until all letters are there and it sleeps; how often it went to sleep."""
-    head, naps = await store.claim(thread_id), 0
+    head, naps = await take(store, await store.claim(thread_id)), 0
     while True:
         appended = await store.append(head, [Entry(type="llm_call", data={"own": naps})])
         head = await take(store, appended.head) if appended.letters else appended.head
@@ -56,7 +56,7 @@ async def receive(store: Store, thread_id: UUID) -> int:
         naps += 1
         if not await woken(store, thread_id):
             return naps
-        head = await store.claim(thread_id)
+        head = await take(store, await store.claim(thread_id))
 
 
 async def take(store: Store, head: Thread) -> Thread:

@@ -23,7 +23,7 @@ def head(**fields: Any) -> Thread:
 
 
 def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry | None = None) -> Letter:
-    entry = entry or Entry(type="input", message={"role": "user", "content": "hi"})
+    entry = entry or Entry(type="note", message={"role": "user", "content": "hi"})
     body = entry.as_json()
     return Letter(thread_id=thread.id, sender="somebody", kind=kind, call_id=call_id, entry=body, at=NOW)
 
@@ -77,7 +77,7 @@ def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(status: str, kind: s
     assert arrival.head["delivered"] == 6
     assert arrival.head["position"] == 5
     assert arrival.head.get("pending_children") == (1 if kind == "children" else None)
-    # It waits for nothing, so nothing wakes it; an input is no part of the list of calls.
+    # It waits for nothing, so nothing wakes it; a note is no part of the list of calls.
     assert not {"status", "waiting_for", "wake_at", "tip_id"} & arrival.head.keys()
 
 
@@ -92,6 +92,35 @@ def test_a_waiting_thread_is_woken_by_what_it_waits_for_only(kind: str, awaited:
     if kind != awaited:
         assert not woken.keys() & arrival.head.keys()
     assert arrival.stitch is not None
+
+
+MESSAGE = Entry(type="input", message={"role": "user", "content": "hi"})
+
+
+@pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending"], ["chat", "goal"])])
+def test_a_message_waits_in_the_inbox_of_a_thread_that_no_worker_holds(status: str, kind: str) -> None:
+    thread = head(status=status, kind=kind, delivered=5)
+    sent = letter(thread, entry=MESSAGE)
+
+    assert receive(thread, sent, LATER) == (sent, {"delivered": 6, "updated_at": LATER}, None)
+
+
+def test_a_message_wakes_a_thread_that_waits_for_its_next_message() -> None:
+    thread = head(kind="chat", **waits("input"))
+    sent = letter(thread, entry=MESSAGE)
+
+    arrival = receive(thread, sent, LATER)
+
+    assert (arrival.letter, arrival.stitch) == (sent, None)
+    woken = {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": LATER}
+    assert arrival.head == {"delivered": 1, "updated_at": LATER, **woken}
+
+
+@pytest.mark.parametrize("awaited", [waits("approval", id="c"), waits("input", id="c"), waits("children")])
+def test_a_message_does_not_wake_a_thread_whose_run_waits(awaited: dict[str, Any]) -> None:
+    thread = head(kind="chat", **awaited)
+
+    assert receive(thread, letter(thread, entry=MESSAGE), LATER).head == {"delivered": 1, "updated_at": LATER}
 
 
 def test_one_of_several_reasons_is_enough() -> None:

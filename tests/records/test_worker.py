@@ -1,17 +1,20 @@
 """Workers: a process of this host, and how to know that it is dead."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from lockstitch.records import Worker, provably_dead, this_process
-from lockstitch.records.worker import boot_id, process_started
+from lockstitch.records import FakeClock, Worker, provably_dead, this_process
+from lockstitch.records import worker as worker_module
+from lockstitch.records.worker import boot_id, expired_on_host, host_clock, process_started
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -79,8 +82,67 @@ def test_another_process_with_the_same_pid_is_not_the_worker() -> None:
     assert provably_dead(former)
 
 
-def test_a_process_of_an_earlier_boot_is_dead() -> None:
-    assert provably_dead(this_process(NOW).changed(boot_id="00000000-0000-0000-0000-000000000000"))
+def test_nothing_is_provable_about_another_boot() -> None:
+    """Another machine may have the same name; and where all processes run on one host, its lease has expired."""
+    elsewhere = this_process(NOW).changed(boot_id="00000000-0000-0000-0000-000000000000", uptime=5.0)
+
+    assert not provably_dead(elsewhere)
+    assert expired_on_host(elsewhere, NOW, host_clock(FakeClock(NOW)))
+
+
+@pytest.mark.parametrize("name", ["pid_namespace", "time_namespace"])
+@pytest.mark.parametrize("other", ["", "pid:[1]"])
+def test_nothing_is_provable_about_another_namespace(name: str, other: str) -> None:
+    """The same pid is another process there, and the same process has another start time."""
+    gone = this_process(NOW).changed(pid=2**22 + 1, process_started="1")
+    assert provably_dead(gone)
+
+    assert not provably_dead(gone.changed(**{name: other}))
+
+
+def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc may be mounted so that the processes of other users do not appear."""
+    with sleeping() as child:
+        worker = worker_of(child.pid)
+        monkeypatch.setattr(
+            worker_module, "Path", lambda path: Path("/nowhere") if str(child.pid) in path else Path(path)
+        )
+
+        assert process_started(child.pid) is None
+        assert not provably_dead(worker)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
+def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
+    """As two pods with hostNetwork: one host name, one boot, two PID namespaces."""
+    code = (
+        "import sys; from datetime import datetime, UTC; "
+        "from lockstitch.records import Worker, provably_dead, this_process; "
+        "print(this_process(datetime.now(UTC)).model_dump_json(), flush=True); "
+        "print(provably_dead(Worker.model_validate_json(sys.stdin.readline())), flush=True); input()"
+    )
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", code]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        if not line:
+            pytest.skip("this machine does not let root make a PID namespace")
+        inside = Worker.model_validate_json(line)
+        outside = this_process(datetime.now(UTC))
+        assert (inside.host, inside.boot_id) == (outside.host, outside.boot_id)
+        assert inside.pid_namespace != outside.pid_namespace
+        # Its pid is 1 here too, but that is another process.
+        assert inside.pid != child.pid
+        child.stdin.write(outside.model_dump_json() + "\n")
+        child.stdin.flush()
+
+        assert child.stdout.readline().strip() == "False"
+        assert not provably_dead(inside)
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_nothing_is_provable_about_another_host() -> None:

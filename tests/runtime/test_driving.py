@@ -394,18 +394,16 @@ async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
     assert (await running).output_text == "It is 4."
 
 
-async def test_messages_that_came_together_while_nobody_was_there_are_answered_by_one_run(store: Store) -> None:
-    """Whoever waits for the answer to any of them gets it, and waits no longer."""
-    helper = scripted(turns=[["Hello."], ["Both."]])
+async def test_each_message_that_waited_for_a_worker_is_answered_by_its_own_run(store: Store) -> None:
+    helper = scripted(turns=[["Hello."], ["To one."], ["To two."]])
     await helper.run("Hi", store=store, thread="t")
     head = await store.thread("t")
-    entries = [await put_in_line(store, head, Input(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
-    result = await helper.resume("t", store=store)
-    assert result is not None
-    for entry in entries:
-        run = await run_of(store, head, entry)
-        assert run is not None
-        assert run.id == result.run_id
+    deliveries = [await put_in_line(store, head, Input(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
+    for delivery_id, answer in zip(deliveries, ("To one.", "To two."), strict=True):
+        assert await run_of(store, head, delivery_id) is None
+        result = await helper.resume("t", store=store)
+        assert result is not None
+        assert (result.run_id, result.output_text) == (delivery_id, answer)
 
 
 async def test_who_was_declared_dead_and_has_not_heard_of_it_drives_as_somebody_new(store_url: str) -> None:

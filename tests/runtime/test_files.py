@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.records import call_key
 from lockstitch.runtime.file_stores.registry import file_store
 from lockstitch.runtime.tool import ToolContext
 from lockstitch.runtime.tools.function import tool
@@ -93,8 +94,9 @@ async def test_files_of_tools_are_kept_with_their_results(store: Store, tmp_path
 
     helper = scripted(calls("draw"), calls("draw"), "Done.", tools=[draw], files=f"file:{tmp_path}")
     result = await helper.run("Go", store=store, thread="t")
+    first, second = [call_key(one.id, 0) for one in await log(store, "llm_call") if one.calls]
     made = {one["file_id"]: one["step"] for one in result.generated_files}
-    assert made == {"call_1_1_0-1": 1, "call_1_2_0-1": 2, "same": 2}
+    assert made == {f"{first}-1": 1, f"{second}-1": 2, "same": 2}
     assert (await log(store, "run_completed"))[0].data["files_generated"] == 3
 
 

@@ -15,7 +15,7 @@ from lockstitch.runtime.beginning import Input
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.result import Result
+from lockstitch.runtime.result import Result, result_in
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, confirm, goes_on, log, scripted, until
 
@@ -218,10 +218,12 @@ async def test_a_message_that_is_left_comes_behind_a_run_that_was_just_left(stor
     first = await clerk.run("1", store=store, thread="t", detach=True)
     async with asyncio.timeout(30):
         second = await clerk.driver(store, detach=True).run(head, Input(user("2")))
-    assert second.run_id == first.run_id
+    assert (second.status, second.run_id) == ("pending", second.in_line)
+    assert second.run_id != first.run_id
     while (await store.thread("t")).status != "waiting":
         await clerk.resume("t", store=store)
     assert await said(store) == ["0", "1", "2"]
+    assert (await result_in(store, await store.run(second.run_id))).output_text == "Two."
 
 
 async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url: str):

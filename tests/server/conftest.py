@@ -1,7 +1,5 @@
 """What tests of the server share: a server over a fresh store, and somebody who asks it."""
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -10,8 +8,8 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from lockstitch.store import Store
 from tests.server.serving import caller, serving
+from tools.browser import find
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -21,12 +19,13 @@ QUIET = (
 expect.set_options(timeout=30_000)
 
 
-def chromium() -> str:
-    """Where the system's browser is."""
-    found = os.environ.get("LOCKSTITCH_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.fail("Pages are tested in Chromium: apt-get install chromium, or name one in LOCKSTITCH_CHROMIUM.")
-    return found
+@pytest.fixture(scope="session")
+def browser_path() -> str:
+    """The path of the browser. `make test` installs one, a plain pytest does not."""
+    path = find()
+    if path is None:
+        pytest.fail("The page tests need Chromium. Run `python -m tools.browser` to install it.")
+    return path
 
 
 @pytest.fixture
@@ -49,10 +48,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Browser]:
+async def browser(browser_path: str) -> AsyncIterator[Browser]:
     """One for the tests of a module, which have contexts of their own: its start costs more than most of them do."""
     async with async_playwright() as playwright:
-        opened = await playwright.chromium.launch(executable_path=chromium(), args=list(QUIET))
+        opened = await playwright.chromium.launch(executable_path=browser_path, args=list(QUIET))
         yield opened
         await opened.close()
 

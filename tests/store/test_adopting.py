@@ -167,3 +167,32 @@ async def test_a_key_in_use_is_refused_whole(store: Store) -> None:
     with pytest.raises(KeyTaken):
         await store.adopt(CONVERSATION, key="k")
     assert await store.threads() == [first]
+
+
+async def test_adopts_conversations_whose_call_ids_repeat(store: Store) -> None:
+    """In several responses, and within one response; also where an earlier call has no result."""
+
+    def use(id: str, name: str) -> dict[str, Any]:
+        return {"type": "tool_use", "id": id, "name": name, "input": {}}
+
+    messages = [
+        user(text("go")),
+        assistant(use("call_0", "a")),
+        user(tool_result("call_0", "of a")),
+        assistant(use("call_0", "b"), use("call_0", "c")),
+        user(tool_result("call_0", "of b"), tool_result("call_0", "of c")),
+        assistant(use("call_0", "lost")),
+        assistant(use("call_0", "d")),
+        user(tool_result("call_0", "of d")),
+        assistant(text("done")),
+    ]
+    head = await store.adopt(messages)
+    results = [one for one in await store.stitches(head) if one.type == "tool_call"]
+    told = {str(one.name): (one.message or {})["content"] for one in results}
+    assert {name: told[name] for name in "abcd"} == {name: f"of {name}" for name in "abcd"}
+    assert "not answered" in told["lost"]
+    seen = await store.context(head)
+    assert [one for one in seen if one["role"] == "assistant"] == [
+        one for one in messages if one["role"] == "assistant"
+    ]
+    assert not (await store.verify()).problems

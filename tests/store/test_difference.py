@@ -11,6 +11,7 @@ from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
 from lockstitch.store import difference as module
+from lockstitch.store.aligning import Allowance
 from lockstitch.store.difference import Difference, Pair, Step
 from tests.records.properties import quick
 from tests.runtime.agents import calls, scripted
@@ -171,9 +172,8 @@ def test_every_step_stands_in_one_pair_in_its_order(a: list[str], b: list[str]) 
     assert all(one.kind == other.kind for one, other in pairs if one is not None and other is not None)
 
 
-def test_very_long_runs_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAIRS", 1)
-    pairs = list(module._aligned(steps(["m", "look"]), steps(["m"])))  # pyright: ignore[reportPrivateUsage]
+def test_pairs_steps_by_number_when_alignment_is_too_costly() -> None:
+    pairs = list(module._aligned(steps(["m", "look"]), steps(["m"]), Allowance(1)))  # pyright: ignore[reportPrivateUsage]
     assert [(one is None, other is None) for one, other in pairs] == [(False, False), (False, True)]
 
 

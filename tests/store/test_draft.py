@@ -124,8 +124,24 @@ async def test_an_append_that_says_nothing_of_the_status_keeps_the_thread(store:
     head = (await store.append(held, [said("go")], fields={"state": {"step": 1}})).head
 
     assert (head.worker_id, head.status, head.state) == (held.worker_id, "running", {"step": 1})
-    assert (held.crashes, head.crashes) == (1, 0)
     await assert_head(store, head)
+
+
+async def test_clears_suspicion_when_the_holder_makes_progress(timed_store: Store, clock: FakeClock) -> None:
+    """A delivery, a change without entries and the note of a takeover are no progress."""
+    suspect = {"losses": 2, "crashes": 1, "lost_by": new_id(), "alone": True}
+    await timed_store.backend.put([(await goal(timed_store)).changed(**suspect, wake_at=clock.now())])
+    (head,) = await timed_store.claim_next(suspects=True, alone=True)
+    assert (head.losses, head.crashes, head.alone) == (2, 1, True)
+
+    for entries in ([], [Entry(type="thread_taken_over")]):
+        head = (await timed_store.append(head, entries, fields={"state": {"n": len(entries)}})).head
+        assert (head.losses, head.crashes, head.lost_by, head.alone) == (2, 1, suspect["lost_by"], True)
+        await assert_head(timed_store, head)
+    head = (await timed_store.append(head, [said("go")])).head
+
+    assert (head.losses, head.crashes, head.lost_by, head.alone) == (0, 0, None, False)
+    await assert_head(timed_store, head)
 
 
 # What is refused

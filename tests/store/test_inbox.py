@@ -22,15 +22,26 @@ def report(child: Thread, text: str = "done") -> Entry:
 
 
 async def test_nobody_holds_it_so_it_is_appended_at_once(timed_store: Store, clock: FakeClock) -> None:
+    parent = await goal(timed_store)
+    child = await goal(timed_store, parent_id=parent.id, depth=1)
+    clock.advance(2)
+    receipt = await timed_store.deliver(parent, report(child), kind="children", sender=str(child.id))
+
+    assert (receipt.position, receipt.new, receipt.delivered) == (1, True, 1)
+    assert await timed_store.context(parent) == [report(child).message]
+    assert (await timed_store.stitches(parent))[0].at == clock.now()
+
+
+async def test_a_message_to_an_idle_chat_waits_in_its_inbox_and_wakes_it(timed_store: Store, clock: FakeClock) -> None:
     chat = await timed_store.create()
     clock.advance(2)
     receipt = await timed_store.deliver(chat, said("Hello"), kind="input", sender="ada")
 
-    assert (receipt.position, receipt.new, receipt.woken, receipt.delivered) == (1, True, True, 1)
+    assert (receipt.position, receipt.new, receipt.woken, receipt.delivered) == (None, True, True, 1)
     head = await timed_store.thread(chat)
-    assert (head.status, head.waiting_for, head.wake_at, head.position) == ("pending", [], clock.now(), 1)
-    assert await timed_store.context(chat) == [said("Hello").message]
-    assert (await timed_store.stitches(chat))[0].at == clock.now()
+    assert (head.status, head.waiting_for, head.wake_at, head.position) == ("pending", [], clock.now(), 0)
+    (letter,) = (await timed_store.inbox(head))[1]
+    assert (letter.id, letter.opened().message) == (receipt.delivery_id, said("Hello").message)
 
 
 @pytest.mark.req("S3-007")

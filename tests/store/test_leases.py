@@ -25,7 +25,7 @@ async def test_a_busy_thread_says_who_holds_it_and_for_how_long(
     timed_store: Store, opened: Open, clock: FakeClock
 ) -> None:
     held = await timed_store.claim(await goal(timed_store))
-    assert (held.status, held.fence, held.crashes) == ("running", 1, 1)
+    assert (held.status, held.fence, held.losses) == ("running", 1, 0)
     clock.advance(10)
     other = await opened(clock=clock)
 

@@ -114,11 +114,12 @@ async def test_a_letter_arrives_once(store: Store, shaky: Callable[[], Store], h
     if holding:
         await store.claim(head)
 
-    receipt = await shaky().deliver(head, said("Hello"), kind="input", sender="ada")
+    receipt = await shaky().deliver(head, Entry(type="note"), kind="timer", sender="ada")
 
     assert receipt.position == (None if holding else 1)
     assert (await store.thread(head)).delivered == 1
-    assert len(await store.backend.find(Find(Letter))) == 1
+    (letter,) = await store.backend.find(Find(Letter))
+    assert receipt.delivery_id == letter.id
 
 
 async def test_an_end_and_its_report_happen_once(store: Store, shaky: Callable[[], Store]) -> None:

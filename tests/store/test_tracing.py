@@ -13,6 +13,7 @@ from lockstitch.records.figures import Outline
 from lockstitch.store.tracing import DEEPEST, Node, cut, mirror, native, nest
 from tests.records.properties import quick
 from tests.store.worlds import NOW
+from tests.work import assert_linear, lines
 
 RUN = Run(thread_id=new_id(), sequence=1, turn=1, first_position=1, started_at=NOW, agent="helper")
 
@@ -32,7 +33,7 @@ def test_tools_stand_below_the_response_that_asked_for_them_in_its_order() -> No
         entry(2, "api_retry"),
         entry(3, "llm_call", name="m", calls=3, step_number=1),
         entry(4, "tool_started", call_id="b"),
-        entry(5, "tool_error", call_id="b"),
+        entry(5, "tool_error", call_id="b", call_index=1),
         entry(6, "tool_call", name="second", call_id="b", reply_to=3, call_index=1),
         entry(7, "tool_call", name="first", call_id="a", reply_to=3, call_index=0),
         entry(8, "compaction"),
@@ -126,3 +127,12 @@ def test_a_chain_without_end_is_cut() -> None:
 def test_a_depth_leaves_the_upper_levels(depth: int) -> None:
     root = native(RUN, [entry(1, "llm_call"), entry(2, "tool_call", reply_to=1, name="x", call_id="x", call_index=0)])
     assert cut(root, depth, 100) == (1 + depth, 2 - depth)
+
+
+def test_draws_many_cycles_in_linear_time() -> None:
+    def work(size: int) -> int:
+        # Pairs of spans that are below each other.
+        log = [entry(number, "span", parent_id=UUID(int=number ^ 1)) for number in range(2, size * 2 + 2)]
+        return lines(lambda: mirror(RUN, log))
+
+    assert_linear(work)

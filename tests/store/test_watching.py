@@ -13,7 +13,7 @@ import pytest
 from lockstitch.backend import READY
 from lockstitch.records import Entry, FakeClock, Stitch, Thread, new_id
 from lockstitch.store import Store
-from tests.samples import said, turn
+from tests.samples import turn
 from tests.store.test_archives import old_goal
 from tests.store.test_media import base64, picture, shown
 
@@ -141,9 +141,9 @@ async def test_the_most_recent_ones_first_if_asked_for(store: Store) -> None:
 async def test_letters_and_children_are_seen_as_well(store: Store) -> None:
     head = await store.create()
     async with watching(store, head) as watcher:
-        await store.deliver(head, said("Hello"), kind="input", sender="ada")
+        await store.deliver(head, note(0), kind="timer", sender="clock")
         await turn(store, await store.thread(head), "And?", "Yes.")
-        assert [stitch.type for stitch in await watcher.until(3)] == ["input", "input", "llm_call"]
+        assert [stitch.type for stitch in await watcher.until(3)] == [note(0).type, "input", "llm_call"]
 
 
 async def test_a_thread_may_be_watched_before_it_is_there(store: Store) -> None:

@@ -1,8 +1,11 @@
 """What hangs off spans: attachments and feedback, as the record keeps them."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from hashlib import sha256
+from uuid import UUID
 
+from lockstitch.bridges.joining import Joined
 from lockstitch.bridges.rows import Names, part
 from lockstitch.bridges.span import Attachment, Remark
 from lockstitch.records import Blob, BlobUse, Feedback, File, Record, Stitch, parse_time
@@ -54,6 +57,52 @@ def amended(remark: Remark, known: Feedback, now: datetime) -> Feedback:
     """Feedback as it is after somebody has thought better of it: what is not said again stays."""
     changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
     return known.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
+
+
+def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: Names) -> list[Record]:
+    """Return side records of dissolved threads as they belong to the threads that have their spans now.
+
+    `traces` are the traces of the rows of spans. A record that names no such row goes with the run that it names.
+    """
+    found: list[Record] = []
+    threads: dict[UUID, set[UUID]] = {}
+
+    def trace_of(row_id: UUID | None, run_id: UUID | None) -> str | None:
+        trace = traces.get(row_id) if row_id else None
+        return trace or (joined.merged[run_id][1] if run_id and run_id in joined.merged else None)
+
+    def home_of(trace: str | None, thread_id: UUID) -> UUID:
+        # Without a trace: the thread that has the same id, else any that has spans of the dissolved one.
+        home = joined.homes.get(trace) if trace else None
+        return home or next(iter(sorted(threads.get(thread_id, ()))), thread_id)
+
+    for run_id, (_, trace) in joined.merged.items():
+        if trace in joined.homes:
+            threads.setdefault(joined.origin[run_id], set()).add(joined.homes[trace])
+    for record in records:
+        if isinstance(record, Blob):
+            found.append(record)
+        elif isinstance(record, Feedback):
+            trace = trace_of(record.stitch_id, record.run_id)
+            run_id = names.run(trace) if trace and record.run_id else record.run_id
+            thread_id = record.thread_id and home_of(trace, record.thread_id)
+            found.append(record.changed(thread_id=thread_id, run_id=run_id))
+        elif isinstance(record, File):
+            row_id = next((row for row in _rows_named(record.file_id, names) if row in traces), None)
+            trace = trace_of(row_id, record.created_in_run)
+            run_id = names.run(trace) if trace else record.created_in_run
+            home = home_of(trace, record.thread_id)
+            found.append(record.changed(thread_id=home, created_in_run=run_id, last_updated_run=run_id))
+            if (record.storage_path or "").startswith("blob:"):
+                found.append(BlobUse(thread_id=home, sha256=(record.storage_path or "").removeprefix("blob:")))
+    return found
+
+
+def _rows_named(file_id: str, names: Names) -> Iterator[UUID]:
+    """The rows of the spans that a file may be attached to: its id is that of the span, a slash, and its name."""
+    for place, character in enumerate(file_id):
+        if character == "/":
+            yield names.span(file_id[:place])
 
 
 def _kept(name: str | None) -> str | None:

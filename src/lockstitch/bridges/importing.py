@@ -5,7 +5,7 @@ count everything once however often it comes.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from lockstitch.bridges.ingest import Ingest
 from lockstitch.bridges.parcels import Outcome
 from lockstitch.bridges.span import Attachment, Bridge, Item, Piece, Remark, is_root
-from lockstitch.errors import LockstitchError
+from lockstitch.errors import LockstitchError, StoreError
 from lockstitch.records import Json, codec
 from lockstitch.store import Store
 
@@ -41,42 +41,63 @@ class Report:
     """What was imported. The same files give the same figures, however often they are imported."""
 
     skipped: list[Json] = field(default_factory=list[Json])
-    missing: Counter[str] = field(default_factory=Counter[str])
     files: int = 0
+    each: "list[_File]" = field(default_factory=list["_File"])
+    """The files, in the order in which they were imported."""
     bad_files: set[str] = field(default_factory=set[str])
     removed: int = 0
     _traces: set[int] = field(default_factory=set[int])
+    _missing: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """Of spans that lack fields which one would expect: the names of these. A later file may bring them."""
     _spans: set[int] = field(default_factory=set[int])
-    _model_calls: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    """Tokens, and how many tools each asked for, by its place."""
-    _tool_calls: dict[int, int | None] = field(default_factory=dict[int, "int | None"])
-    """The places of the responses that asked for them."""
+    _model_calls: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, dict[int, tuple[int, int]]])
+    """By thread and position: the tokens of a model call, and the number of tools that it asked for."""
+    _tool_calls: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
+    """By thread and position: the position of the response that asked for a tool call, else 0."""
 
     @property
     def traces(self) -> int:
         return len(self._traces)
 
     @property
+    def missing(self) -> Counter[str]:
+        """Fields that one would expect of the spans and that are not there, and how often."""
+        return Counter(name for names in self._missing.values() for name in names)
+
+    @property
     def spans(self) -> int:
         return len(self._spans)
 
     def add(self, outcome: Outcome) -> None:
+        self._traces.difference_update(map(_hash, outcome.gone))
         self._traces.update(map(_hash, outcome.traces))
         self._spans.update(map(_hash, outcome.spans))
-        self.missing.update(outcome.missing)
+        for span_id, missing in outcome.missing.items():
+            span = _hash(span_id)
+            self._missing.pop(span, None)
+            if missing and span in self._spans:
+                self._missing[span] = tuple(missing)
+        for thread_id in outcome.dissolved:
+            self._tool_calls.pop(hash(thread_id), None)
+            self._model_calls.pop(hash(thread_id), None)
         for row in outcome.rows:
-            place = hash((row.thread_id, row.position))
-            self._tool_calls.pop(place, None)
-            self._model_calls.pop(place, None)
+            thread = hash(row.thread_id)
+            tools, models = self._tool_calls.setdefault(thread, {}), self._model_calls.setdefault(thread, {})
+            tools.pop(row.position, None)
+            models.pop(row.position, None)
             if row.type == "llm_call":
-                self._model_calls[place] = (row.input_tokens or 0) + (row.output_tokens or 0), row.calls or 0
+                models[row.position] = (row.input_tokens or 0) + (row.output_tokens or 0), row.calls or 0
             elif row.type == "tool_call":
-                self._tool_calls[place] = hash((row.thread_id, row.reply_to)) if row.reply_to else None
+                tools[row.position] = row.reply_to or 0
 
     def _asked_or_run(self) -> int:
         """Tool calls: what the model calls asked for, with or without a span of its own, and what nobody here did."""
-        asked = sum(calls for _, calls in self._model_calls.values())
-        return asked + sum(asker not in self._model_calls for asker in self._tool_calls.values())
+        asked = sum(calls for models in self._model_calls.values() for _, calls in models.values())
+        return asked + sum(
+            asker not in self._model_calls[thread]
+            for thread, tools in self._tool_calls.items()
+            for asker in tools.values()
+        )
 
     def saw(self, span_id: str) -> bool:
         return _hash(span_id) in self._spans
@@ -85,11 +106,12 @@ class Report:
         return {
             "traces": self.traces,
             "runs": self.spans,
-            "llm_calls": len(self._model_calls),
+            "llm_calls": sum(map(len, self._model_calls.values())),
             "tool_calls": self._asked_or_run(),
-            "tokens": sum(tokens for tokens, _ in self._model_calls.values()),
+            "tokens": sum(tokens for models in self._model_calls.values() for tokens, _ in models.values()),
             "skipped": self.skipped,
             "missing": dict(sorted(self.missing.items())),
+            "files": [file.as_json() for file in self.each],
         }
 
 
@@ -116,57 +138,115 @@ class Importing:
         """Traces whose root lists everything below it."""
 
     async def run(self, sources: Iterator[Source]) -> Report:
-        """Read everything, write it, and say what it was. What cannot be read is named and left out."""
+        """Import file by file, and return the report. What cannot be read or written is named and left out.
+
+        Each file is committed before the next one is read. Raises `StoreError` if the store does not work; the files
+        before are in the record then. If there is only one file and nothing of it can be written, the reason is raised.
+        """
         traces: set[str] = set()
-        async for batch, files in self._batches(sources):
-            outcome = await self._ingest.take(batch)
-            self._report.add(outcome)
-            if self._replace:
-                traces |= outcome.traces
-            for span_id, why in outcome.refused:
-                self._report.skipped.append({"file": files.get(span_id, ""), "why": why})
-            if self._progress is not None:
-                self._progress(self._report, next(reversed(files.values()), ""))
-        for trace_id in sorted(traces | self._whole.keys()):
+        failure: Exception | None = None
+        for source in sources:
+            self._report.files += 1
+            file = _File(source.name)
+            await self._import(source, file)
+            self._report.each.append(file)
+            traces |= file.traces
+            failure = failure or file.failure
+        if failure is not None and self._report.files == 1 and not self._report.spans:
+            raise failure
+        if self._report.bad_files:
+            # Spans of a file that was not imported completely are missing here, not in the trace.
+            traces = set()
+        for trace_id in sorted(traces if self._replace else self._whole):
             keep = self._report.saw if self._replace else self._whole[trace_id].__contains__
             self._report.removed += await self._ingest.drop_others(trace_id, keep)
         return self._report
 
-    async def _batches(self, sources: Iterator[Source]) -> AsyncIterator[tuple[list[Item], dict[str, str]]]:
-        """Items in the order in which they come, with the file that each span came from."""
+    async def _import(self, source: Source, file: "_File") -> None:
+        """Read and write one file, batch by batch."""
         batch: list[Item] = []
-        files: dict[str, str] = {}
         size = 0
-        for source in sources:
-            self._report.files += 1
-            items = source.items(partial(self._skip, source))
-            while True:
-                try:
-                    item = next(items)
-                except StopIteration:
-                    break
-                except (LockstitchError, OSError) as exc:
-                    self._skip(source, exc)
-                    break
-                batch.append(item)
-                size += _size(item)
-                files[_name(item)] = source.name
-                self._note_children(item)
-                if len(batch) >= BATCH or size >= BATCH_BYTES:
-                    yield batch, files
-                    batch, files, size = [], {}, 0
+        items = source.items(partial(self._skip, file))
+        while True:
+            try:
+                item = next(items)
+            except StopIteration:
+                break
+            except (LockstitchError, OSError) as exc:
+                self._skip(file, exc)
+                break
+            batch.append(item)
+            size += _size(item)
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
+                await self._write(batch, file)
+                batch, size = [], 0
         if batch:
-            yield batch, files
+            await self._write(batch, file)
 
-    def _skip(self, source: Source, why: Exception) -> None:
-        self._report.bad_files.add(source.name)
-        self._report.skipped.append({"file": source.name, "why": str(why)})
+    async def _write(self, batch: Sequence[Item], file: "_File") -> None:
+        """Write a batch. If that fails, it is halved until the spans that cannot be written are alone."""
+        try:
+            outcome = await self._ingest.take(batch)
+        except StoreError:
+            raise
+        except Exception as exc:
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._write(batch[:half], file)
+                await self._write(batch[half:], file)
+                return
+            file.failure = file.failure or exc
+            self._skip(file, exc, f"{file.name}: span {_name(batch[0])}: {exc}")
+            return
+        self._report.add(outcome)
+        file.add(outcome)
+        for item in batch:
+            self._note_children(item)
+        for _, why in outcome.refused:
+            self._report.skipped.append({"file": file.name, "why": why})
+            file.skipped += 1
+        if self._progress is not None:
+            self._progress(self._report, file.name)
+
+    def _skip(self, file: "_File", exc: Exception, why: str = "") -> None:
+        self._report.bad_files.add(file.name)
+        self._report.skipped.append({"file": file.name, "why": why or str(exc)})
+        file.skipped += 1
+        file.error = file.error or why or str(exc)
 
     def _note_children(self, item: Item) -> None:
         """A root that lists its children was given whole: what is not listed is no part of the trace any more."""
         if isinstance(item, Attachment | Remark) or not item.get("children") or not is_root(item):
             return
         self._whole.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
+
+
+@dataclass(slots=True)
+class _File:
+    """What was imported of one file."""
+
+    name: str
+    traces: set[str] = field(default_factory=set[str])
+    spans: int = 0
+    skipped: int = 0
+    """Parts that could not be read or written."""
+    error: str | None = None
+    """The first reason for which a part could not be read or written."""
+    failure: Exception | None = None
+    """The first error that writing it raised."""
+
+    def add(self, outcome: Outcome) -> None:
+        self.traces = (self.traces - outcome.gone) | outcome.traces
+        self.spans += len(outcome.spans)
+
+    def as_json(self) -> Json:
+        return {
+            "file": self.name,
+            "traces": len(self.traces),
+            "runs": self.spans,
+            "skipped": self.skipped,
+            "error": self.error,
+        }
 
 
 def _name(item: Item) -> str:

@@ -10,20 +10,20 @@ project's ids reaches nothing of it.
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Final, cast
+from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.bridges.belongings import amended, attached, feedback
+from lockstitch.bridges.belongings import amended, attached, feedback, moved
+from lockstitch.bridges.joining import Joined, Joining
 from lockstitch.bridges.looking import Looking, further
-from lockstitch.bridges.parcels import Outcome, Parcel, leave_out, sort
+from lockstitch.bridges.parcels import Batch, Outcome, Parcel, leave_out, sort
 from lockstitch.bridges.placing import put_into
 from lockstitch.bridges.pricing import price
 from lockstitch.bridges.removing import Removing
 from lockstitch.bridges.rows import Names, begun, part, piece_of
-from lockstitch.bridges.span import Attachment, Bridge, Item, Piece, Remark, merge, unsaid_trace
+from lockstitch.bridges.span import Attachment, Bridge, Item, Remark, merge
 from lockstitch.bridges.trace import Arrived, Known, Trace, needs_all_calls
 from lockstitch.bridges.witnesses import Witnesses
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
@@ -32,6 +32,10 @@ from lockstitch.store import Store
 from lockstitch.store.mirrors import Mirrored
 
 _ATTEMPTS: Final = 20
+_UNCHANGED: Final = 3
+"""Conflicts in a row, without a change of the record in between, after which a conflict is taken for permanent."""
+_PASSES: Final = 20
+"""How often a batch is looked at again for traces that it joins."""
 
 
 class Ingest:
@@ -43,57 +47,66 @@ class Ingest:
         self._names = Names(store.project, bridge.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
+        self._joining = Joining(store.mirrors, bridge, self._names)
         self._looking = Looking(store.mirrors, bridge, self._names)
         self._removing = Removing(store, bridge, self._names)
 
     async def take(self, items: Iterable[Item]) -> Outcome:
         """Write a batch, and say what it was. Durable when this returns."""
         outcome = Outcome()
-        parcels, others = sort(items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
-        for attempt in range(_ATTEMPTS):
-            try:
-                await self._write(parcels, outcome)
+        batch, others = sort(items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
+        for _ in range(_PASSES):
+            joined = await self._settle(batch, outcome)
+            batch = await self._joining.loose(joined)
+            if not batch.again:
                 break
-            except (Conflict, OutcomeUnknown):
+        await self._keep(others, outcome)
+        return outcome
+
+    async def _settle(self, batch: Batch, outcome: Outcome) -> Joined:
+        """Write a batch, again from the start whenever another writer was faster.
+
+        If nothing has changed since the last attempt, there is no other writer: after a few such attempts the conflict
+        is permanent and is raised.
+        """
+        same = 0
+        for attempt in range(_ATTEMPTS):
+            before = batch.seen
+            try:
+                return await self._write(batch, outcome)
+            except (Conflict, OutcomeUnknown) as exc:
                 # Somebody else wrote one of these traces. Made anew from what is there now, it is the same in the end.
-                if attempt == _ATTEMPTS - 1:
+                same = same + 1 if before == batch.seen and not isinstance(exc, OutcomeUnknown) else 0
+                if attempt == _ATTEMPTS - 1 or same == _UNCHANGED:
                     raise
                 await asyncio.sleep(random.uniform(0.001, 0.01) * 2 ** min(attempt, 7))
             except (Refused, RecursionError):
                 # Looked for only now: nearly everything that arrives can be stored.
-                if not leave_out(parcels, outcome):
+                if not leave_out(batch, outcome):
                     raise
-        await self._keep(others, outcome)
-        return outcome
+        raise Conflict("These traces were changed by other writers all the time. Nothing was written.")
 
     async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
         """Take out of a trace, which was given whole, what is no part of it any more; how many spans."""
         return await self._removing.drop_others(trace_id, keep)
 
-    async def _write(self, parcels: list[Parcel], outcome: Outcome) -> None:
+    async def _write(self, batch: Batch, outcome: Outcome) -> Joined:
         now = self._store.clock.now()
-        outcome.rows, outcome.further, outcome.missing = [], [], Counter()
-        run_ids = [self._names.run(parcel.trace_id) for parcel in parcels]
-        runs = await self._store.mirrors.runs(run_ids)
-        homes = {parcel.trace_id: self._home(parcel, runs) for parcel in parcels}
-        # Heads before everything else of theirs: whoever writes after this raises a fence that is compared.
-        threads = await self._store.mirrors.threads(homes.values())
-        runs = await self._store.mirrors.runs(run_ids)
-        if homes != {parcel.trace_id: self._home(parcel, runs) for parcel in parcels}:
-            raise Conflict("A trace has got its thread meanwhile.")
-        stored = await self._store.mirrors.stitches(
-            self._names.span(span_id) for parcel in parcels for span_id in parcel.pieces
-        )
-        if await self._strays(parcels, stored):
-            raise Conflict("Spans have been brought into their own trace.")
+        joined = await self._joining.join(batch)
+        batch.seen = joined.fences(), frozenset(batch.again)
+        parcels, homes, threads = joined.parcels, joined.homes, joined.threads
+        written = Outcome(traces={parcel.trace_id for parcel in parcels}, dissolved=set(joined.dissolved))
+        written.gone = {name for name, _ in joined.merged.values()} - written.traces
         new = [parcel for parcel in parcels if homes[parcel.trace_id] not in threads]
         keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(parcel) for parcel in new}))
-        arrived = {parcel.trace_id: self._arrived(parcel, stored, outcome) for parcel in parcels}
-        witnesses = Witnesses(self._store.project, self._bridge, self._names, homes, now)
+        arrived = {parcel.trace_id: self._arrived(parcel, joined.stored, written) for parcel in parcels}
+        at_home = {span_id: homes[parcel.trace_id] for parcel in parcels for span_id in parcel.pieces}
+        witnesses = Witnesses(self._store.project, self._bridge, self._names, at_home, now)
         told = await self._store.mirrors.witnesses(self._store.project, witnesses.told(arrived.values()))
+        told = [(response_id, row) for response_id, row in told if row.thread_id not in joined.dissolved]
         claims, others = witnesses.settle(arrived.values(), told)
         if others:
-            self._recall(parcels, others)
+            batch.again |= {str(row.data["id"]) for row in others}
             raise Conflict("Spans of the record tell of model calls for which others stand now.")
         mirrored: dict[UUID, Mirrored] = {}
         for parcel in parcels:
@@ -102,63 +115,43 @@ class Ingest:
                 continue
             home = homes[parcel.trace_id]
             if home not in mirrored:
-                head = threads.get(home) or self._new_thread(parcel, home, keys, now)
+                head = threads.get(home) or self._new_thread(parcel, home, keys, now, joined.dissolved.get(home))
                 mirrored[home] = Mirrored(head, is_new=home not in threads)
-            await self._assemble(parcel, changed, runs, stored, mirrored[home], now, outcome)
-        if mirrored:
-            await self._store.mirrors.write(list(mirrored.values()), now)
-        outcome.rows += (await self._store.mirrors.stitches(outcome.further)).values()
-        # Behind the commit, since they refer to its threads.
-        await self._store.mirrors.keep(claims)
+            await self._assemble(parcel, changed, joined.runs, joined.stored, mirrored[home], now, written)
+        if joined.dissolved:
+            records = await self._moved(joined)
+            await self._store.mirrors.write(
+                list(mirrored.values()), now, joined.dissolved.values(), [*records, *claims]
+            )
+        else:
+            if mirrored:
+                await self._store.mirrors.write(list(mirrored.values()), now)
+            # Behind the commit, since they refer to its threads.
+            await self._store.mirrors.keep(claims)
+        written.rows += (await self._store.mirrors.stitches(written.further)).values()
+        outcome.add(written)
+        return joined
 
-    async def _strays(self, parcels: list[Parcel], stored: dict[UUID, Stitch]) -> bool:
-        """Whether spans of these parcels stand in another trace; if so, the two are brought together.
-
-        A piece that does not say which trace it is part of is sent to the one that its span is in. Where it came
-        before anything that says so, it stands in a trace of its own; its span leaves that as soon as more is known.
-        """
-        by_trace = {parcel.trace_id: parcel for parcel in parcels}
-        found = False
-        for parcel in list(parcels):
-            for span_id, piece in list(parcel.pieces.items()):
-                row = stored.get(self._names.span(span_id))
-                if row is None or row.run_id == self._names.run(parcel.trace_id):
-                    continue
-                found = True
-                known = piece_of(row.data)
-                if unsaid_trace(piece):
-                    del parcel.pieces[span_id]
-                    home = by_trace.setdefault(known["trace_id"], Parcel(known["trace_id"]))
-                    piece = cast("Piece", {**piece, "trace_id": known["trace_id"]})
-                    home.add(piece)
-                else:
-                    await self._removing.evict(row)
-                    parcel.pieces[span_id] = merge({**known, "trace_id": parcel.trace_id}, piece)
-        parcels[:] = [parcel for parcel in by_trace.values() if parcel.pieces]
-        return found
-
-    def _recall(self, parcels: list[Parcel], rows: Iterable[Stitch]) -> None:
-        """Have these rows worked out anew with the rest: their traces are read and written as those that arrived."""
-        by_trace = {parcel.trace_id: parcel for parcel in parcels}
-        for row in rows:
-            piece = piece_of(row.data)
-            by_trace.setdefault(piece["trace_id"], Parcel(piece["trace_id"])).recall(piece["id"])
-        parcels[:] = by_trace.values()
-
-    def _home(self, parcel: Parcel, runs: dict[UUID, Run]) -> UUID:
-        """The thread of a trace: where it is already, else that of its conversation, else one of its own."""
-        run = runs.get(self._names.run(parcel.trace_id))
-        if run is not None:
-            return run.thread_id
-        return self._names.thread(parcel.name)
+    async def _moved(self, joined: Joined) -> list[Record]:
+        """Return the side records of dissolved threads, as they belong to the threads of the commit."""
+        traces = {self._names.span(span_id): parcel.trace_id for parcel in joined.parcels for span_id in parcel.pieces}
+        return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
 
     def _key(self, parcel: Parcel) -> str:
         return part(f"{self._bridge.source}:{parcel.name}") or self._bridge.source
 
-    def _new_thread(self, parcel: Parcel, thread_id: UUID, keys: dict[str, UUID], now: datetime) -> Thread:
+    def _new_thread(
+        self, parcel: Parcel, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
+    ) -> Thread:
+        """Return a thread for a trace. `before` is one with the same id that the commit deletes."""
         key = self._key(parcel)
         foreign = parcel.name
-        return Thread(
+        kept: dict[str, Any] = {}
+        if before is not None:
+            # The fence rises, so that a writer that has seen the earlier thread cannot write to this one.
+            names = ("title", "extras", "priority", "expires_at", "created_at")
+            kept = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
+        thread = Thread(
             id=thread_id,
             # A native thread may have taken the name; the mirror is then found by its id alone.
             key=key if keys.get(key, thread_id) == thread_id else None,
@@ -169,6 +162,7 @@ class Ingest:
             created_at=now,
             updated_at=now,
         )
+        return thread.changed(**kept) if kept else thread
 
     def _arrived(self, parcel: Parcel, stored: dict[UUID, Stitch], outcome: Outcome) -> list[Arrived]:
         """The spans of which something new arrived, merged with what is there."""
@@ -183,12 +177,12 @@ class Ingest:
                 if merged == was and span_id not in parcel.again:
                     outcome.rows.append(old)
                     meaning = self._bridge.meaning(was)
-                    outcome.missing.update(meaning.missing)
+                    outcome.missing[span_id] = meaning.missing
                     outcome.further += further(self._names, span_id, meaning)
                     continue
                 piece = merged
             meaning = self._bridge.meaning(piece)
-            outcome.missing.update(meaning.missing)
+            outcome.missing[span_id] = meaning.missing
             changed.append(Arrived(piece, meaning))
         return changed
 

@@ -1,6 +1,5 @@
 """Parcels: what a batch says, sorted by traces, before anybody has looked what is there already."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
@@ -19,30 +18,52 @@ class Outcome:
     rows: list[Stitch] = field(default_factory=list[Stitch])
     traces: set[str] = field(default_factory=set[str])
     spans: set[str] = field(default_factory=set[str])
-    missing: Counter[str] = field(default_factory=Counter[str])
+    missing: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Spans of the batch, and the fields that one would expect of each and that it does not have."""
     refused: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Spans that could not be kept, and why."""
     further: list[UUID] = field(default_factory=list[UUID])
     """Rows that also stand for spans of which nothing new arrived."""
+    dissolved: set[UUID] = field(default_factory=set[UUID])
+    """Threads whose rows were written again, in this batch, in the threads that they belong to."""
+    gone: set[str] = field(default_factory=set[str])
+    """Traces that were merged into others."""
+
+    def add(self, written: "Outcome") -> None:
+        """Add what one commit wrote. It replaces all rows of the threads that it dissolved."""
+        self.rows = [row for row in self.rows if row.thread_id not in written.dissolved] + written.rows
+        self.missing.update(written.missing)
+        self.dissolved |= written.dissolved
+        self.gone |= written.gone
+        self.traces = (self.traces - written.gone) | written.traces
 
 
 @dataclass(slots=True)
-class Parcel:
-    """What a batch says about one trace: pieces as they came, merged among themselves."""
+class Batch:
+    """The spans that one commit is about, before they are sorted into traces."""
 
-    trace_id: str
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """What arrived of each span, by the span's id."""
     again: set[str] = field(default_factory=set[str])
-    """Spans to be worked out anew though nothing of them arrived: what did arrive changes what they stand for."""
+    """Spans of the record to work out again although nothing of them arrived."""
+    absorbed: set[str] = field(default_factory=set[str])
+    """Traces that are named after a span which belongs to another trace. They are to be merged into that one."""
+    seen: object = None
+    """What the last attempt to write it had read. An equal value says that no other writer was at work."""
 
     def add(self, piece: Piece) -> None:
         known = self.pieces.get(piece["id"])
         self.pieces[piece["id"]] = merge(known, piece) if known else piece
 
-    def recall(self, span_id: str) -> None:
-        """Work a span of the record out anew, whatever it says by then."""
-        self.pieces.setdefault(span_id, {"id": span_id, "trace_id": self.trace_id})
-        self.again.add(span_id)
+
+@dataclass(slots=True)
+class Parcel:
+    """What a batch says about one trace, span by span."""
+
+    trace_id: str
+    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    again: set[str] = field(default_factory=set[str])
+    """Spans to be worked out anew though nothing of them arrived: what did arrive changes what they stand for."""
 
     @property
     def conversation(self) -> str | None:
@@ -59,9 +80,9 @@ class Parcel:
 
 def sort(
     items: Iterable[Item], outcome: Outcome, *, keep_secrets: bool, hide: frozenset[str] = frozenset()
-) -> tuple[list[Parcel], list[Attachment | Remark]]:
-    """Items by traces, without secrets and what else is to be hidden, and what hangs off them."""
-    parcels: dict[str, Parcel] = {}
+) -> tuple[Batch, list[Attachment | Remark]]:
+    """Items by spans, without secrets and what else is to be hidden, and what hangs off them."""
+    batch = Batch()
     others: list[Attachment | Remark] = []
     for item in items:
         if isinstance(item, Attachment | Remark):
@@ -72,23 +93,20 @@ def sort(
         except (Refused, RecursionError, KeyError) as exc:
             outcome.refused.append((item.get("id", ""), f"span {item.get('id', '?')}: {_reason(exc)}"))
             continue
-        parcels.setdefault(piece["trace_id"], Parcel(piece["trace_id"])).add(piece)
+        batch.add(piece)
         outcome.spans.add(piece["id"])
-        outcome.traces.add(piece["trace_id"])
-    return list(parcels.values()), others
+    return batch, others
 
 
-def leave_out(parcels: list[Parcel], outcome: Outcome) -> bool:
-    """Leave out the spans that cannot be stored, and name them; whether there were any."""
+def leave_out(batch: Batch, outcome: Outcome) -> bool:
+    """Remove the spans that cannot be stored from a batch, and name them. True if there were any."""
     before = len(outcome.refused)
-    for parcel in parcels:
-        for span_id, piece in list(parcel.pieces.items()):
-            try:
-                codec.dumps(piece)
-            except Refused as exc:
-                del parcel.pieces[span_id]
-                outcome.refused.append((span_id, f"span {span_id}: {_reason(exc)}"))
-    parcels[:] = [parcel for parcel in parcels if parcel.pieces]
+    for span_id, piece in list(batch.pieces.items()):
+        try:
+            codec.dumps(piece)
+        except Refused as exc:
+            del batch.pieces[span_id]
+            outcome.refused.append((span_id, f"span {span_id}: {_reason(exc)}"))
     return len(outcome.refused) > before
 
 

@@ -42,7 +42,8 @@ VALUES: Final = (
     r"\bhf_[A-Za-z0-9]{20,}",
     r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
     r"\bAIza[0-9A-Za-z_-]{30,}",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}",
+    # Looks ahead for the three parts first: a text of many `eyJ` would otherwise be read to its end from each of them.
+    r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,})(?:[A-Za-z0-9_]*-)*?eyJ[A-Za-z0-9_-]{8,}\.",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     r"\b[a-z][a-z0-9+.-]{0,30}://[^/\s:@]{0,300}:[^/\s@]{1,300}@",
     r"(?i)\bbearer\s+[A-Za-z0-9._~+/-]{16,}",
@@ -72,6 +73,61 @@ def redact(value: Any, names: frozenset[str] = frozenset()) -> Any:
     if isinstance(value, str) and len(value) >= 8 and _looks_secret(value):
         return REDACTED
     return value
+
+
+_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
+    *((b"sk-", b""), (b"sk_", b"sk_(live|test)_"), (b"ls_", b"ls_(_|pt_|sk_)"), (b"lsv2_", b""), (b"_pat_", b"")),
+    *((b"gh", b"gh[pousr]_"), (b"glpat-", b""), (b"xox", b""), (b"hf_", b""), (b"AKIA", b""), (b"ASIA", b"")),
+    *((b"AIza", b""), (b"eyJ", b""), (b"PRIVATE KEY-----", b""), (b"://", rb"://[^/\s@]{1,700}@")),
+    *(
+        (b"LANGSMITH_", b""),
+        (b"LANGCHAIN_", b""),
+        (b"\\u00", rb"\\u00[2-7]"),
+        (b"\xc5\xbf", b""),
+        (b"\xe2\x84\xaa", b""),
+    ),
+)
+"""Texts of which content has one if it has a value that VALUES matches, each with a pattern that makes sure.
+
+The last ones are letters of the alphabet as JSON may escape them, and two others that count as `s` and `k`.
+"""
+
+_SMALL_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
+    *((b"api", b"api[-_]?key"), (b"private", b"private[-_]?key"), (b"access", b"access[-_]?key"), (b"secret", b"")),
+    *((b"passw", b""), (b"passphrase", b""), (b"credential", b""), (b"authorization", b""), (b"cookie", b"")),
+    *((b"string", b"connection[-_]?string"), (b"bearer", b"")),
+    *((word, rb"(database|db|redis|broker)[-_]?" + word) for word in (b"uri", b"url")),
+    *((word, word + rb"(?![a-z0-9_.-])") for word in (b"token", b"auth", b"dsn")),
+)
+"""The same for KEYS, in small letters. A name that must end with a word is followed by no other sign of a name."""
+
+_MAKE_SURE: Final = {sure: re.compile(sure) for _, sure in (*_SIGNS, *_SMALL_SIGNS) if sure}
+
+
+def may_hide(content: bytes, names: frozenset[str] = frozenset()) -> bool:
+    """True if bytes may contain a value that `redact` hides. False is certain, and much faster than looking.
+
+    The content is JSON or protobuf that is not packed.
+    """
+    small = content.lower()
+    names_in_it = any(name.encode() in small for name in names)
+    return names_in_it or _has_sign(content, _SIGNS) or _has_sign(small, _SMALL_SIGNS)
+
+
+def _has_sign(content: bytes, signs: tuple[tuple[bytes, bytes], ...]) -> bool:
+    return any(text in content and (not sure or _MAKE_SURE[sure].search(content)) for text, sure in signs)
+
+
+def without_credentials(content: bytes) -> bytes:
+    """Return bytes in which texts that look like credentials are replaced; the very same if there are none.
+
+    For content that cannot be read, so that nobody knows which names stand before which values.
+    """
+    text = content.decode("latin-1")
+    for pattern in (_VALUE, _BEARER):
+        text = pattern.sub(REDACTED, text)
+    new = text.encode("latin-1")
+    return content if new == content else new
 
 
 def _entry(key: str, value: Any, names: frozenset[str]) -> Any:

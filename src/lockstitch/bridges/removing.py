@@ -45,17 +45,6 @@ class Removing:
                 continue
         raise Conflict(f"Trace {trace_id} is being written all the time; what vanished from it was not removed.")
 
-    async def evict(self, row: Stitch) -> None:
-        """Take a span out of a trace that it is no part of, and the trace too when nothing is left of it."""
-        head = (await self._store.mirrors.threads([row.thread_id])).get(row.thread_id)
-        run = (await self._store.mirrors.runs([row.run_id])).get(row.run_id) if row.run_id else None
-        if run is None or head is None:
-            return
-        rows = await self._store.mirrors.rows(run.id)
-        await self._write(head, run, [one for one in rows if one.id == row.id], rows)
-        if head.last_sequence == 1 and all(one.type == "removed" or one.id == row.id for one in rows):
-            await self._store.delete(head)
-
     async def _write(self, head: Thread, run: Run, gone: Sequence[Stitch], rows: Sequence[Stitch]) -> None:
         """A trace without the rows that have gone."""
         now = self._store.clock.now()

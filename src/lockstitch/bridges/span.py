@@ -49,6 +49,8 @@ class Piece(TypedDict, total=False):
     total_cost: float
     children: list[str]
     """All spans below this one, where the source lists them: the trace was given whole."""
+    inferred: bool
+    """True if the source does not name the trace. `trace_id` is then derived from the parent links."""
 
 
 class Attachment(NamedTuple):
@@ -155,6 +157,9 @@ class Bridge(Protocol):
 
     source: str
 
+    root_names_trace: bool
+    """True if a trace has the id of its root span. Only then can the trace of a span be inferred from its parent."""
+
     def meaning(self, piece: Piece) -> Meaning:
         """What a merged piece says; never raises, whatever stands in it."""
         ...
@@ -165,9 +170,14 @@ def is_root(piece: Piece) -> bool:
     return not piece.get("parent_id") and (piece["id"] == piece["trace_id"] or "start" in piece)
 
 
-def unsaid_trace(piece: Piece) -> bool:
-    """Whether a piece does not say which trace it is part of: its own id stands for that then."""
-    return piece["trace_id"] == piece["id"] and "order" not in piece and "start" not in piece
+def above(piece: Piece) -> str | None:
+    """Return the id that decides the trace of a span: the trace that the source names, else the parent.
+
+    None if the span is the root of its trace. In a source whose traces have the id of their root span, both are ids of
+    spans, so following these links from span to span leads to the root.
+    """
+    link = piece.get("parent_id") if piece.get("inferred") else piece["trace_id"]
+    return link if link and link != piece["id"] else None
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> Piece:
@@ -175,7 +185,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> Piece:
 
     Nothing is unsaid: None, "", {} and [] never stand over what is there, since a post carries empty outputs and may
     come after the patch that filled them. Bags are merged key by key. A beginning that comes after the end only fills
-    gaps: it knows less, whatever it says.
+    gaps: it knows less, whatever it says. A trace that the source names replaces one that was inferred.
     """
     if "end" in old and "start" in new and "end" not in new:
         old, new = new, old
@@ -187,6 +197,10 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> Piece:
             merged[key] = {**merged[key], **value}
         else:
             merged[key] = value
+    named = [piece["trace_id"] for piece in (old, new) if "trace_id" in piece and not piece.get("inferred")]
+    if named and "inferred" in merged:
+        merged["trace_id"] = named[-1]
+        del merged["inferred"]
     return cast("Piece", merged)
 
 

@@ -99,8 +99,14 @@ class Trace:
             self._rows.append(row)
             self._withdraw(row, meaning)
         self._calls.mention(Mention(begun(piece, self._now), piece["id"], meaning.results))
-        if is_root(piece):
+        if self._is_root(piece):
             self._root = (row, one)
+
+    def _is_root(self, piece: Piece) -> bool:
+        """True if a span is the root of this trace. Other spans may lack a parent until more of them arrives."""
+        if self._bridge.root_names_trace:
+            return piece["id"] == self._known.run.foreign_id
+        return is_root(piece)
 
     def _take_model_call(self, piece: Piece, meaning: Meaning) -> Row:
         rows: list[Row] = []

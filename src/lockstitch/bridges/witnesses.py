@@ -40,6 +40,7 @@ class Witnesses:
         self._bridge = bridge
         self._names = names
         self._homes = homes
+        """The thread of each span."""
         self._now = now
 
     def told(self, spans: Iterable[Sequence[Arrived]]) -> list[str]:
@@ -111,7 +112,7 @@ class Witnesses:
             project=self._project,
             provider=one.arrived.meaning.provider or "",
             response_id=response_id,
-            thread_id=self._homes[one.arrived.piece["trace_id"]],
+            thread_id=self._homes[one.arrived.piece["id"]],
             stitch_id=one.stitch_id,
             at=self._now,
         )

@@ -5,6 +5,8 @@ from typing import Any, Final, Protocol
 
 import zstandard
 
+from lockstitch.bridges.budget import Budget, unlimited
+
 MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 _LARGEST_WINDOW: Final = 128 * 1024 * 1024
@@ -21,8 +23,9 @@ class Packed(Protocol):
 class Zstandard(io.RawIOBase):
     """What is in a stream of frames. EOFError where it is cut off: the library's own reader takes that for the end."""
 
-    def __init__(self, stream: Packed) -> None:
+    def __init__(self, stream: Packed, budget: Budget | None = None) -> None:
         self._stream = stream
+        self._budget = budget or unlimited()
         self._opener = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
         self._frame: Any = None
         self._rest = memoryview(b"")
@@ -38,6 +41,7 @@ class Zstandard(io.RawIOBase):
                     raise EOFError("it is cut off")
                 return 0
             self._rest = memoryview(self._unpacked(packed))
+            self._budget.unpacked(len(self._rest))
         part = self._rest[: len(buffer)]
         buffer[: len(part)] = part
         self._rest = self._rest[len(part) :]

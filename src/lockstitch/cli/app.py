@@ -17,6 +17,7 @@ from lockstitch.cli.commands import (
     exporting,
     finding,
     importing,
+    ingest,
     log,
     prioritize,
     query,
@@ -45,7 +46,7 @@ SECTIONS = {
     "Look at threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
     "Find": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),
-    "Bring in, take out": ("import", "export"),
+    "Bring in, take out": ("import", "export", "ingest"),
     "Keep": ("copy", "archive", "purge", "migrate", "doctor", "token"),
 }
 
@@ -119,7 +120,7 @@ for group in (
     *(running, chat, worker, evaluating, prioritize, serve, demo, replies),
     *(threads, watch, show, conversation, log, tail),
     *(finding, stats, reports, query),
-    *(editing, importing, exporting, copying, retention, upkeep, token),
+    *(editing, importing, exporting, ingest, copying, retention, upkeep, token),
 ):
     app.add_typer(group.app)
 

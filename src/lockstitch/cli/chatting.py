@@ -13,13 +13,16 @@ from lockstitch.cli.telling import Teller, sums
 from lockstitch.cli.text import cost, plural
 from lockstitch.cli.waits import explain, open_waits
 from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused
-from lockstitch.records import Json, Thread, tool_uses
+from lockstitch.records import Json, Thread, call_key, tool_uses
 from lockstitch.sync import SyncStore
 
 if TYPE_CHECKING:
     from lockstitch.runtime import Agent, App
 
 PROMPT = "> "
+
+_RECENT = 200
+"""Stitches that are read back to find the calls that wait."""
 
 
 class Left(Exception):
@@ -122,7 +125,8 @@ class Chat:
         calls = self._calls()
         results: list[Json] = []
         for wait in waits:
-            call_id = str(wait.get("id"))
+            # By key, so that the person answers the call shown here and not a later one with the same id.
+            call_id = str(wait.get("key") or wait.get("id"))
             if call_id in calls:
                 self._teller.aside(messages.part(calls[call_id]))
             match wait.get("kind"):
@@ -168,6 +172,8 @@ class Chat:
         return said
 
     def _calls(self) -> dict[str, Json]:
-        """The calls that the model made last, by their ids."""
-        said = [one for one in self._store.context(self._name) if one.get("role") == "assistant"]
-        return {str(call.get("id")): call for call in tool_uses(said[-1])} if said else {}
+        """Return the calls of the last responses, of members too, by their keys."""
+        head = self._store.thread(self._name)
+        recent = self._store.stitches(head, max(head.first_position, head.position - _RECENT))
+        responses = [one for one in recent if one.type == "llm_call"]
+        return {call_key(one.id, place): call for one in responses for place, call in enumerate(tool_uses(one.message))}

@@ -12,7 +12,9 @@ def _bounded(value: int | None) -> int | None:
 
 ThreadName = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id or key.", show_default=False)]
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="An agent of your app.", show_default=False)]
-CallName = Annotated[str, typer.Argument(metavar="CALL", help="The call's id, as `show` has it.", show_default=False)]
+CallName = Annotated[
+    str, typer.Argument(metavar="CALL", help="The call's id, as `show` has it, or its key.", show_default=False)
+]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, callback=_bounded, metavar="N", help="At most so many.")]
 Offset = Annotated[int, typer.Option(min=0, callback=_bounded, metavar="N", help="Pass over so many first.")]

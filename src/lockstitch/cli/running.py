@@ -118,10 +118,7 @@ def report(session: Session, result: Json, name: str) -> None:
         session.out.json({key: value for key, value in result.items() if key != "title"})
     else:
         teller = Teller(session.out)
-        doubts: list[Json] = result["in_doubt"] if status != "waiting" else []
-        for doubt in doubts:
-            what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"
-            teller.aside(f"In doubt: {what} was cut off; whether it took effect is unknown.", "yellow")
+        tell_doubts(teller, result["in_doubt"] if status != "waiting" else [])
         teller.aside(f"thread {result['thread_id']} · {sums(result)}")
         if status == "waiting":
             session.out.note(explain(name, open_waits(result["waiting_for"])))
@@ -130,6 +127,13 @@ def report(session: Session, result: Json, name: str) -> None:
     code = CODES.get(status, FAILED)
     if code:
         raise typer.Exit(code)
+
+
+def tell_doubts(teller: Teller, doubts: list[Json]) -> None:
+    """Name the calls whose outcome is unknown."""
+    for doubt in doubts:
+        what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"
+        teller.aside(f"In doubt: {what} was cut off; whether it took effect is unknown.", "yellow")
 
 
 def outcome(result: Json, name: str) -> str:

@@ -19,6 +19,7 @@ from lockstitch.cli.session import Session
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.runtime import App
 from lockstitch.server import Settings, create
+from lockstitch.server.connections import Connections, room_for_connections
 from lockstitch.server.house import House, house_of_app
 from lockstitch.server.logs import logging_to
 from lockstitch.store import Store, open_store
@@ -52,8 +53,11 @@ class Service:
                 await app.ready(store)
             served = create(store, app, settings)
             self._house = house_of_app(served)
+            room = room_for_connections(settings.connections)
             config = uvicorn.Config(
                 served,
+                http=Connections(room.connections, settings.header_seconds).protocol,
+                backlog=room.backlog,
                 log_config=None,
                 access_log=False,
                 server_header=False,

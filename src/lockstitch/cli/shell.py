@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockstitch import lenses
+from lockstitch.backend import ANSWER, Answer
 from lockstitch.cli import answers
 from lockstitch.cli.output import Output
 from lockstitch.errors import LockstitchError, Refused
@@ -36,6 +37,7 @@ class Asking:
     limit: int
     seconds: float
     form: str
+    force: bool = False
 
 
 class Shell:
@@ -85,10 +87,12 @@ class Shell:
 
     def _answer(self, statement: str) -> None:
         asking = self._asking
-        answer = self._store.sql(statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens)
+        answer = self._store.sql(
+            statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens, force=asking.force
+        )
         answers.show(self._out, answer, asking.form)
         if answer.more:
-            self._out.note(f"Only the first {asking.limit} rows.")
+            self._out.note(left_off(answer, asking.limit))
 
     def _command(self, name: str, *given: str) -> None:
         if name == "\\lens" and len(given) <= 1:
@@ -113,6 +117,13 @@ class Shell:
                     continue  # what the tables of a lens are made of
                 described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
                 yield view, [column[0] for column in described]
+
+
+def left_off(answer: Answer, limit: int, advice: str = "") -> str:
+    """Return the note for an answer whose rows are not all there. `advice` is for one that has too many rows."""
+    if len(answer.rows) < limit:
+        return f"Only the first {len(answer.rows)} rows; more would be larger than {ANSWER >> 20} MiB."
+    return f"Only the first {limit} rows{advice}."
 
 
 @contextmanager

@@ -68,8 +68,8 @@ class Acting(Reading):
     ) -> Json:
         return await self._act(ref, "settle", call_id=call_id, done=done, redo=redo, unknown=unknown)
 
-    async def answer(self, ref: Ref, text: str) -> Json:
-        return await self._act(ref, "answer", text=text)
+    async def answer(self, ref: Ref, text: str, *, call_id: str | None = None) -> Json:
+        return await self._act(ref, "answer", text=text, call_id=call_id)
 
     async def submit_results(self, ref: Ref, results: Sequence[Json]) -> Json:
         return await self._act(ref, "tool_results", results=list(results))

@@ -31,7 +31,7 @@ from lockstitch.records.shelves import (
     RawBody,
     Token,
 )
-from lockstitch.records.stitch import CHAIN, ERRORS, MESSAGES, TYPES, Entry, Stitch, place
+from lockstitch.records.stitch import CHAIN, ERRORS, MESSAGES, TYPES, Entry, Stitch, call_key, place
 from lockstitch.records.thread import TERMINAL, Thread, waiting
 from lockstitch.records.worker import Worker, provably_dead, this_process
 
@@ -78,6 +78,7 @@ __all__ = [
     "Worker",
     "answer_of",
     "as_id",
+    "call_key",
     "codec",
     "columns",
     "context",

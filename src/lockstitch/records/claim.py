@@ -20,6 +20,8 @@ class Wish(NamedTuple):
     limit: int = 1
     after: str = ""
     limits: Sequence[Limit] = ()
+    suspects: bool | None = None
+    alone: bool = False
 
     def within(self, held: Mapping[str, int], ready: Iterable[str]) -> "Wish":
         """The wish cut to what its limits leave, when so many of each agent are held and these have something ready.
@@ -47,6 +49,14 @@ def rooms(limits: Iterable[Limit], held: Mapping[str, int]) -> dict[str, int]:
 def covering(limits: Iterable[Limit], agents: Collection[str | None] | None) -> list[Limit]:
     """The limits that say something about these agents, or about any."""
     return [limit for limit in limits if agents is None or any(agent in agents for agent in limit.agents)]
+
+
+def most_suspect(ready: Iterable[Thread]) -> list[Thread]:
+    """Return suspects in the order in which they are claimed: those lost most often first."""
+    return sorted(
+        (head for head in ready if head.suspect),
+        key=lambda head: (-head.losses, -head.priority, head.wake_at or head.created_at, head.id),
+    )
 
 
 def in_turns(ready: Iterable[Thread], after: str) -> list[Thread]:

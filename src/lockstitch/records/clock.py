@@ -1,5 +1,6 @@
 """What time it is, so that tests can say."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
@@ -27,8 +28,23 @@ class FakeClock:
     def now(self) -> datetime:
         return self._now
 
+    def uptime(self) -> float:
+        """Return a reading that advances with this clock. `uptime` uses it instead of the kernel's."""
+        return self._now.timestamp()
+
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
+
+
+def uptime(clock: Clock) -> float:
+    """Return the seconds since boot on the monotonic clock that all processes of one boot share.
+
+    Setting the wall clock does not change it, and it does not count the time that a machine is suspended. A test clock
+    provides its own reading.
+    """
+    if isinstance(clock, FakeClock):
+        return clock.uptime()
+    return time.monotonic()
 
 
 @lru_cache(maxsize=256)

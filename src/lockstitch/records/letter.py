@@ -18,9 +18,13 @@ _ANSWERS: Final = ("tool_call", "permission")
 class Letter(Record):
     """One delivery, unique per thread, sender and call.
 
-    Where nobody holds the thread its entry is appended at once and `position` says where. Otherwise, and for a
-    message to a chat with an open run, it lies in the inbox with its `entry` until a holder takes it into the log. The
-    row stays, without the entry, so that a second delivery of the same is recognised.
+    `call_id` is the key of the call that the delivery answers (`call_key`). Call ids may repeat within a thread, so a
+    delivery by id alone could answer another call than its sender saw.
+
+    If no worker holds the thread, the entry is appended at once and `position` says where. If a worker holds the
+    thread, and always for a message (an entry of type `input`), the delivery waits in the inbox with its `entry` until
+    a holder takes it into the log. The row stays, without the entry, so that a second delivery of the same is
+    recognised. The run that a message to a chat causes has the id of the delivery.
     """
 
     table: ClassVar[str] = "inbox"
@@ -47,22 +51,19 @@ class Arrival(NamedTuple):
     stitch: Stitch | None
 
 
-def in_line(head: Thread, letter: Letter) -> bool:
-    """Whether a letter is a message that comes in line if a run of its thread is open, although nobody holds it."""
-    return head.kind == "chat" and not head.ended and not head.held and letter.opened().type == "input"
-
-
-def receive(head: Thread, letter: Letter, now: datetime, *, behind: bool = False) -> Arrival:
+def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
     """Decide what `letter` does to a thread whose row is locked.
 
-    A thread that has ended keeps its end: nothing changes and the letter is not kept. A held thread gets the
-    letter into its inbox, and so does one with an open run that the letter is in line `behind`: in the log it would
-    be told to that run too, and so be answered twice. Any other that nobody holds gets the stitch at once and is woken
-    if it waited for this. `delivered` rises in all cases, and whoever goes to wait compares it, so no wake-up is
-    missed.
+    A thread that has ended does not change, and the delivery is not stored. For any other thread `delivered` rises.
+    A holder compares it when the thread goes to rest, so no wake-up is missed. A delivery is stored in the inbox
 
-    An answer to a call that is not waited for lies in the inbox too: it was given while the thread was held, and its
-    holder may have answered the call since. Whoever holds the thread next sees whether it is still open.
+    - if a worker holds the thread;
+    - if it is a message. The run that answers the message takes it into the log. In the log at once, it would also be
+      in the context of an earlier run, and only one of several messages would be the input of the next run;
+    - if it answers a call that the thread does not wait for. The call may have been answered since; the next holder
+      checks whether it is still open.
+
+    Otherwise the entry becomes a stitch at once. If the thread waited for the delivery, it becomes `pending`.
     """
     if head.ended:
         return Arrival(None, {}, None)
@@ -70,7 +71,11 @@ def receive(head: Thread, letter: Letter, now: datetime, *, behind: bool = False
     if letter.kind == "children":
         changes["pending_children"] = max(0, head.pending_children - 1)
     entry = letter.opened()
-    if head.held or behind or (entry.type in _ANSWERS and letter.call_id and not _awaits(head, letter)):
+    if head.held:
+        return Arrival(letter, changes, None)
+    if entry.type == "input":
+        return Arrival(letter, {**changes, **(_woken(now) if _rests(head) else {})}, None)
+    if entry.type in _ANSWERS and letter.call_id and not _awaits(head, letter):
         return Arrival(letter, changes, None)
     stitch = place(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
     changes["position"] = stitch.position
@@ -78,10 +83,22 @@ def receive(head: Thread, letter: Letter, now: datetime, *, behind: bool = False
         changes["tip_id"] = stitch.id
     waits = _left_to_wait_for(head, letter, entry)
     if wakes(head, letter):
-        changes |= {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": now}
+        # Answers to several calls may come in one commit: those that are left are still waited for.
+        changes |= {**_woken(now), "waiting_for": waits if entry.type in _ANSWERS else []}
     elif waits != head.waiting_for:
         changes["waiting_for"] = waits
     return Arrival(letter.changed(entry=None, position=stitch.position), changes, stitch)
+
+
+def _woken(now: datetime) -> dict[str, Any]:
+    return {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": now}
+
+
+def _rests(head: Thread) -> bool:
+    """Whether a thread waits for its next message, and not for the answer to a question of its open run."""
+    return head.status == "waiting" and any(
+        wait.get("kind") == "input" and wait.get("id") is None for wait in head.waiting_for
+    )
 
 
 def wakes(head: Thread, letter: Letter) -> bool:
@@ -104,13 +121,23 @@ def wakes(head: Thread, letter: Letter) -> bool:
 
 
 def _awaits(head: Thread, letter: Letter) -> bool:
-    """Whether a thread waits for the answer to this very call."""
-    asked = any(one.get("kind") == letter.kind and one.get("id") == letter.call_id for one in head.waiting_for)
-    return asked and head.status == "waiting"
+    """True if a thread waits for the answer to this call, or is ready with the answer to another one."""
+    asked = any(_answers(one, letter, letter.opened()) for one in head.waiting_for)
+    return asked and head.status in ("waiting", "pending")
+
+
+def _answers(wait: Json, letter: Letter, entry: Entry) -> bool:
+    """True if a letter answers this entry of `waiting_for`, named by the key of its call or by its id."""
+    if wait.get("kind") != letter.kind or letter.call_id not in (wait.get("id"), wait.get("key")):
+        return False
+    return wait.get("run") is None or wait.get("run") == str(entry.run_id)
 
 
 def _left_to_wait_for(head: Thread, letter: Letter, entry: Entry) -> list[Json]:
-    """What a thread waits for once `letter` is there: a child that has reported is awaited no more."""
+    """Return what a thread waits for once `letter` is there, without the call that it answers or the child that has
+    reported."""
+    if entry.type in _ANSWERS and letter.call_id:
+        return [one for one in head.waiting_for if not _answers(one, letter, entry)]
     if letter.kind != "children":
         return head.waiting_for
     child = str(entry.child_id)

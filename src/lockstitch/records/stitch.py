@@ -25,6 +25,9 @@ MESSAGES: Final = frozenset(
 ERRORS: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
 """The types that `errors` lists."""
 
+TAKEN_OVER: Final = "thread_taken_over"
+"""A worker executes a thread that another worker lost. It is no progress of the thread."""
+
 TYPES: Final = (
     *("input", "llm_call", "tool_call", "thread_result"),
     *("compaction", "fork"),
@@ -35,7 +38,7 @@ TYPES: Final = (
     *("memory_retrieval", "memory_update", "memory_before_compact", "memory_after_compact"),
     *("context_transformation", "final_answer_validation", "final_answer_validation_failed"),
     *("file_generated", "file_downloaded", "file_stored", "file_error"),
-    *("thread_spawned", "wait_timed_out", "streaming_chunk", "span", "removed", "error"),
+    *(TAKEN_OVER, "thread_spawned", "wait_timed_out", "streaming_chunk", "span", "removed", "error"),
 )
 """The types Lockstitch writes. Others are kept as they come."""
 
@@ -115,6 +118,15 @@ class Stitch(Entry):
     previous_id: UUID | None = None
     fence: Count = 0
     log_id: Count | None = None
+
+
+def call_key(response_id: UUID, call_index: int) -> str:
+    """Return the key of a tool call: its response's stitch id, and its place among the calls of that response.
+
+    No other call has the same key, although providers may repeat call ids. The response is committed before any of its
+    tools starts, and its id never changes, so every process that executes the call sees the same key.
+    """
+    return f"{response_id.hex}-{call_index}"
 
 
 def place(entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None, fence: int, now: datetime) -> Stitch:

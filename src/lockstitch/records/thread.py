@@ -62,6 +62,13 @@ class Thread(Record):
     wake_at: Time | None = None
     priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
     crashes: Count = 0
+    """Processes in a row that ended while this thread was the only one they executed, since its last progress."""
+    losses: Count = 0
+    """Processes in a row that lost this thread without releasing it, since its last progress."""
+    lost_by: UUID | None = None
+    """The last worker that lost this thread. Until it makes progress, it is a suspect: workers execute it alone."""
+    alone: bool = False
+    """True while a worker executes this suspect with no other thread in its process."""
     created_at: Time
     updated_at: Time
     last_run_at: Time | None = None
@@ -77,13 +84,22 @@ class Thread(Record):
         return self.status in TERMINAL
 
     @property
+    def suspect(self) -> bool:
+        """True if the last process that executed this thread may have ended because of it."""
+        return self.lost_by is not None
+
+    @property
     def held(self) -> bool:
         return self.worker_id is not None
 
     def waits_for(self, kind: str, call_id: str | None = None) -> Json | None:
-        """The entry of waiting_for that a delivery of this kind answers, if there is one."""
+        """Return the entry of waiting_for that a delivery of this kind answers, if there is one.
+
+        `call_id` is the id or the key of a call.
+        """
         for entry in self.waiting_for:
-            if entry.get("kind") == kind and (call_id is None or entry.get("id") in (None, call_id)):
+            known = entry.get("id")
+            if entry.get("kind") == kind and (call_id is None or known is None or call_id in (known, entry.get("key"))):
                 return entry
         return None
 

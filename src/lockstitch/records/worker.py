@@ -1,42 +1,55 @@
-"""A worker: one process that may hold threads, and how to know that it is dead."""
+"""`Worker`: one process that may hold threads, and how other processes know that it has ended."""
 
 import os
 import socket
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, NamedTuple
 from uuid import UUID
 
 from pydantic import Field
 
+from lockstitch.records.clock import Clock, uptime
 from lockstitch.records.ids import new_id
 from lockstitch.records.record import Json, Number, Record, Text, Time
 
+EndCause = Literal["stopped", "died", "expired", "taken_over"]
+"""How a worker ended: it released its threads itself, its process is gone, its lease expired, or a caller forced a
+takeover. Only `died` and `expired` are crashes."""
+
 
 class Worker(Record):
-    """A process's right to act until its lease runs out, renewed by its beat. A new id at each start."""
+    """A process's right to act until its lease expires. Heartbeats renew the lease. Every start has a new id."""
 
     table: ClassVar[str] = "workers"
 
     id: UUID = Field(default_factory=new_id)
     host: Text = ""
     boot_id: Text = ""
+    pid_namespace: Text = ""
+    time_namespace: Text = ""
     pid: int = 0
     process_started: Text = ""
     lease_seconds: Number = 30.0
     started_at: Time
     beat_at: Time
+    uptime: Number | None = None
+    """Seconds since boot at the last heartbeat, on the kernel's monotonic clock. Only stores of one host write it."""
     dead: bool = False
+    end_cause: Text | None = None
+    """An `EndCause`, once the worker is dead."""
     doing: Json = {}
 
 
 def this_process(now: datetime, lease_seconds: float = 30.0) -> Worker:
-    """A worker record for the process that calls."""
+    """Return a worker record for the calling process."""
     pid = os.getpid()
     return Worker(
         host=socket.gethostname(),
         boot_id=boot_id(),
+        pid_namespace=namespace("pid"),
+        time_namespace=namespace("time"),
         pid=pid,
         process_started=process_started(pid) or "",
         lease_seconds=lease_seconds,
@@ -46,33 +59,105 @@ def this_process(now: datetime, lease_seconds: float = 30.0) -> Worker:
 
 
 def provably_dead(worker: Worker) -> bool:
-    """Whether the process behind `worker` surely exists no more: only known for processes of this host.
+    """True if the process of `worker` has certainly ended.
 
-    A pid may have been given to another process since, so its start time must be the same too.
+    The caller must see the same processes: same host name, same boot, same PID namespace. A pid may belong to another
+    process by now, so the start times must be equal; they are comparable within one time namespace. If any of this is
+    different or unknown, nothing is proven, and the lease decides. Another boot under the same host name proves nothing
+    either: two machines may have one name.
     """
-    if worker.host != socket.gethostname() or not worker.boot_id:
+    known = worker.boot_id and worker.pid_namespace and worker.time_namespace and worker.process_started
+    if not known or worker.host != socket.gethostname() or worker.boot_id != boot_id():
         return False
-    if worker.boot_id != boot_id():
+    if (worker.pid_namespace, worker.time_namespace) != (namespace("pid"), namespace("time")):
+        return False
+    started = process_started(worker.pid)
+    if started is not None:
+        return started != worker.process_started
+    return _ended(worker.pid)
+
+
+class HostClock(NamedTuple):
+    """The monotonic clock of this host as the calling process reads it, with the names that make it comparable."""
+
+    host: str
+    boot_id: str
+    time_namespace: str
+    uptime: float
+
+    def measures(self, worker: Worker) -> bool:
+        """True if the uptime of the worker's last heartbeat was read from this clock."""
+        same = (worker.boot_id, worker.time_namespace) == (self.boot_id, self.time_namespace)
+        return same and bool(self.boot_id) and worker.uptime is not None
+
+
+def host_clock(clock: Clock) -> HostClock:
+    """Return the present reading of the clock by which stores of one host judge leases."""
+    return HostClock(socket.gethostname(), boot_id(), namespace("time"), uptime(clock))
+
+
+def expired_on_host(worker: Worker, now: datetime, here: HostClock) -> bool:
+    """True if the lease of a worker has expired, in a store whose processes all run on one host.
+
+    The monotonic clock of the host decides. A worker of an earlier boot has ended. Where the readings are not
+    comparable (another time namespace, or a system without a boot id) the wall clock decides.
+    """
+    if here.measures(worker):
+        assert worker.uptime is not None
+        return here.uptime - worker.uptime > worker.lease_seconds
+    if worker.boot_id and here.boot_id and worker.host == here.host and worker.boot_id != here.boot_id:
         return True
-    return process_started(worker.pid) != worker.process_started
+    return now - worker.beat_at > timedelta(seconds=worker.lease_seconds)
 
 
 @cache
 def boot_id() -> str:
-    """A name for this boot of the machine; empty where the system has none, and then nothing is provable."""
+    """Return the id of this boot of the machine; empty where the system has none, and then nothing is provable."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
+def namespace(kind: Literal["pid", "time"]) -> str:
+    """Return the id of this process's namespace of a kind; empty where the system does not tell.
+
+    The id is an inode number, which is unique within one boot.
+    """
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")
+    except FileNotFoundError:
+        # A kernel without time namespaces has one clock for all processes.
+        return "one" if kind == "time" and Path("/proc/self/ns").is_dir() else ""
+    except OSError:
+        return ""
+
+
 def process_started(pid: int) -> str | None:
-    """When the process with this pid began, in clock ticks since boot; None when there is none or it is a zombie."""
+    """Return the start time of a process in clock ticks since boot; None if it cannot be read or is a zombie's."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The command's name stands in parentheses and may contain anything; what follows is fixed.
+    # The command's name is in parentheses and may contain anything; the fields after it are fixed.
     fields = stat.rpartition(")")[2].split()
     state, started = fields[0], fields[19]
     return None if state in "ZX" else started
+
+
+def _ended(pid: int) -> bool:
+    """True if no process has this pid, or only a zombie has it.
+
+    /proc may hide the processes of other users, so a missing file there proves nothing. A signal 0 does.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in "ZX"

@@ -3,21 +3,20 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from dataclasses import replace
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel
 
 from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
-from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec, new_id
+from lockstitch.records import TERMINAL, Json, Message, Run, Thread, as_id, codec
 from lockstitch.runtime.beginning import Input, as_message
 from lockstitch.runtime.blueprint import Blueprint, Instructions, Parts, Settings, ToolSource
 from lockstitch.runtime.children import DriverOf, see_through
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
-from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, put_in_line, see_out, when_free
+from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, see_out, when_free
 from lockstitch.runtime.event import Event
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
@@ -30,7 +29,7 @@ from lockstitch.runtime.memory import MemoryStore
 from lockstitch.runtime.options import check_options
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.replies import submit_results
-from lockstitch.runtime.result import Result, result_in
+from lockstitch.runtime.result import Result
 from lockstitch.runtime.setup import AnswerCheck, Ending, Setup
 from lockstitch.runtime.stage import Listener
 from lockstitch.runtime.telling import Telling
@@ -142,7 +141,8 @@ class Agent:
         `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
         outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for. Children that
         the thread waits for are driven here too, as far as this process has their agents. With `detach` the run is
-        only begun, and left to workers; while another one is open, the message waits in line behind it.
+        only begun, and left to workers. While another run is open, or other messages wait, the message waits in line:
+        then the result has the status `pending`, and `run_id` is the id by which its answer is found later.
         """
         if store is None:
             async with open_store("sqlite:///:memory:") as memory:
@@ -290,9 +290,8 @@ class Agent:
                 head = await self._known(store, new.id if thread is None else thread, call)
                 if head is None:
                     raise
-        if detach and not given.first and (open_run := await store.desk.open_run(head)) is not None:
-            entry_id = await put_in_line(store, head, given, sender=f"queue:{new_id()}")
-            return replace(await result_in(store, open_run), in_line=entry_id)
+        if detach and not given.first and await store.desk.open_run(head) is not None:
+            return await driver.leave_behind(head, given)
         waiting: OnWaiting = call.get("on_waiting", "refuse")
         busy = call.get("on_busy", self._blueprint.base.on_busy)
         try:

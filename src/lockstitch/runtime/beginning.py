@@ -6,10 +6,12 @@ from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.records import Entry, Json, Letter, Message, Run, Stitch, codec, text_of
+from lockstitch.records import Entry, Json, Letter, Message, Run, Stitch, codec, new_id, text_of
 from lockstitch.records.message import user
 from lockstitch.runtime.definition import Definition
+from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.looking_back import looking_back
+from lockstitch.runtime.situation import unsettled
 from lockstitch.runtime.stage import Stage
 
 _SETTINGS: Final = (
@@ -30,7 +32,7 @@ _RUN: Final = "lockstitch:run"
 
 @dataclass(frozen=True)
 class Input:
-    """What causes a run: a message, one that lies in the log or in the inbox already, or an earlier run, `again`."""
+    """What causes a run: a message, one that is in the log or in the inbox already, or an earlier run, `again`."""
 
     message: Message
     again: Run | None = None
@@ -41,6 +43,8 @@ class Input:
     tags: Sequence[str] = ()
     first: bool = False
     """Whether it may only be the thread's first. Looked at under the claim: of two who give it, one alone begins."""
+    arrived: UUID = field(default_factory=new_id)
+    """Says when the caller gave it. Deliveries with a lower id were accepted before, and are answered before."""
 
 
 def as_message(prompt: str | Sequence[Json] | Message) -> Message:
@@ -63,27 +67,41 @@ def _in_line(waited: Entry | Stitch, **where: Any) -> Input:
 
 
 async def next_input(stage: Stage) -> Input | None:
-    """What a thread without an open run should begin with: a message nobody has answered, or its goal."""
+    """What a thread without an open run should begin with: its oldest unanswered message, or its goal."""
     journal = stage.journal
+    head = journal.head
     unanswered = [one for one in journal.stitches if one.type == "input" and one.run_id is None]
-    last = await journal.store.desk.last_run(journal.head)
+    last = await journal.store.desk.last_run(head)
     after = max(last.first_position, last.input_position or 0) if last is not None else 0
     for stitch in unanswered:
         if stitch.position > after:
             return _in_line(stitch, stitch=stitch)
-    letters = await journal.letters_waiting() if journal.head.delivered else []
-    for letter in letters:
-        entry = letter.opened()
-        if entry.type == "input":
-            # Its run looks for the others, or it would end as if nobody were in line behind it.
-            journal.ledger.letters = len(letters) > 1
-            return _in_line(entry, letter=letter)
-    if journal.head.kind == "chat" or journal.head.goal is None:
+    # A goal is begun with its goal. Messages for it enter the run that works on the goal.
+    if head.kind == "chat" or (head.goal is None and last is None):
+        return await waiting_message(journal)
+    if head.goal is None:
         return None
     if last is None:
-        return Input(user(journal.head.goal))
+        return Input(user(head.goal))
     # It was reopened, by somebody who did not come as far as its next run.
     return Input(user(""), again=last) if last.status in ("failed", "cancelled") else None
+
+
+async def waiting_message(journal: Journal, before: UUID | None = None) -> Input | None:
+    """The oldest message in the inbox of a held thread, if there is one; only one accepted `before`, if that is said.
+
+    The other deliveries stay in the inbox, and the run that begins looks at them before it ends.
+    """
+    if not journal.head.delivered:
+        return None
+    letters = await journal.letters_waiting()
+    journal.ledger.letters = bool(letters)
+    for letter in letters:
+        entry = letter.opened()
+        if entry.type == "input" and (before is None or letter.id < before):
+            journal.ledger.letters = len(letters) > 1
+            return _in_line(entry, letter=letter)
+    return None
 
 
 async def begin(stage: Stage, given: Input) -> None:
@@ -100,11 +118,15 @@ async def begin(stage: Stage, given: Input) -> None:
     state: Json = {}
     if head.state.get("container_id"):
         state["container_id"] = head.state["container_id"]
+    if given.again is not None and (doubts := unsettled(given.again)):
+        state["unsettled"] = doubts
     said_at = _input_position(given, head.position)
     waited = [one.position for one in journal.stitches if one.type == "input" and one.run_id is None]
     back = await looking_back(store, definition, head, head.position + 1, said_at, given.again, waited)
+    named = {"id": given.letter.id} if given.letter is not None else {}
     run = store.new_run(
         head,
+        **named,
         **_who(stage),
         state={**state, **back},
         input_position=said_at,

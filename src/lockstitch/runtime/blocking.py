@@ -43,6 +43,19 @@ async def run_blocking(function: Callable[[], T]) -> T:
     return await future
 
 
+async def run_to_end(function: Callable[[], T]) -> T:
+    """Return the result of `function`, run in a thread of its own, also if it comes after a first cancellation.
+
+    The thread cannot be stopped, so its effect may still happen, and its result is worth a moment. A second
+    cancellation ends the wait.
+    """
+    work = asyncio.ensure_future(run_blocking(function))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        return await work
+
+
 def _as_error(exc: BaseException) -> BaseException:
     """What may be raised in the loop: there, the end of an iterator, an exit or a cancelling would mean the loop's."""
     if isinstance(exc, Exception) and not isinstance(exc, StopIteration | StopAsyncIteration):

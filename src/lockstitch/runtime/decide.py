@@ -42,11 +42,11 @@ IN_DOUBT: Final = (
     "it again, or tell the user."
 )
 _CRASHED: Final = (
-    "{crashes} processes in a row took this thread and ended without getting anything done, so it was given up. What "
-    "they were doing stands last in its log."
+    "{crashes} processes in a row ended while this thread was the only one that they executed, so the thread failed. "
+    "The thread_taken_over entries of its log name the processes. Retry the run once the cause is removed."
 )
 MAX_CRASHES: Final = 3
-"""Claims without progress after which a thread fails."""
+"""Processes that a thread may end while it is executed alone. Then it fails."""
 
 _STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
@@ -77,6 +77,11 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
         return announced or Record([_entry(situation, "run_resumed")], first=False)
     response = situation.response
     if response is None:
+        doubts = [call for call in situation.calls if call.state != "answered"]
+        if doubts:
+            return _pause(
+                situation, [waiting("doubt", now, id=call.id, key=call.key, name=call.name) for call in doubts]
+            )
         return _next_step(setup, situation) if run.compiles else _before_model(setup, situation)
     files = new_files(situation, response)
     if files:
@@ -94,14 +99,15 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
         return _after_members(setup, situation, now)
     if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
         return _next_step(setup, situation)
+    if situation.has("input") and response.data.get("purpose") != FINAL_SUMMARY:
+        # A message entered the run after this answer, which therefore does not answer it.
+        return _next_step(setup, situation)
     return _after_answer(setup, situation, response, now)
 
 
 def crashes(head: Thread) -> str | None:
-    """Why a thread is given up that ends every process that takes it. A claim counts until its first commit."""
-    if head.crashes <= MAX_CRASHES:
-        return None
-    return _CRASHED.format(crashes=head.crashes - 1)
+    """Return why a thread fails that ended too many processes; None if it may be executed."""
+    return _CRASHED.format(crashes=head.crashes) if head.crashes >= MAX_CRASHES else None
 
 
 def _wait(situation: Situation, now: datetime) -> Action | None:
@@ -239,15 +245,15 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
                 delegations.append(call)
         elif call.state in ("cut", "running") and known.side == "backend" and known.effect == "once":
             if known.on_doubt == "ask":
-                waits.append(waiting("doubt", now, id=call.id, name=call.name))
+                waits.append(waiting("doubt", now, id=call.id, key=call.key, name=call.name))
             else:
                 answers.append(_answer(situation, call, IN_DOUBT, "in_doubt"))
         elif call.state == "fresh" and known.approval:
-            waits.append(waiting("approval", now, id=call.id, name=call.name))
+            waits.append(waiting("approval", now, id=call.id, key=call.key, name=call.name))
         elif known.side == "person":
-            waits.append(waiting("input", now, id=call.id, name=call.name, question=call.question))
+            waits.append(waiting("input", now, id=call.id, key=call.key, name=call.name, question=call.question))
         elif known.side == "frontend":
-            waits.append(waiting("frontend_tools", now, id=call.id, name=call.name))
+            waits.append(waiting("frontend_tools", now, id=call.id, key=call.key, name=call.name))
         elif call.name in setup.tools:
             runnable.append(call)
         else:
@@ -273,10 +279,20 @@ def _pause(situation: Situation, waits: Sequence[Json]) -> Pause:
 def _end(
     situation: Situation, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
 ) -> Finish:
-    """The last commit of a run. It answers what is open, so that no context is ever invalid."""
+    """Return the last commit of a run. It answers every open call, so that no context is ever invalid.
+
+    A call with a started mark and no result may have taken effect, so its answer says that the outcome is unknown. Only
+    tools that must not simply run again have such marks. The record alone decides, so no agent code is needed.
+    """
     run = situation.run
     assert run is not None
-    entries = [_answer(situation, call, why, status) for call in situation.calls if call.state != "answered"]
+    entries = [
+        _answer(situation, call, IN_DOUBT, "in_doubt")
+        if call.state in ("running", "cut")
+        else _answer(situation, call, why, status)
+        for call in situation.calls
+        if call.state != "answered" and not call.earlier
+    ]
     duration = max(0, round((now - run.started_at).total_seconds() * 1000))
     data: Json = {
         "stop_reason": stop_reason,

@@ -4,27 +4,28 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadEnded, ThreadWaiting
-from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, new_id, waiting
+from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, as_id, new_id, waiting
 from lockstitch.records.message import user
-from lockstitch.runtime.beginning import Input, as_entry, begin, next_input, recall
+from lockstitch.runtime.beginning import Input, as_entry, begin, next_input, recall, waiting_message
 from lockstitch.runtime.decide import crashes
 from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.exporting import Traces
-from lockstitch.runtime.holding import claimed, give_back, give_back_left, holding
+from lockstitch.runtime.holding import claimed, holding
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.ledger import Ledger
 from lockstitch.runtime.loop import drive
 from lockstitch.runtime.noticing import notices
 from lockstitch.runtime.reporting import report, result
-from lockstitch.runtime.result import Result, open_waits, result_in, result_of, summary_of
+from lockstitch.runtime.result import Result, open_waits, result_in, result_of, result_waiting, summary_of
 from lockstitch.runtime.setup import Setup
 from lockstitch.runtime.stage import Listener, Stage
+from lockstitch.runtime.takeover import note_takeover
 from lockstitch.store import Store
 
 _WHY: Final = 500
@@ -59,6 +60,8 @@ class Driver:
     """Who passes on what is said to readers in other processes."""
     patience: float | None = None
     """Seconds after which a thread that cannot be driven is tried again; None: whoever drives it is told at once."""
+    cleared: Callable[[], None] | None = None
+    """Called once a suspect has made progress."""
 
     async def open(self, thread: Thread, given: Input) -> Result:
         """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
@@ -82,7 +85,8 @@ class Driver:
         return result
 
     async def run(self, head: Thread, given: Input, on_waiting: OnWaiting = "refuse") -> Result:
-        """Begin a run with `given` and drive it. A run that was cut off before is driven to its end first."""
+        """Begin a run with `given` and drive it. A run that was cut off before is driven to its end first, and so are
+        the runs of messages that were accepted before."""
         while True:
             self._refuse_waiting(head, on_waiting)
             result, began = await self._drive(head, given, cancel=on_waiting == "cancel")
@@ -90,7 +94,7 @@ class Driver:
                 return result
             head = await self.store.thread(head.id)
             if self.detach and not began:
-                # Somebody else has begun a run, which is left to workers too, and ours comes after it.
+                # The run of another message comes first. It is left to workers, and so is this message.
                 return await self.leave_behind(head, given)
 
     async def retry(self, head: Thread, last: Run) -> Result | None:
@@ -111,29 +115,24 @@ class Driver:
         return result
 
     async def leave_behind(self, head: Thread, given: Input) -> Result:
-        """Leave a message to whoever has just taken the thread; the run that it comes behind, or its own."""
-        entry_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
-        while True:
-            run = await run_of(self.store, head, entry_id) or await self.store.desk.open_run(head)
-            if run is not None:
-                return replace(await result_in(self.store, run), in_line=entry_id)
-            await asyncio.sleep(0.02)
-            head = await self.store.thread(head.id)
-            with suppress(ThreadBusy):
-                await self.resume(head)
+        """Leave a message to the workers; the result says under which id its run will be found."""
+        delivery_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        return await result_waiting(self.store, head, delivery_id)
 
     async def in_line(self, head: Thread, given: Input) -> Result:
         """Leave a message in line and wait for its run; drive it ourselves if nobody else does."""
-        entry_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        delivery_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
         pause = 0.02
+        result: Result | None = None
         while True:
-            # A run that waits for others is theirs to go on with, and ours comes after it.
-            result = None if waits_for_others(head) else await when_free(self.store, head, self.resume)
-            run = await run_of(self.store, head, entry_id)
+            run = await run_of(self.store, head, delivery_id)
             if run is not None and (run.status in TERMINAL or run.status == "waiting"):
                 return result if result is not None and result.run_id == run.id else await result_in(self.store, run)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 1.5, 0.5)
+            # A run that waits for others is theirs to go on with, and ours comes after it.
+            result = None if waits_for_others(head) else await when_free(self.store, head, self.resume)
+            if result is None:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 1.5, 0.5)
             head = await self.store.thread(head.id)
 
     async def go_on(self, head: Thread) -> Result | None:
@@ -142,8 +141,8 @@ class Driver:
         return result
 
     async def _drive(self, before: Thread, given: Input | None, *, cancel: bool = False) -> tuple[Result | None, bool]:
-        """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one."""
-        await give_back_left(self.store, before.id)
+        """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one, and
+        the one with `given` if that is not None."""
         head = await claimed(self.store, before, take_over=self.take_over, unlimited=self.unlimited)
         return await self._drive_held(head, given, None, cancel=cancel)
 
@@ -154,6 +153,9 @@ class Driver:
         given_in = False
         try:
             journal = journal or await Journal.load(self.store, head)
+            if head.suspect:
+                await note_takeover(journal)
+                self._watch_progress(journal)
             if journal.run is None and head.kind != "chat" and await self._ended_unbegun(journal):
                 return None, False
             setup, system = await self.make_setup(head, journal.run)
@@ -171,16 +173,17 @@ class Driver:
                         # The wish came too late: what it meant has ended, and a chat goes on after a run.
                         await journal.commit(cancel_requested=False)
                         journal.head = journal.head.changed(cancel_requested=False)
-                    cause = given or await next_input(stage)
+                    cause = await self._cause(stage, given)
                     if cause is None:
                         # What children told since the last run has its place in the log; nobody else would take it.
                         letters = [letter for letter in await journal.letters_waiting() if letter.kind == "children"]
                         if letters:
                             await journal.commit(taken=letters)
-                        await give_back(self.store, journal.head, _at_rest(journal.head, self.store.clock.now()))
+                        await self.store.desk.release(head, _at_rest(journal.head, self.store.clock.now()))
                         return None, False
+                    began = given is None or cause is given
                     await begin(stage, cause)
-                    given_in = given is not None
+                    given_in = cause is given
                 if self.detach:
                     stage.leaving = lambda: True
                 elif self.leaving is not None:
@@ -193,13 +196,29 @@ class Driver:
             if not never_ours and not _lost(exc, head.id):
                 latest = stage.journal.head if stage is not None else head
                 begun = stage is not None and stage.journal.run is not None
-                if latest.worker_id is not None:
-                    await asyncio.shield(give_back(self.store, latest, self._left(latest, begun, exc)))
+                await self.store.desk.release(head, self._left(latest, begun, exc))
             if given_in and isinstance(exc, Conflict):
                 raise _cut_off(exc, head.id) from exc
             if isinstance(exc, Conflict) and _lost(exc, head.id) and exc.reason != "gone" and not never_ours:
                 raise _taken_over(exc, head.id, "holder") from exc
             raise
+        finally:
+            # However it ended, nobody here works on the thread any more.
+            self.store.desk.leave(head)
+
+    def _watch_progress(self, journal: Journal) -> None:
+        """Call `cleared` after the commit that ends the suspicion."""
+        cleared = self.cleared
+        if cleared is None:
+            return
+
+        def look() -> None:
+            if journal.head.suspect:
+                journal.when_committed(look)
+            else:
+                cleared()
+
+        journal.when_committed(look)
 
     def _left(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
         """How a thread is left that could not be driven: as it was, or ready for whoever goes on with it.
@@ -243,6 +262,18 @@ class Driver:
                 continue
             return True
 
+    async def _cause(self, stage: Stage, given: Input | None) -> Input | None:
+        """What the next run begins with: a message that was accepted before `given`, else `given`."""
+        if given is None:
+            # A driver that is only to end a run has no code of the agent, so it must not begin the next run.
+            return None if self.unlimited else await next_input(stage)
+        if given.again is not None or stage.journal.head.kind != "chat":
+            return given
+        ahead = await waiting_message(stage.journal, before=given.arrived)
+        if ahead is not None and given.first:
+            raise _begun(stage.journal.head)
+        return ahead or given
+
     async def _refuse_begun(self, journal: Journal, given: Input | None) -> None:
         """Conflict when what is given may be begun once, and was. Asked under the claim, so that one alone begins."""
         if given is None:
@@ -252,8 +283,7 @@ class Driver:
             last = await self.store.desk.last_run(journal.head)
             begun = last is not None and last.id != given.again.id
         if begun:
-            said = f"Thread {journal.head.id} has had its run."
-            raise Conflict(said, thread_id=journal.head.id, reason="begun")
+            raise _begun(journal.head)
 
     async def _result(self, stage: Stage) -> Result:
         journal = stage.journal
@@ -334,25 +364,46 @@ async def see_out(store: Store, head: Thread, run: Run, act: Callable[[Thread], 
 
 
 async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> UUID:
-    """Leave a message for the run after the open one; the id of its entry."""
-    entry = as_entry(given)
-    await store.deliver(head, entry, kind="input", sender=sender)
-    return entry.id
+    """Leave a message for the run after the open one; the id of its delivery."""
+    receipt = await store.deliver(head, as_entry(given), kind="input", sender=sender)
+    assert receipt.delivery_id is not None
+    return receipt.delivery_id
 
 
-async def run_of(store: Store, head: Thread, entry_id: UUID) -> Run | None:
-    """The run that a message in line has caused, once it has."""
+async def run_of(store: Store, head: Thread, delivery_id: UUID) -> Run | None:
+    """The run that a delivered message is the input of, or that it entered; None while it waits in the inbox."""
     try:
-        stitch = await store.stitch(entry_id)
+        # The run that a message to a chat causes has the id of its delivery.
+        return await store.run(delivery_id)
     except NotFound:
-        # It lies in the inbox still.
+        pass
+    delivery = await store.desk.delivery(delivery_id)
+    if delivery is None or delivery.position is None:
         return None
-    if stitch.run_id is not None:
-        return await store.run(stitch.run_id)
-    runs = await store.runs(head)
-    own = next((run for run in runs if run.input_position == stitch.position), None)
-    # Messages that came together while nobody was there are answered together, by the run that began after them.
-    return own or next((run for run in runs if run.first_position > stitch.position), None)
+    stitches = await store.stitches(head, delivery.position, delivery.position)
+    run_id = next((stitch.run_id for stitch in stitches), None)
+    return await store.run(run_id) if run_id is not None else None
+
+
+async def result_for(store: Store, run_id: UUID | str) -> Result:
+    """The result of a run, or of the message whose delivery has this id, as it stands in the store.
+
+    NotFound if there is neither. While the message waits in line, the status of its result is `pending`.
+    """
+    try:
+        return await result_in(store, await store.run(run_id))
+    except NotFound:
+        wanted = as_id(run_id)
+        delivery = await store.desk.delivery(wanted) if wanted is not None else None
+        if delivery is None or delivery.kind != "input" or delivery.call_id:
+            raise
+    head = await store.thread(delivery.thread_id)
+    run = await run_of(store, head, delivery.id)
+    return await (result_waiting(store, head, delivery.id) if run is None else result_in(store, run))
+
+
+def _begun(head: Thread) -> Conflict:
+    return Conflict(f"Thread {head.id} has had its run.", thread_id=head.id, reason="begun")
 
 
 def _made_by_another(thread: Thread) -> KeyTaken:

@@ -105,7 +105,8 @@ def same_waits(announced: Sequence[Json], situation: Situation) -> bool:
 
 
 def _mark(wait: Json) -> tuple[Any, ...]:
-    return wait.get("run"), wait.get("kind"), wait.get("id"), tuple(wait.get("ids") or ())
+    # The next call of a member may have the same id, so the key belongs to it.
+    return wait.get("run"), wait.get("kind"), wait.get("id"), wait.get("key"), tuple(wait.get("ids") or ())
 
 
 def _has_code(setup: Setup, name: str) -> bool:

@@ -5,17 +5,18 @@ from lockstitch.runtime.journal import Journal
 
 
 async def take_letters(journal: Journal, *, resting: bool = False, ending: bool = False) -> None:
-    """Take what others sent into the log: answers at once, results of children where no call is open, or where the
-    end of the run is going to answer it.
+    """Take deliveries into the log: answers at once, results of children where no call is open, or where the end of
+    the run is going to answer it.
 
-    Messages for the next run stay where they are until this one has ended. What else cannot enter yet is looked at
-    again; but where the thread is about to rest, only by who takes it next.
+    A message to a chat stays in the inbox until this run has ended: it gets a run of its own. A message to a thread
+    that ends with its run, such as a goal, enters the open run like the result of a child. What cannot enter yet is
+    looked at again; but where the thread is about to rest, only by the next holder.
     """
     ledger = journal.ledger
     async with ledger.taking:
         letters = await journal.letters_waiting()
         entries = {letter.id: letter.opened() for letter in letters}
-        ledger.queued = [letter for letter in letters if entries[letter.id].type == "input"]
+        ledger.queued = [letter for letter in letters if _gets_own_run(journal, entries[letter.id])]
         taken = [letter for letter in letters if _may_enter(journal, entries[letter.id], ending)]
         if len(taken) + len(ledger.queued) < len(letters) and not resting:
             # It is for a run beside this one, which has not come as far.
@@ -25,10 +26,14 @@ async def take_letters(journal: Journal, *, resting: bool = False, ending: bool 
         await journal.commit(taken=[_placed(journal, letter) for letter in taken])
 
 
+def _gets_own_run(journal: Journal, entry: Entry) -> bool:
+    return entry.type == "input" and journal.head.kind == "chat"
+
+
 def _may_enter(journal: Journal, entry: Entry, ending: bool) -> bool:
     if entry.type in ("tool_call", "permission"):
         return True
-    if entry.type == "input":
+    if _gets_own_run(journal, entry):
         return False
     receiver = _receiver(journal, entry)
     lanes = [one for one in _lanes(journal) if one.lane == receiver.lane and not (ending and one is journal)]
@@ -40,7 +45,7 @@ def _placed(journal: Journal, letter: Letter) -> Letter:
     late, when its call was answered or its run over, as no more than a note."""
     entry = letter.opened()
     receiver = _receiver(journal, entry)
-    if entry.type in ("tool_call", "permission") and not _is_open(receiver, entry):
+    if entry.type in ("tool_call", "permission") and not _is_open(receiver, letter, entry):
         said = f"An answer to call {entry.call_id} came when it was answered already."
         data: Json = {"type": "LateAnswer", "message": said, "fatal": False}
         late = Entry(id=entry.id, type="error", run_id=receiver.open.id, lane=receiver.lane, data=data)
@@ -60,6 +65,12 @@ def _lanes(journal: Journal) -> list[Journal]:
     return [one for one in journal.ledger.lanes if isinstance(one, Journal)]
 
 
-def _is_open(receiver: Journal, answer: Entry) -> bool:
-    calls = receiver.situation.calls
-    return any(call.id == answer.call_id and call.state != "answered" for call in calls)
+def _is_open(receiver: Journal, letter: Letter, answer: Entry) -> bool:
+    """True if the call that a delivery answers is open. An open call of a later response may have the same id."""
+    return any(
+        call.state != "answered"
+        and answer.call_index in (None, call.index)
+        and answer.reply_to in (None, call.response)
+        and (letter.call_id or answer.call_id) in (call.key, call.id)
+        for call in receiver.situation.calls
+    )

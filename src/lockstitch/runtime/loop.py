@@ -37,6 +37,7 @@ from lockstitch.runtime.acts.remembering import remember, retrieve
 from lockstitch.runtime.acts.tools import run_tools
 from lockstitch.runtime.decide import decide
 from lockstitch.runtime.descendants import cancel_children
+from lockstitch.runtime.doubts import doubt_of, shown, when_ended, when_resumed, with_doubts
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.letters import take_letters
 from lockstitch.runtime.noticing import notices_of_end, notices_of_wait
@@ -174,10 +175,9 @@ def _remark(stage: Stage, action: Record) -> None:
     journal = stage.journal
     for entry in action.entries:
         if entry.type == "run_resumed":
-            journal.change_run(status="running", stop_reason=None)
+            journal.change_run(status="running", stop_reason=None, state=when_resumed(journal.situation))
         elif entry.type == "tool_call" and entry.status == "in_doubt":
-            doubts = [*journal.open.state.get("in_doubt", []), {"call_id": entry.call_id, "name": entry.name}]
-            journal.change_run(state={**journal.open.state, "in_doubt": doubts})
+            journal.change_run(state=with_doubts(journal.open, [doubt_of(entry)]))
 
 
 async def _pause(stage: Stage, action: Pause) -> bool:
@@ -246,14 +246,14 @@ async def _finish(stage: Stage, action: Finish) -> bool:
         # Before its own end, so that whoever comes after a crash does it again.
         await cancel_children(journal.store, journal.head)
     state, said = _state_after(stage), await _said(stage, action)
-    fields = _resting(stage, action, said)
+    changes = _changes(stage, action)
+    fields = _resting(stage, action, said, shown(journal.open.changed(**changes)))
     if state != journal.head.state:
         fields["state"] = state
     if journal.head.cancel_requested:
         fields["cancel_requested"] = False
     letters = report(journal.head, fields["result"], journal.clock) if fields.get("result") else ()
     notices = notices_of_end(stage, action)
-    changes = _changes(stage, action)
     written = await _ending(stage, action, changes)
     try:
         rests = await journal.rest(action.entries, changes, letters=letters, notices=notices, records=written, **fields)
@@ -283,6 +283,9 @@ def _changes(stage: Stage, action: Finish) -> dict[str, Any]:
         "error": action.error,
         "output_position": _output_position(stage, action),
     }
+    state = when_ended(journal.situation, action.entries, completed=action.status == "completed")
+    if state != journal.open.state:
+        changes["state"] = state
     if action.answer is not None and action.answer.output is not None:
         changes["output"] = action.answer.output
     return changes
@@ -340,9 +343,9 @@ def _end_alone(stage: Stage, exc: Exception) -> None:
     stage.journal.note(stage.note_error(exc, fatal=False, where="ending"), first=False)
 
 
-def _resting(stage: Stage, action: Finish, said: str | None) -> dict[str, Any]:
-    """What becomes of the thread: a chat waits for the next message, or goes on with one that waits in line; a goal
-    ends with its run."""
+def _resting(stage: Stage, action: Finish, said: str | None, doubts: Sequence[Json]) -> dict[str, Any]:
+    """Return the fields of the thread after the run: a chat waits for its next message or continues with one that is
+    queued, a goal ends with its run."""
     journal = stage.journal
     if journal.head.kind == "chat":
         now = journal.clock.now()
@@ -351,6 +354,8 @@ def _resting(stage: Stage, action: Finish, said: str | None) -> dict[str, Any]:
         return {"status": "waiting", "waiting_for": [waiting("input", now)], "wake_at": None}
     summary = said if action.summary is None else action.summary
     ended = result(action.status, summary, action.error, output=journal.open.output, data=action.data)
+    if doubts:
+        ended["in_doubt"] = list(doubts)
     return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
 
 

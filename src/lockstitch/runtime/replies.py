@@ -1,17 +1,23 @@
-"""Replies: what people and browsers say to a thread that waits for them. No code of the agent is needed for that.
+"""Replies: what people and browsers say to a thread that waits for them. No agent code is needed for that.
 
-A reply is made once per pause: saying it twice is saying it once, and who says something else is told that another
-was quicker. To a thread that somebody holds it is delivered; to one that nobody holds it is appended only if the thread
-is as it was when the reply was checked, so that nothing is answered that a cancelled run has answered already.
+Each question takes one reply. Every reply is a delivery whose sender names the question: the kind of waiting, the
+position of the response that made the call, and the index of the call. The store keeps the row of a delivery for ever
+and accepts one row per sender and call. So of two different replies one is accepted and the other is a Conflict, in any
+process, whether the thread is held or not, and also after the run has continued or ended. The same reply again changes
+nothing and succeeds.
+
+A request names a call by its id or by its key, both as in `waiting_for`. Some providers repeat ids in each response. An
+id names the call that waits now. A key names one call only: if the request is repeated later, it finds no other call.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadWaiting
 from lockstitch.records import Entry, Json, Letter, Stitch, Thread, tool_result
-from lockstitch.records.message import blocks
+from lockstitch.records.message import blocks, user
 from lockstitch.runtime.decide import IN_DOUBT
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.situation import Call, Situation
@@ -24,9 +30,9 @@ async def approve(store: Store, ref: ThreadRef, call_id: str, *, by: str | None 
 
     def make(waiting: _Waiting) -> _Replies:
         call = waiting.call("approval", call_id)
-        return [("approval", call, _permission(call, "approved", by))] if call.call.state != "allowed" else []
+        return [("approval", call, _permission(call, "approved", by))]
 
-    await _reply(store, ref, make)
+    await _reply(store, ref, make, [("approval", call_id, ("approved", []))])
 
 
 async def deny(store: Store, ref: ThreadRef, call_id: str, *, reason: str | None = None, by: str | None = None) -> None:
@@ -37,7 +43,7 @@ async def deny(store: Store, ref: ThreadRef, call_id: str, *, reason: str | None
         call = waiting.call("approval", call_id)
         return [("approval", call, _answer(call, said, "denied", is_error=True, by=by))]
 
-    await _reply(store, ref, make)
+    await _reply(store, ref, make, [("approval", call_id, ("denied", [said]))])
 
 
 async def settle(
@@ -50,35 +56,44 @@ async def settle(
     unknown: bool = False,
     by: str | None = None,
 ) -> None:
-    """Say what became of a call that was cut off: what it gave, that it may be made again, or that nobody knows.
+    """State the outcome of a call in doubt: its result (`done`), that it may be made again (`redo`), or `unknown`.
 
-    Of a call that nobody knows about the model is told so, as if it had not been asked for (`on_doubt="tell"`).
+    If the outcome is unknown, the model is told so, as with `on_doubt="tell"`. If a retry asks, the call belongs to an
+    earlier run and is not repeated here: the model gets the statement and decides whether to make a new call.
     """
     if (done is not None) + redo + unknown != 1:
-        raise Refused("Say either what the call gave (done), that it may be made again (redo), or that it is unknown.")
+        raise Refused("Pass exactly one of done (the result of the call), redo and unknown. Nothing was changed.")
+    status = "settled" if done is not None else "redo" if redo else "in_doubt"
+    content = done if done is not None else IN_DOUBT if unknown else None
 
     def make(waiting: _Waiting) -> _Replies:
         call = waiting.call("doubt", call_id)
-        if done is not None:
-            return [("doubt", call, _answer(call, done, "settled", is_error=False, by=by))]
-        if unknown:
-            return [("doubt", call, _answer(call, IN_DOUBT, "in_doubt", is_error=True, by=by))]
-        return [("doubt", call, _permission(call, "redo", by))] if call.call.state != "allowed" else []
+        if call.call.earlier:
+            return [("doubt", call, _statement(call, status, content, by))]
+        if content is None:
+            return [("doubt", call, _permission(call, status, by))]
+        return [("doubt", call, _answer(call, content, status, is_error=unknown, by=by))]
 
-    await _reply(store, ref, make)
+    await _reply(store, ref, make, [("doubt", call_id, (status, [] if content is None else [content]))])
 
 
 async def submit_results(store: Store, ref: ThreadRef, results: Sequence[Json]) -> None:
     """Hand in the results of the calls that a browser was to execute: exactly those that are waited for, all at once.
 
-    Each is {"tool_use_id", "content", "is_error"?}.
+    Each is {"tool_use_id", "content", "is_error"?}, where tool_use_id is the id of the call or its key.
     """
-    await _reply(store, ref, lambda waiting: _results(waiting, results))
+    said: list[_Saying] = []
+    for result in results:
+        block = tool_result("", result.get("content", ""), is_error=bool(result.get("is_error")))
+        status = "error" if result.get("is_error") else "ok"
+        said.append(("frontend_tools", str(result.get("tool_use_id")), (status, _texts(block))))
+    await _reply(store, ref, lambda waiting: _results(waiting, results), said)
 
 
 def _results(waiting: "_Waiting", results: Sequence[Json]) -> "_Replies":
     pending = waiting.pending("frontend_tools")
-    given = [str(result.get("tool_use_id")) for result in results]
+    ids = waiting.ids_by_key()
+    given = [ids.get(name, name) for name in (str(result.get("tool_use_id")) for result in results)]
     if not pending:
         raise ThreadWaiting(f"Thread {waiting.head.id} waits for no results of a browser.", thread_id=waiting.head.id)
     if sorted(given) != sorted(pending):
@@ -100,8 +115,8 @@ def _results(waiting: "_Waiting", results: Sequence[Json]) -> "_Replies":
     return replies
 
 
-async def answer(store: Store, ref: ThreadRef, text: str, *, by: str | None = None) -> None:
-    """Answer the question that a thread asked in the middle of a run."""
+async def answer(store: Store, ref: ThreadRef, text: str, *, call_id: str | None = None, by: str | None = None) -> None:
+    """Answer the question that a thread asked in the middle of a run: the first one, or the one of this call."""
 
     def make(waiting: _Waiting) -> _Replies:
         questions = waiting.pending("input")
@@ -109,21 +124,38 @@ async def answer(store: Store, ref: ThreadRef, text: str, *, by: str | None = No
             raise ThreadWaiting(
                 f"Thread {waiting.head.id} asked nothing; it {_state(waiting.head)}.", thread_id=waiting.head.id
             )
-        call = waiting.call("input", questions[0])
+        call = waiting.call("input", call_id or questions[0])
         return [("input", call, _answer(call, text, "ok", is_error=False, by=by))]
 
-    await _reply(store, ref, make)
+    await _reply(store, ref, make, [("input", call_id, ("ok", [text]))])
 
 
 _Replies = list[tuple[str, "_Asked", Entry]]
-"""To what kind of waiting, for which call, and what is said."""
+"""For each reply: the kind of waiting, the call, and the entry."""
+
+_REPLIES: Final = 100
+"""Replies, newest first, among which a repeated one is looked for."""
+
+_Words = tuple[str | None, list[Any]]
+"""The status of a reply and its texts."""
+
+_Saying = tuple[str, str | None, _Words]
+"""For each reply: the kind of waiting, the id of the call (None: the last call of this kind), and the words."""
 
 
-async def _reply(store: Store, ref: ThreadRef, make: "Callable[[_Waiting], _Replies]") -> None:
-    """Check and reply, again if the thread changed in between."""
+async def _reply(store: Store, ref: ThreadRef, make: "Callable[[_Waiting], _Replies]", said: Sequence[_Saying]) -> None:
+    """Check and reply, again if the thread changed in between. If the thread does not wait for the reply, it succeeds
+    only if the same reply was accepted before."""
     while True:
         waiting = await _Waiting.of(store, ref)
-        if await waiting.reply(make(waiting)):
+        try:
+            replies = make(waiting)
+        except (NotFound, Refused, ThreadWaiting) as exc:
+            accepted = [await waiting.replied(*one) for one in said]
+            if accepted and all(accepted) and not isinstance(exc, Refused):
+                return
+            raise
+        if await waiting.reply(replies):
             return
 
 
@@ -139,14 +171,16 @@ class _Waiting:
     async def of(cls, store: Store, ref: ThreadRef) -> "_Waiting":
         head = await store.thread(ref)
         journal = await Journal.load(store, head)
-        if journal.run is None:
+        lanes = [lane for lane in journal.ledger.lanes if isinstance(lane, Journal)]
+        return cls(store, head, [lane.situation for lane in lanes] if journal.run is not None else [])
+
+    def pending(self, kind: str) -> list[str]:
+        """Return the ids of the calls that wait for a reply of this kind."""
+        if not self.situations:
+            head = self.head
             raise ThreadWaiting(
                 f"Thread {head.id} has no open run; it {_state(head)}.", thread_id=head.id, reason="idle"
             )
-        lanes = [lane for lane in journal.ledger.lanes if isinstance(lane, Journal)]
-        return cls(store, head, [lane.situation for lane in lanes])
-
-    def pending(self, kind: str) -> list[str]:
         return [
             str(one["id"])
             for situation in self.situations
@@ -154,38 +188,40 @@ class _Waiting:
             if one.get("kind") == kind and one.get("id") is not None
         ]
 
+    def ids_by_key(self) -> dict[str, str]:
+        """The ids of the open calls, by their keys."""
+        return {call.key: call.id for situation in self.situations for call in situation.calls}
+
     def call(self, kind: str, call_id: str, but: "Sequence[_Asked]" = ()) -> "_Asked":
-        """The call that is waited for in this way, and whose it is. Models of several runs may have given the same id:
-        then it is the first of them that nobody has said anything of."""
-        found = [
-            _Asked(situation, call)
-            for situation in self.situations
-            if any(one.get("kind") == kind and one.get("id") == call_id for one in self._waits(situation))
-            for call in situation.calls
-            if call.id == call_id and call.state != "answered"
-        ]
-        found = [one for one in found if one not in but]
-        if found:
-            return next((one for one in found if one.call.state != "allowed"), found[0])
+        """Return the call that waits for a reply of this kind. If calls of several runs have this id, it is the first
+        one without a reply in the log. NotFound if no call waits."""
+        self.pending(kind)
+        for situation in self.situations:
+            for call in situation.calls:
+                asked = _Asked(situation, call)
+                if call_id in (call.id, call.key) and asked not in but and self._is_open(kind, asked):
+                    return asked
         waits = [one for situation in self.situations for one in self._waits(situation)]
         told = ", ".join(f"{one.get('kind')} {one.get('id')}" for one in waits) or "nothing"
         raise NotFound(f"No call {call_id} waits for {kind} in thread {self.head.id}; it waits for {told}.")
 
+    def _is_open(self, kind: str, asked: "_Asked") -> bool:
+        """True if the run waits for this reply and the log has nothing about the call since the run paused."""
+        situation, call = asked.situation, asked.call
+        if not any(_asks_for(one, kind, call) for one in self._waits(situation)):
+            return False
+        return call.state != "answered" and not any(
+            stitch.position > asked.paused_at(kind)
+            and stitch.type in ("permission", "tool_started")
+            and stitch.call_index == call.index
+            for stitch in situation.since
+            if not call.earlier
+        )
+
     async def reply(self, replies: _Replies) -> bool:
-        """Reply to what this thread waits for; False when it has changed since it was read."""
-        if not replies:
-            return True
-        if self.head.worker_id is None:
-            now = self.store.clock.now()
-            try:
-                await self.store.append(
-                    self.head, [entry for *_, entry in replies], fields={"status": "pending", "wake_at": now}
-                )
-            except Conflict:
-                return False
-            return True
+        """Deliver the replies. False if the thread ended since it was read, and none was accepted."""
         letters: list[Letter] = [
-            self.store.letter(self.head, entry, kind, f"{kind}:{asked.paused_at}", asked.call.id)
+            self.store.letter(self.head, entry, kind, asked.question(kind), asked.call.key)
             for kind, asked, entry in replies
         ]
         receipts = await self.store.desk.deliver_all(self.head, letters)
@@ -193,15 +229,33 @@ class _Waiting:
         return all([await self._said_before(letter) for letter in repeated])
 
     async def _said_before(self, letter: Letter) -> bool:
-        """Whether a reply that somebody was quicker with says the same; False when there is none, since the thread
-        has ended. Conflict where it says something else: whoever comes second must not believe that theirs counts."""
+        """True if the reply that was accepted for this question says the same; False if there is none, since the thread
+        has ended. Conflict if it says something else."""
         first = await self.store.desk.delivered(letter)
         if first is None:
             return False
-        if _words(first) != _words(letter.opened()):
-            said = f"Somebody else has just answered call {letter.call_id} of thread {self.head.id} otherwise."
-            raise Conflict(said, thread_id=self.head.id, reason="answered")
+        self._compare(first, _words(letter.opened()))
         return True
+
+    async def replied(self, kind: str, call_id: str | None, words: _Words) -> bool:
+        """True if this reply was accepted before, False if none was. Conflict if another one was."""
+        where = (Where("thread_id", "=", self.head.id), Where("kind", "=", kind), Where("call_id", "!=", ""))
+        for letter in await self.store.backend.find(Find(Letter, where, order=("-at", "-id"), limit=_REPLIES)):
+            first = await self.store.desk.delivered(letter)
+            if first is not None and call_id in (None, letter.call_id, first.call_id):
+                self._compare(first, words)
+                # Results of a browser continue the run, and are refused once it has continued.
+                return kind != "frontend_tools" or letter.call_id in self.ids_by_key()
+        return False
+
+    def _compare(self, first: Entry | Stitch, words: _Words) -> None:
+        if _words(first) != words:
+            raise Conflict(
+                f"Call {first.call_id} of thread {self.head.id} was answered otherwise before ({first.status}). "
+                "Nothing was changed.",
+                thread_id=self.head.id,
+                reason="answered",
+            )
 
     def _waits(self, situation: Situation) -> list[Json]:
         """What a run itself waits for, and nobody within it."""
@@ -221,10 +275,44 @@ class _Asked:
     situation: Situation
     call: Call
 
-    @property
-    def paused_at(self) -> int:
-        pause = self.situation.last("run_paused")
-        return pause.position if pause is not None else 0
+    def paused_at(self, kind: str) -> int:
+        """Return the position of the last pause that asks for this call; 0 if the pause is not in the log."""
+        pauses = [stitch for stitch in self.situation.since if stitch.type == "run_paused"]
+        asking = [
+            pause.position for pause in pauses if any(_asks_for(one, kind, self.call) for one in _waits_of(pause))
+        ]
+        return max(asking, default=0)
+
+    def question(self, kind: str) -> str:
+        """Return the name of the question. A doubt about a call can arise again, so it also names the attempt: the
+        position of the started mark, or of the run that retries the run of the call."""
+        name = f"{kind}:{self.call.response}.{self.call.index}"
+        if kind != "doubt":
+            return name
+        if self.call.earlier:
+            assert self.situation.run is not None
+            return f"{name}:{self.situation.run.first_position}"
+        marks = [
+            stitch.position
+            for stitch in self.situation.since
+            if stitch.type == "tool_started" and stitch.call_index == self.call.index
+        ]
+        return f"{name}:{max(marks, default=0)}"
+
+
+_STATEMENTS: Final = {
+    "settled": "It took effect. Its result: {said}",
+    "redo": "It did not take effect. You may make this call again.",
+    "in_doubt": "Its outcome is still unknown. Find out before you make this call again, or tell the user.",
+}
+
+
+def _statement(asked: _Asked, status: str, said: str | None, by: str | None) -> Entry:
+    """Return what a person states about a call of the retried run, as the model of this run gets it."""
+    call = asked.call
+    text = f"[call_settled {call.name} {call.id}] {_STATEMENTS[status].format(said=said)}"
+    data: Json = {"response": call.response, "said": [] if said is None else [said], **({"by": by} if by else {})}
+    return _entry(asked, "permission", status=status, message=user(text), data=data)
 
 
 def _permission(asked: _Asked, status: str, by: str | None) -> Entry:
@@ -252,9 +340,23 @@ def _entry(asked: _Asked, kind: str, **fields: Any) -> Entry:
     )
 
 
-def _words(reply: Entry | Stitch) -> tuple[Any, ...]:
-    """What a reply says. Media may stand elsewhere by now, and are not looked at."""
-    return reply.type, reply.status, [block.get("text") for block in blocks(reply.message or {})]
+def _words(reply: Entry | Stitch) -> _Words:
+    """Return what a reply says. Media are not compared, since they may be stored elsewhere."""
+    said: list[Any] | None = reply.data.get("said")
+    return reply.status, _texts(reply.message) if said is None else said
+
+
+def _asks_for(wait: Json, kind: str, call: Call) -> bool:
+    """True if an entry of `waiting_for` asks for a reply of this kind to this call."""
+    return (wait.get("kind"), wait.get("id")) == (kind, call.id) and wait.get("key") in (None, call.key)
+
+
+def _waits_of(pause: Stitch) -> list[Json]:
+    return pause.data.get("waiting_for") or []
+
+
+def _texts(message: Json | None) -> list[Any]:
+    return [block.get("text") for block in blocks(message or {})]
 
 
 def _state(head: Thread) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lockstitch.records import Clock, Json, Letter, Thread
 from lockstitch.records.report import report as letter_of
+from lockstitch.runtime.doubts import sentence
 
 SUMMARY: Final = 2_000
 """Characters of a summary."""
@@ -27,5 +28,9 @@ def report(head: Thread, ended: Json, clock: Clock) -> list[Letter]:
     if head.parent_id is None:
         return []
     summary = str(ended.get("summary") or ended.get("error") or "")[:SUMMARY]
-    more: Json = {"data": ended.get("data"), "output": ended.get("output")}
+    doubts: list[Json] = ended.get("in_doubt") or []
+    if ended["status"] != "completed":
+        # A model of the child knew about the doubts of a completed run, and answered with that knowledge.
+        summary = " ".join(filter(None, (summary, sentence(doubts))))
+    more: Json = {"data": ended.get("data"), "output": ended.get("output"), "in_doubt": doubts or None}
     return [letter_of(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]

@@ -1,10 +1,11 @@
 """The result of a run: what came of it, and where more of it is found."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from lockstitch.records import Json, Message, Run, Thread
+from lockstitch.runtime.doubts import shown
 from lockstitch.store import Store
 
 
@@ -12,8 +13,10 @@ from lockstitch.store import Store
 class Result:
     """What a run gave, or where it stands when it waits for somebody.
 
-    `status` is the run's: completed, failed, cancelled, or waiting; `output` the structured answer where one was asked
-    for. `in_doubt` lists the calls that were cut off and whose outcome nobody knows.
+    `status` is the run's: completed, failed, cancelled, or waiting; pending if its message waits in line, so that the
+    run has not begun and is not stored yet. `output` is the structured answer where one was asked
+    for. `in_doubt` lists the calls that were started and have no known outcome, whatever ended the run. Calls of a
+    team's members also have their `run` and `agent`.
     """
 
     thread_id: UUID
@@ -34,7 +37,7 @@ class Result:
     title: str | None
     store: Store = field(repr=False)
     in_line: UUID | None = None
-    """Of a message that came in line behind this run: its entry, by which its own run is known."""
+    """The id of the delivery, if the message waits in line; `run_id` is the same. `result_for` finds its answer."""
 
     async def messages(self) -> list[Message]:
         """Everything that was said in this run, whatever was compacted since."""
@@ -76,7 +79,7 @@ def summary_of(head: Thread, said: str | None) -> str | None:
 
 async def result_of(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
     """The result of a run as it stands."""
-    doubts: list[Json] = list(run.state.get("in_doubt") or [])
+    doubts = shown(run)
     waits = open_waits(head) if run.status == "waiting" else []
     doubts += [{"call_id": one.get("id"), "name": one.get("name")} for one in waits if one.get("kind") == "doubt"]
     return Result(
@@ -98,6 +101,20 @@ async def result_of(store: Store, head: Thread, run: Run, output_text: str | Non
         title=head.title,
         store=store,
     )
+
+
+async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Result:
+    """The result of a message that waits in the inbox of a thread."""
+    run = Run(
+        id=delivery_id,
+        thread_id=head.id,
+        sequence=head.last_sequence + 1,
+        turn=head.last_turn + 1,
+        first_position=head.position + 1,
+        status="pending",
+        started_at=store.clock.now(),
+    )
+    return replace(await result_of(store, head, run, None), in_line=delivery_id)
 
 
 async def result_in(store: Store, run: Run) -> Result:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 from uuid import UUID
 
-from lockstitch.records import Json, Run, Stitch, Thread, tool_uses
+from lockstitch.records import Json, Run, Stitch, Thread, call_key, tool_uses
 
 CallState = Literal["fresh", "allowed", "running", "cut", "answered"]
 
@@ -32,6 +32,11 @@ class Call:
     """The position of the response that asks for it."""
     step: int
     state: CallState
+    key: str
+    """The key of the call (`call_key`). Other calls may have the same id, but none has the same key."""
+    earlier: bool = False
+    """True if an earlier run made the call and ended while its outcome was unknown. The record answers it as in doubt;
+    this run waits until a person settles it."""
 
     @property
     def question(self) -> str | None:
@@ -71,7 +76,10 @@ class Situation:
         self.since = [stitch for stitch in recent if stitch.position > after]
         """What came after the last response."""
         self.calls = self._calls(self.response) if self.response is not None and self.response.calls else []
-        """The calls of the last response, in its order."""
+        """The calls of the last response, in its order. Before the first response: the unsettled calls of the run that
+        is retried."""
+        if run is not None and self.response is None:
+            self.calls = [self._earlier(one) for one in unsettled(run)]
 
     def has(self, *types: str) -> bool:
         """Whether one of these was written since the last response."""
@@ -113,21 +121,52 @@ class Situation:
             index=index,
             response=response.position,
             step=response.step_number or 0,
-            state=self._state(index),
+            state=self._state(response, index),
+            key=call_key(response.id, index),
         )
 
-    def _state(self, index: int) -> CallState:
+    def _earlier(self, doubt: Json) -> Call:
+        settled = any(
+            stitch.type == "permission" and (stitch.data.get("response"), stitch.call_index) == place_of(doubt)
+            for stitch in self.since
+        )
+        return Call(
+            id=str(doubt["call_id"]),
+            name=str(doubt["name"]),
+            input=None,
+            index=int(doubt["index"]),
+            response=int(doubt["response"]),
+            step=int(doubt["step"]),
+            state="answered" if settled else "cut",
+            key=call_key(UUID(doubt["response_id"]), int(doubt["index"])),
+            earlier=True,
+        )
+
+    def _state(self, response: Stitch, index: int) -> CallState:
         state: CallState = "fresh"
         for stitch in self.since:
             if stitch.call_index != index:
                 continue
             if stitch.type == "tool_call":
-                return "answered"
+                if stitch.reply_to in (None, response.position):
+                    return "answered"
+                continue
             if stitch.type == "permission":
                 state = "allowed"
             elif stitch.type == "tool_started":
                 state = "running" if stitch.fence == self.head.fence else "cut"
         return state
+
+
+def unsettled(run: Run) -> list[Json]:
+    """Return the calls in doubt that a person must settle before a model is called: those that the retried run left, or
+    those that this run leaves to its own retry."""
+    return list(run.state.get("unsettled") or ())
+
+
+def place_of(doubt: Json) -> tuple[Any, Any]:
+    """Return what identifies an unsettled call in its thread: the position of its response and its index there."""
+    return doubt["response"], doubt["index"]
 
 
 def begins_recent(stitch: Stitch) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.records import Json, Thread, codec
+from lockstitch.records import Json, Thread, call_key, codec
 from lockstitch.runtime.orders import EndStatus, Mode, Orders
 from lockstitch.store import Store
 
@@ -60,21 +60,27 @@ class ToolContext:
     """The agents whose code this process has."""
     lane: UUID | None = None
     """The context that it is called in, if that is a member's."""
-    nested: bool = False
-    """Whether its run is one within another, where a model may have given the id of a call before."""
+    call_index: int = 0
+    """The place of this call among the calls of its response."""
     files: list[GeneratedFile] = field(default_factory=list[GeneratedFile])
     orders: Orders = field(default_factory=Orders)
 
     @property
     def key(self) -> str:
-        """The idempotency key of this call: the same however often it is made."""
-        run = f":{self.run_id}" if self.nested else ""
-        return f"{self.thread.id}{run}:{self.call_id}"
+        """The idempotency key of this call.
+
+        It is the same in every attempt, also in another process after a crash. No other call has it: not one with the
+        same id in another response, run or member, nor a call that a retry of the run makes.
+        """
+        return call_key(self.response_id or self.run_id, self.call_index)
 
     def save_file(self, filename: str, content: bytes, *, mime_type: str | None = None, file_id: str = "") -> None:
-        """Give the run a file; it is stored with the tool's result. The same file_id replaces it."""
+        """Add a file to the run. It is stored with the tool's result, and replaces a file with the same file_id.
+
+        Without a file_id it is a new file, also where another response has used the same call id.
+        """
         number = len(self.files) + 1
-        self.files.append(GeneratedFile(file_id or f"{self.call_id}-{number}", filename, content, mime_type))
+        self.files.append(GeneratedFile(file_id or f"{self.key}-{number}", filename, content, mime_type))
 
     def spawn(
         self,

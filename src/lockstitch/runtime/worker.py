@@ -1,7 +1,14 @@
 """A worker: takes threads that are ready and drives them, many at once, for as long as it is let.
 
 It wakes when the store says that there is work, when a place of its own becomes free, and when a timer is due; beneath
-that it polls slowly, since hints may be lost. What dead workers hold it gives back to all, every few seconds.
+that it polls slowly, since hints may be lost. Every few seconds it releases the threads of dead workers.
+
+Each thread that a dead worker held is a suspect: it may have ended that process. A worker executes a suspect alone, and
+starts nothing else in its process until the suspect has made progress, so that only the guilty thread ends processes.
+Nothing waits for ever: a suspect that no idle worker takes makes a busy one release its other threads at their next
+commit. And `alone` seconds are the limit for both sides: a suspect that is still at the same step gets company, and a
+suspect that has waited for so long is executed beside others. A process that ends then proves nothing about any of
+them, and the limit doubles each time.
 """
 
 import asyncio
@@ -13,12 +20,15 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
+from weakref import WeakSet
 
 from lockstitch.backend import READY, WORK
 from lockstitch.errors import Conflict, LockstitchError, StoreError
 from lockstitch.records import Thread
 from lockstitch.runtime import points
 from lockstitch.runtime.app import App
+from lockstitch.runtime.holding import executing
 from lockstitch.runtime.live import Live, sweep
 from lockstitch.runtime.result import Result
 from lockstitch.store import Store
@@ -41,6 +51,13 @@ KEPT: Final = timedelta(days=1)
 PATIENCE: Final = 30.0
 """Seconds until a thread that could not be driven is tried again."""
 
+ALONE: Final = 30.0
+"""Seconds that a suspect is executed alone, and that it waits for a process without other threads; see `_patience`."""
+
+DRAIN: Final = 1.0
+"""Seconds that a busy worker leaves a suspect to idle workers before it releases its own threads; up to twice as many,
+so that of many workers one is first."""
+
 _log = logging.getLogger("lockstitch")
 
 
@@ -55,6 +72,11 @@ class Drive:
     seconds: float | None = None
     result: Result | None = None
     problem: BaseException | None = None
+
+
+def _patience(alone: float, losses: int) -> float:
+    """Return the seconds that a suspect is executed alone, or waits for that, after so many losses in a row."""
+    return alone * 2 ** min(max(losses - 1, 0), 16)
 
 
 def _nobody(_: Drive) -> None:
@@ -76,6 +98,8 @@ class WorkerLoop:
         poll: float = POLL,
         reap: float = REAP,
         until_idle: bool = False,
+        alone: float = ALONE,
+        drain: float = DRAIN,
         told: Callable[[Drive], None] | None = None,
     ) -> None:
         self._app = app
@@ -87,6 +111,8 @@ class WorkerLoop:
         self._poll = poll
         self._reap = reap
         self._until_idle = until_idle
+        self._alone = alone
+        self._drain = drain
         self._told = told or _nobody
         self._driving: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
@@ -95,6 +121,18 @@ class WorkerLoop:
         self._asked = 0.0
         self._others: set[str] = set()
         self._others_at = 0.0
+        self._suspects: set[UUID] = set()
+        """Suspects in execution here that have made no progress yet."""
+        self._alone_until = 0.0
+        """Until when the suspect in execution here is alone, on the monotonic clock; 0 if there is none."""
+        self._claiming = False
+        self._draining = False
+        """True while threads in execution are released at their next commit, because a suspect waits."""
+        self._waiting_since: float | None = None
+        """Since when a suspect has been waiting for this process to be free of other threads."""
+        self._drain_at = 0.0
+        self._suspects_at = 0.0
+        _loops.add(self)
         self.driven = 0
         """Threads that this worker has driven as far as they went."""
 
@@ -142,17 +180,89 @@ class WorkerLoop:
                 await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _claim(self) -> list[Thread]:
-        free = self._concurrency - len(self._driving)
-        if free <= 0:
+        if any(loop.isolates for loop in _loops):
             return []
+        self._claiming = True
         try:
-            return await self._store.claim_next(
-                agents=sorted(self._app.agents), limit=free, all_projects=self._all_projects
-            )
+            suspects = await self._claim_suspect()
+            free = self._concurrency - len(self._driving)
+            if suspects or free <= 0 or self._draining:
+                return suspects
+            return await self._claim_next(limit=free, suspects=False)
         except LockstitchError as exc:
-            # The store is away, or this process was declared dead and begins anew.
+            # The store is away, or this process was declared dead and registers again.
             _log.warning("Nothing could be claimed: %s", exc)
             return []
+        finally:
+            self._claiming = False
+
+    async def _claim_next(self, **options: Any) -> list[Thread]:
+        agents = sorted(self._app.agents)
+        return await self._store.claim_next(agents=agents, all_projects=self._all_projects, **options)
+
+    @property
+    def busy(self) -> bool:
+        """True while this worker executes threads or claims some."""
+        return bool(self._driving) or self._claiming
+
+    @property
+    def isolates(self) -> bool:
+        """True while this worker executes a suspect alone, so that its process must start nothing else."""
+        return time.monotonic() < self._alone_until
+
+    async def _claim_suspect(self) -> list[Thread]:
+        """Claim a suspect if this process executes nothing else, or if the suspect has waited for that long enough."""
+        now = time.monotonic()
+        if not self._driving and not executing() and not any(loop.busy for loop in _loops if loop is not self):
+            return await self._claim_alone(now)
+        if now < self._suspects_at:
+            return []
+        self._suspects_at = now + self._poll / 2
+        ready = await self._ready_suspect()
+        if ready is None:
+            self._draining, self._waiting_since = False, None
+            return []
+        if self._waiting_since is None:
+            self._waiting_since = now
+            self._drain_at = now + self._drain * random.uniform(1, 2)
+        if now - self._waiting_since >= _patience(self._alone, ready.losses) and len(self._driving) < self._concurrency:
+            return await self._claim_next(limit=1, suspects=True)
+        self._draining = self._draining or now >= self._drain_at
+        return []
+
+    async def _claim_alone(self, now: float) -> list[Thread]:
+        """Claim a suspect for a process that executes nothing else."""
+        self._waiting_since = None
+        # Set first, so that no other worker of this process claims at the same time.
+        self._alone_until = now + self._alone
+        claimed: list[Thread] = []
+        try:
+            claimed = await self._claim_next(limit=1, suspects=True, alone=True)
+            self._draining = False
+            if claimed:
+                # Once this one has made progress, it makes room for the next. It is held, so errors must not escape.
+                with suppress(LockstitchError):
+                    self._draining = await self._ready_suspect() is not None
+        except BaseException:
+            # Cancelled after the claim: nobody executes what it took.
+            for head in claimed:
+                self._store.desk.leave(head)
+            claimed = []
+            raise
+        finally:
+            self._alone_until = now + _patience(self._alone, claimed[0].losses) if claimed else 0.0
+        return claimed
+
+    async def _ready_suspect(self) -> Thread | None:
+        project = None if self._all_projects else self._store.project
+        return await self._store.desk.ready_suspect(sorted(self._app.agents), project)
+
+    def _clear(self, thread_id: UUID) -> None:
+        """A suspect made progress, or is no longer executed here: other threads may be started again."""
+        if thread_id in self._suspects:
+            self._suspects.discard(thread_id)
+            self._alone_until = 0.0
+            self._news.set()
 
     async def _may_be_more(self) -> bool:
         """Whether a claim may have left something that there is a place for: limits have it take less than it could."""
@@ -164,12 +274,16 @@ class WorkerLoop:
 
     def _begin(self, head: Thread) -> None:
         points.reach("claim.after")
+        if head.suspect:
+            self._suspects.add(head.id)
         task = asyncio.create_task(self._drive(head), name=f"lockstitch-drive-{head.id}")
         self._driving.add(task)
-        task.add_done_callback(self._end)
+        task.add_done_callback(lambda ended: self._end(ended, head))
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _end(self, task: asyncio.Task[None], head: Thread) -> None:
         self._driving.discard(task)
+        # The task may have been cancelled before it started, or have failed before it executed the thread.
+        self._store.desk.leave(head)
         self.driven += 1
         self._news.set()
 
@@ -178,7 +292,12 @@ class WorkerLoop:
         agent = self._app.agent(head.agent)
         live = Live(store.backend, head)
         driver = agent.driver(
-            store, leaving=lambda: self._leaving, deadline=self._deadline, patience=PATIENCE, live=live.hear
+            store,
+            leaving=lambda: self._leaving or (self._draining and head.id not in self._suspects),
+            deadline=self._deadline,
+            patience=PATIENCE,
+            live=live.hear,
+            cleared=lambda: self._clear(head.id),
         )
         began = time.monotonic()
         result: Result | None = None
@@ -199,6 +318,7 @@ class WorkerLoop:
             problem = exc
             _log.exception("Thread %s could not be driven, and is tried again later", head.id)
         finally:
+            self._clear(head.id)
             self._tell(Drive(head, time.monotonic() - began, result, problem))
             await live.close()
         self._app.tell_soon(store)
@@ -255,7 +375,7 @@ class WorkerLoop:
                         # What became ready before there was anybody to hear it is looked for once.
                         if sighting in (READY, WORK):
                             self._news.set()
-            except LockstitchError as exc:
+            except Exception as exc:  # without this task work is found by polling only
                 _log.warning("Hints of the store do not arrive: %s", exc)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
@@ -273,8 +393,9 @@ class WorkerLoop:
                 if given_back := await self._store.reap():
                     self._news.set()
                     await sweep(self._store.backend, given_back)
+                await self._store.desk.reconcile()
                 await self._app.tell_due(self._store)
-            except LockstitchError as exc:
+            except Exception as exc:  # without this task the lease of an idle worker runs out
                 _log.warning("Looking after other workers failed: %s", exc)
             until = began + self._reap * random.uniform(0.75, 1.25)
             # Nobody tells of a death, so there is nothing to wait for but time.
@@ -283,15 +404,23 @@ class WorkerLoop:
 
     async def _nothing_left(self) -> bool:
         """Whether no thread of these agents is ready or held: for whoever only wants to see work done."""
-        open_now = await self._store.threads(
-            status=["pending", "running"], agent=sorted(self._app.agents), limit=1, all_projects=self._all_projects
-        )
+        try:
+            open_now = await self._store.threads(
+                status=["pending", "running"], agent=sorted(self._app.agents), limit=1, all_projects=self._all_projects
+            )
+        except StoreError as exc:
+            _log.warning("It is not known whether work is left: %s", exc)
+            return False
         return not open_now
+
+
+_loops: WeakSet[WorkerLoop] = WeakSet()
+"""All workers of this process: while one of them executes a suspect alone, none starts anything."""
 
 
 async def work(app: App, *, store: Store, **options: Any) -> None:
     """Drive the threads of an app's agents until cancelled: a worker inside a process of yours.
 
-    The options are those of WorkerLoop: told, concurrency, all_projects, deadline, poll, until_idle.
+    The options are those of WorkerLoop: told, concurrency, all_projects, deadline, poll, until_idle, alone.
     """
     await WorkerLoop(app, store, **options).run()

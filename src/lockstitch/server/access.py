@@ -75,6 +75,7 @@ def need(scope: str) -> Any:
             raise Problem(403, "Not allowed", f"This token has {_listed(found)}; this needs {scope}.")
         return found
 
+    caller.scope_needed = scope  # type: ignore[attr-defined]
     return Depends(caller)
 
 

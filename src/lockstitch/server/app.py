@@ -10,7 +10,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from lockstitch.runtime import App
-from lockstitch.server import api, health, ingest, pages, problems
+from lockstitch.server import api, health, ingest, openapi, pages, problems
 from lockstitch.server.annex import annexes_of
 from lockstitch.server.guard import Guard
 from lockstitch.server.house import House
@@ -47,14 +47,16 @@ def create(store: Store, app: App | None = None, settings: Settings | None = Non
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/api/openapi.json",
+        openapi_url=None,
     )
     server.state.house = house
     server.add_middleware(Guard, settings=settings, figures=house.figures)
     problems.handle(server)
     added = [router for annex in annexes for router in annex.api]
-    for router in (health.router, *api.routers(), *ingest.routers(), *added):
+    served = (health.router, *api.routers(), *ingest.routers(), *added)
+    for router in served:
         server.include_router(router)
+    openapi.document(server, served, "/api/openapi.json")
     added = [router for annex in annexes for router in annex.pages]
     for router in (*pages.routers(), *added):
         server.include_router(router, dependencies=[BarShown])

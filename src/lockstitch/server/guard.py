@@ -119,24 +119,29 @@ class Guard:
         return self._settings.tokens_needed and not self._settings.hosts
 
     def _measured(self, scope: Scope, receive: Receive) -> Receive:
-        """The body, counted and not waited for without end."""
+        """Return a `receive` that limits the size of the body, and the time for its next part and for all of it."""
         taken = 0
         whole = False
+        settings = self._settings
+        clock = asyncio.get_running_loop().time
+        began = clock()
 
         async def measured() -> Message:
             nonlocal taken, whole
             if whole:
                 # The body is here; what comes now is that the caller has gone, and a stream waits for that for long.
                 return await receive()
+            # A client that sends a byte now and then would keep the connection for ever.
+            whole_by = began + settings.body_seconds + taken / settings.body_rate
             try:
-                async with asyncio.timeout(self._settings.body_seconds):
+                async with asyncio.timeout_at(min(clock() + settings.body_seconds, whole_by)):
                     message = await receive()
             except TimeoutError:
                 raise Problem(408, "Too slow", "The rest of the body did not come.") from None
             taken += len(message.get("body", b""))
             whole = not message.get("more_body", False)
-            if taken > self._settings.body_limit:
-                raise _too_large(self._settings.body_limit)
+            if taken > settings.body_limit:
+                raise _too_large(settings.body_limit)
             return message
 
         return measured

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 
 from lockstitch.errors import (
+    BodyTooExpensive,
     Conflict,
     LockstitchError,
     NotFound,
@@ -21,11 +22,13 @@ from lockstitch.errors import (
     Unreadable,
 )
 from lockstitch.records import Json, codec
+from lockstitch.server import wire
 
 _STATUS: Final[tuple[tuple[type[LockstitchError], int], ...]] = (
     (Refused, 422),
     (NotFound, 404),
     (Unreadable, 422),
+    (BodyTooExpensive, 413),
     (Conflict, 409),
     (OutcomeUnknown, 503),
     (StoreUnreachable, 503),
@@ -89,6 +92,9 @@ def answer(request: Request, problem: Problem) -> Response:
     """A page for whoever reads pages, JSON for everybody else. Who reads pages without a token is sent to the door."""
     if problem.status == 401:
         _ask_for_token(request, problem)
+    if wire.is_otlp(request):
+        said = as_json(problem)
+        return wire.status(request, problem.status, f"{said['title']}: {said['detail']}", problem.headers)
     if _reads_pages(request):
         from lockstitch.server.pages.frame import problem_page
 

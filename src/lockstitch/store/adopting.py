@@ -1,7 +1,7 @@
 """Adopting: a conversation that was kept elsewhere becomes a thread that goes on."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstitch.errors import Refused
 from lockstitch.records import (
@@ -71,25 +71,34 @@ def _turns(messages: Sequence[Message]) -> list[list[Message]]:
     return turns
 
 
+class _OpenCall(NamedTuple):
+    """A call that no result has answered yet: the position of its response, and its place in it."""
+
+    response: int
+    place: int
+    id: str
+    name: str
+
+
 def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Entry], int | None]:
     """The stitches of one turn, and the position of its last response."""
     entries: list[Entry] = []
-    waiting_calls: dict[str, tuple[int, int, str]] = {}
+    open_calls: list[_OpenCall] = []
     answered_at: int | None = None
     step = 0
 
-    def answer(call_id: str, block: Json) -> None:
-        reply_to, index, name = waiting_calls.pop(call_id)
+    def answer(call: _OpenCall, block: Json) -> None:
+        open_calls.remove(call)
         status = "error" if block.get("is_error") else "ok"
         entries.append(
             Entry(
                 type="tool_call",
                 run_id=run.id,
                 step_number=step,
-                reply_to=reply_to,
-                call_index=index,
-                name=name,
-                call_id=call_id,
+                reply_to=call.response,
+                call_index=call.place,
+                name=call.name,
+                call_id=call.id,
                 status=status,
                 message=block,
             )
@@ -105,18 +114,22 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
             entries.append(Entry(type="llm_call", run_id=run.id, step_number=step, status=status, message=message))
             here = position + len(entries)
             answered_at = here if answer_of(message) else answered_at
-            waiting_calls |= {str(call["id"]): (here, index, str(call["name"])) for index, call in enumerate(calls)}
+            open_calls += [
+                _OpenCall(here, index, str(call["id"]), str(call["name"])) for index, call in enumerate(calls)
+            ]
             continue
         results = [block for block in blocks(message) if block.get("type") == "tool_result"]
         for block in results:
             call_id = str(block.get("tool_use_id"))
-            if call_id not in waiting_calls:
+            same = [call for call in open_calls if call.id == call_id]
+            if not same:
                 raise Refused(f"The result for {call_id} answers no call of this conversation.")
-            answer(call_id, block)
+            # Ids may repeat: a result answers the first open call of the last response that has its id.
+            answer(next(call for call in same if call.response == same[-1].response), block)
         said = [block for block in blocks(message) if block.get("type") != "tool_result"]
         if said or not results:
             words = message if not results else {"role": "user", "content": said}
             entries.append(Entry(type="input", run_id=run.id, step_number=0, message=words))
-    for call_id in list(waiting_calls):
-        answer(call_id, tool_result(call_id, _NOT_CARRIED, is_error=True))
+    for call in list(open_calls):
+        answer(call, tool_result(call.id, _NOT_CARRIED, is_error=True))
     return entries, answered_at

@@ -13,6 +13,7 @@ from lockstitch.records import Clock, Letter, Notice, Record, Stitch, Thread
 from lockstitch.store.draft import Draft, Placed, build
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
+from lockstitch.store.releasing import Tenure
 from lockstitch.store.unsafe import unsafe
 
 FIND_OUT = 30.0
@@ -69,7 +70,9 @@ class Appender:
             placed = [build(draft, draft.head.worker_id, self._clock.now()) for draft in drafts]
         for one in placed:
             if one.change.worker_id is not None and one.head.worker_id is None:
-                self._leases.let_go(one.head.id, one.change.fence)
+                self._leases.releases.released(
+                    Tenure(one.head.id, one.change.worker_id, one.change.fence, one.head.created_at)
+                )
         if drafts is given and not any(draft.taken for draft in drafts):
             return [self._appended(one, one.stitches, receipts[one.head.id]) for one in placed]
         # Media come back in their place, as the writer goes on with them.
@@ -181,8 +184,8 @@ class Appender:
         )
         found = await self._backend.find(Find(Letter, where, limit=1))
         if found:
-            new = found[0].id == letter.id
-            return Receipt(found[0].position, head.delivered, head.cancel_requested, new=new)
+            first, new = found[0], found[0].id == letter.id
+            return Receipt(first.position, head.delivered, head.cancel_requested, new=new, delivery_id=first.id)
         # A thread that has ended keeps no letter, so there is nothing to find of one that came too late.
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
 

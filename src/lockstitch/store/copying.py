@@ -8,7 +8,7 @@ Afterwards both logs are read and compared by count and by the sha256 of their c
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lockstitch.backend import Extends, Find, FullBackend, Where
 from lockstitch.errors import Conflict, StoreDamaged
@@ -35,6 +35,11 @@ R = TypeVar("R", bound=Record)
 _PAGE = 500
 _AFTER = "copied"
 """The query of an extension that is asked after its tables were copied, such as to give on after the last id."""
+
+_ELSEWHERE: Final[tuple[type[Record], ...]] = tuple(
+    kind for kind in (Run, Letter, *OWNED) if kind is not Delta and "thread_id" not in kind.primary_key
+)
+"""Records of a thread whose key does not name the thread, so that another thread can have a record of the same key."""
 
 Progress = Callable[["Copied"], None]
 
@@ -66,7 +71,12 @@ async def copy(source: Core, target: Core, tree: Thread | None, progress: Progre
         for extension in await present(source.backend):
             await work.extension(extension)
     else:
-        for head in await source.tree(tree):
+        heads = await source.tree(tree)
+        for head in heads:
+            # Before anything is written: a conflict in the last thread leaves the target as it was.
+            await work.compare(head)
+            await work.compare_owned(head)
+        for head in heads:
             await work.thread(head)
     return work.copied
 
@@ -87,14 +97,33 @@ class _Copy:
             async for record in _pages(self._source, Find(kind, nobodys, order=kind.primary_key)):
                 await self._put([record])
 
-    async def thread(self, head: Thread) -> None:
+    async def compare(self, head: Thread) -> Thread | None:
+        """Return the target's thread of this id. Raises Conflict if it is another thread, or is ahead of this one."""
         there = await self._target.get(Thread, (head.id,))
-        if there is not None and await self._has_gone_on(there, head):
+        if there is None:
+            return None
+        if (there.project, there.kind) != (head.project, head.kind):
+            raise Conflict(
+                f"The target has another thread {head.id}: a {there.kind} of project {there.project}, and not a "
+                f"{head.kind} of project {head.project}. It is not overwritten.",
+                thread_id=head.id,
+            )
+        if await self._has_gone_on(there, head):
             raise Conflict(
                 f"Thread {head.id} has gone on in the target (position {there.position}, here {head.position}); "
                 "it is not overwritten.",
                 thread_id=head.id,
             )
+        return there
+
+    async def compare_owned(self, head: Thread) -> None:
+        """Raise Conflict if the target has a record of this thread's in another thread."""
+        for kind in _ELSEWHERE:
+            for record in await self._source.find(_of(kind, head)):
+                await self._is_there(record)
+
+    async def thread(self, head: Thread) -> None:
+        there = await self.compare(head)
         if there is None:
             # Not runnable until all of it is there.
             resting: dict[str, Any] = {"status": "waiting", "waiting_for": [], "wake_at": None, "result": None}
@@ -194,6 +223,8 @@ class _Copy:
         if isinstance(record, Blob):
             return bool(await self._target.count(Find(Blob, (Where("sha256", "=", record.sha256),))))
         found = await self._target.get(kind, [getattr(record, field) for field in kind.primary_key])
+        if found is not None and _owner(found) != _owner(record):
+            raise Conflict(f"The target has this {kind.__name__} in another thread; it is not overwritten.")
         return found is not None and found.as_json() == record.as_json()
 
 
@@ -230,6 +261,11 @@ def _released(head: Thread) -> Thread:
         return head
     status = "pending" if head.status == "running" else head.status
     return head.changed(worker_id=None, status=status, wake_at=head.wake_at or head.updated_at)
+
+
+def _owner(record: Record) -> tuple[Any, Any]:
+    """Return the project and the thread that a record belongs to, as far as it names them."""
+    return getattr(record, "project", None), getattr(record, "thread_id", None)
 
 
 def _of(kind: type[R], head: Thread) -> Find[R]:

@@ -219,10 +219,21 @@ class Core(Threads):
         return await self._leases.claim(await self.thread(ref), take_over, unlimited=unlimited)
 
     async def claim_next(
-        self, *, agents: Sequence[str] | None = None, limit: int = 1, all_projects: bool = True
+        self,
+        *,
+        agents: Sequence[str] | None = None,
+        limit: int = 1,
+        all_projects: bool = True,
+        suspects: bool | None = None,
+        alone: bool = False,
     ) -> list[Thread]:
-        """Take runnable threads for this process: projects in turns, of each by priority and how long it is ready."""
-        return await self._leases.claim_next(agents, None if all_projects else self.project, limit)
+        """Claim runnable threads for this process: projects in turns, in each by priority and how long it is ready.
+
+        With `suspects` False, threads that a worker lost and that made no progress since are left out. With True, one
+        of those is claimed; pass `alone` if this process executes nothing else meanwhile.
+        """
+        project = None if all_projects else self.project
+        return await self._leases.claim_next(agents, project, limit, suspects=suspects, alone=alone)
 
     async def reap(self) -> list[UUID]:
         """Give back what workers hold that are dead: provably on this host, or whose lease has run out."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.backend import Commit, Edit, Find, FullBackend, Receipt, Where
-from lockstitch.records import TERMINAL, Clock, Entry, Json, Letter, Message, Run, Stitch, Thread, answer_of
+from lockstitch.backend import Commit, Edit, Fields, Find, FullBackend, Receipt, Where
+from lockstitch.records import TERMINAL, Clock, Entry, Json, Letter, Message, Run, Stitch, Thread, Worker, answer_of
 from lockstitch.store.appending import Appender
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media, holds_media
@@ -63,8 +63,24 @@ class Desk:
 
         Only for those that `make_for` has not made.
         """
-        worker = await self._leases.hold(thread.id)
-        return thread.changed(status="running", worker_id=worker.id, fence=1)
+        return await self._leases.hold(thread)
+
+    def leave(self, head: Thread, fields: Fields | None = None) -> None:
+        """The executor of a thread has ended: release the thread, unless a commit of the executor has done so.
+
+        `head` is the thread as it was claimed. Without fields it is left as it was before the claim. A task of the
+        store repeats the release until it succeeds.
+        """
+        self._leases.releases.end(head, fields)
+
+    async def release(self, head: Thread, fields: Fields) -> None:
+        """The same, and wait for the first attempt. Raises no error of the store."""
+        self.leave(head, fields)
+        await self._leases.releases.settle(head)
+
+    async def reconcile(self) -> None:
+        """Release threads that this process holds and does not execute, if it is time to look for them."""
+        await self._leases.releases.reconcile_if_due()
 
     def is_holder(self, head: Thread) -> bool:
         """Whether this process is still the worker that holds a thread, as far as it has heard."""
@@ -145,6 +161,23 @@ class Desk:
             where.append(Where("project", "=", project))
         return {str(head.agent) for head in await self._backend.find(Find(Thread, where, limit=20)) if head.agent}
 
+    async def ready_suspect(self, agents: Sequence[str], project: str | None) -> Thread | None:
+        """Return the ready suspect of these agents that was lost most often."""
+        where = [
+            Where("status", "=", "pending"),
+            Where("lost_by", "is not null"),
+            Where("agent", "in", agents),
+            Where("wake_at", "<=", self._clock.now()),
+        ]
+        if project is not None:
+            where.append(Where("project", "=", project))
+        found = await self._backend.find(Find(Thread, where, order=("-losses",), limit=1))
+        return found[0] if found else None
+
+    async def worker(self, worker_id: UUID) -> Worker | None:
+        """Return a worker by its id; None if it ended long ago and was deleted."""
+        return await self._backend.get(Worker, (worker_id,))
+
     async def reported(self, head: Thread, children: Sequence[str]) -> set[str]:
         """Which of these children have reported to their parent, whether it has looked or not."""
         if not head.delivered or not children:
@@ -179,6 +212,11 @@ class Desk:
     async def deliver_all(self, head: Thread, letters: Sequence[Letter]) -> list[Receipt]:
         """Deliver several letters to one thread, all or none."""
         return await self._appender.deliver([(head.depth, letter) for letter in letters])
+
+    async def delivery(self, delivery_id: UUID) -> Letter | None:
+        """One delivery by its id, waiting or taken into the log."""
+        found = await self._backend.find(Find(Letter, (Where("id", "=", delivery_id),), limit=1))
+        return found[0] if found else None
 
     async def delivered(self, letter: Letter) -> Entry | Stitch | None:
         """What was delivered by the same sender for the same call, wherever it is by now."""

@@ -1,17 +1,15 @@
 """The difference of two runs: their model calls and tools side by side, and what is not the same in them. Pure."""
 
 from bisect import bisect
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher, unified_diff
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, cast
 
 from lockstitch.records import Json, Run, Stitch, codec, tool_uses
+from lockstitch.store.aligning import Allowance, align, changed_lines
 from lockstitch.store.wording import arguments, complaint, cost_of, outcome, said
-
-_PAIRS: Final = 4_000_000
-"""Steps of one run times those of the other up to which the best alignment is looked for; beyond, by number."""
 
 _LINES: Final = 2_000
 """Lines of a text up to which the difference is worked out line by line."""
@@ -102,7 +100,9 @@ def difference(a: Run, log_a: Sequence[Stitch], b: Run, log_b: Sequence[Stitch])
     """What is not the same in two runs, of which the whole logs are given, or at least their calls."""
     facts_a, facts_b = _facts(a), _facts(b)
     changes = [Change(name, facts_a[name], facts_b[name]) for name in facts_a if facts_a[name] != facts_b[name]]
-    pairs = [Pair(one, other, _changes(one, other)) for one, other in _aligned(steps_of(log_a), steps_of(log_b))]
+    allowance = Allowance()
+    aligned = _aligned(steps_of(log_a), steps_of(log_b))
+    pairs = [Pair(one, other, _changes(one, other, allowance)) for one, other in aligned]
     return Difference(a, b, changes, pairs)
 
 
@@ -201,30 +201,33 @@ def _facts(run: Run) -> Json:
     }
 
 
-def _aligned(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
-    if len(a) * len(b) > _PAIRS:
+def _aligned(
+    a: Sequence[Step], b: Sequence[Step], allowance: Allowance | None = None
+) -> Iterator[tuple[Step | None, Step | None]]:
+    stretches = align([step.key for step in a], [step.key for step in b], allowance or Allowance())
+    if stretches is None:
+        # The best alignment costs too much: the steps are paired by their number.
         yield from zip_longest(a, b)
         return
-    keys = [step.key for step in a], [step.key for step in b]
-    for _, start_a, end_a, start_b, end_b in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-        yield from _side_by_side(a[start_a:end_a], b[start_b:end_b])
+    for stretch in stretches:
+        yield from _side_by_side(a[stretch.start_a : stretch.end_a], b[stretch.start_b : stretch.end_b])
 
 
 def _side_by_side(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
     """Steps of a stretch in pairs of one kind; those that have no counterpart stand alone."""
-    left, right = list(a), list(b)
+    left, right = deque(a), deque(b)
     while left and right:
         if left[0].kind == right[0].kind:
-            yield left.pop(0), right.pop(0)
+            yield left.popleft(), right.popleft()
         elif left[0].kind == "tool":
-            yield left.pop(0), None
+            yield left.popleft(), None
         else:
-            yield None, right.pop(0)
+            yield None, right.popleft()
     yield from ((step, None) for step in left)
     yield from ((None, step) for step in right)
 
 
-def _changes(a: Step | None, b: Step | None) -> list[Change]:
+def _changes(a: Step | None, b: Step | None, allowance: Allowance) -> list[Change]:
     if a is None or b is None:
         return []
     changes = [] if a.name == b.name or a.kind == "model" else [Change("name", a.name, b.name)]
@@ -232,15 +235,15 @@ def _changes(a: Step | None, b: Step | None) -> list[Change]:
         other = b.values.get(name)
         unknown = name in _PERHAPS and (not value or not other)
         if value != other and not unknown:
-            changes.append(Change(name, value, other, _lines(value, other)))
+            changes.append(Change(name, value, other, _lines(value, other, allowance)))
     return changes
 
 
-def _lines(a: Any, b: Any) -> list[str] | None:
-    """Two texts line by line, where one of them has several."""
+def _lines(a: Any, b: Any, allowance: Allowance) -> list[str] | None:
+    """Return the difference of two texts line by line if one of them has several lines and it is not too costly."""
     if not isinstance(a, str) or not isinstance(b, str) or "\n" not in a + b:
         return None
     left, right = a.splitlines(), b.splitlines()
     if max(len(left), len(right)) > _LINES:
         return None
-    return list(unified_diff(left, right, lineterm="", n=1))[2:]
+    return changed_lines(left, right, allowance)

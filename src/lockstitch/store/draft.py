@@ -9,11 +9,15 @@ from lockstitch.backend import Change, Fields
 from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import TERMINAL, Entry, Letter, Run, Stitch, Thread, place
 from lockstitch.records.fold import replaces_context
+from lockstitch.records.stitch import TAKEN_OVER
 from lockstitch.records.thread import asks_since
 
 _DERIVED = frozenset(
-    {"id", "position", "tip_id", "fence", "delivered", "pending_children", "crashes", "created_at", "asks_since"}
+    {"id", "position", "tip_id", "fence", "delivered", "pending_children", "created_at", "asks_since"}
+    | {"crashes", "losses", "lost_by", "alone"}
 )
+_CLEARED: Fields = {"crashes": 0, "losses": 0, "lost_by": None, "alone": False}
+"""A thread that makes progress is no longer a suspect."""
 _FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
 _BETWEEN_RUNS = frozenset({"pending", "waiting"}) | TERMINAL
 
@@ -53,12 +57,16 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     runs = [(run.id, run.checked(changed)) for run, changed in draft.runs]
     stitches, tip_id = _place(head, draft.all_entries if draft.taken else draft.entries, now)
     fields: Fields = {**_derived(draft, stitches), **given, "updated_at": now}
+    if head.suspect and _progresses(draft):
+        fields |= _CLEARED
     status = fields.get("status", head.status)
     asks = asks_since(fields.get("waiting_for", head.waiting_for)) if status == "waiting" else None
     if asks != head.asks_since and ("status" in given or "waiting_for" in given):
         fields["asks_since"] = asks
     if status != "running" and head.worker_id is not None and "status" in fields:
         fields["worker_id"] = None
+        if head.alone:
+            fields["alone"] = False
     if status == "pending" and "status" in fields:
         fields.setdefault("wake_at", now)
     if status in TERMINAL and head.worker_id is None and not stitches:
@@ -85,9 +93,13 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
         position=head.position + len(stitches),
         tip_id=tip_id,
         pending_children=head.pending_children + draft.spawned,
-        crashes=0,
     )
     return Placed(change, after, stitches)
+
+
+def _progresses(draft: Draft) -> bool:
+    """True if the holder writes something new. Deliveries and the note of a takeover show no progress of its own."""
+    return draft.head.worker_id is not None and any(entry.type != TAKEN_OVER for entry in draft.entries)
 
 
 def _numbered(draft: Draft) -> list[Run]:

@@ -5,34 +5,28 @@ compares it, so a process that lost a thread can write to it no more, however la
 """
 
 import asyncio
-import random
+import math
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Find, FullBackend, Where
+from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import (
     Conflict,
-    LockstitchError,
     NotFound,
-    OutcomeUnknown,
     Refused,
-    StoreError,
     ThreadBusy,
     ThreadEnded,
 )
 from lockstitch.records import Clock, Json, Thread, Worker, provably_dead, this_process
+from lockstitch.records.worker import host_clock
 from lockstitch.store.limits import Limits
 from lockstitch.store.pulse import Pulse
+from lockstitch.store.releasing import Releases
 
 _ATTEMPTS = 5
-
-LATE = (1.0, 15.0)
-"""Seconds after which it is looked again for what a claim took whose answer was lost."""
 
 LEASE = 30.0
 """Seconds that a process may be silent before what it holds is others'."""
@@ -54,10 +48,7 @@ class Leases:
         self._beaten: datetime | None = None
         self._lease_seconds = LEASE
         self._lock = asyncio.Lock()
-        self._hands: dict[UUID, int] = {}
-        """The threads that somebody here knows to be held, with their fence."""
-        self._claiming: set[asyncio.Future[list[Thread]]] = set()
-        self._looking: set[asyncio.Task[None]] = set()
+        self.releases = Releases(backend, clock, lambda: self.worker_id)
 
     @property
     def worker_id(self) -> UUID | None:
@@ -106,7 +97,6 @@ class Leases:
         """This process is that worker no more; what it held is others'."""
         if self.worker_id == worker_id:
             self._worker = None
-            self._hands.clear()
 
     def _stop_pulse(self) -> None:
         if self._pulse is not None:
@@ -116,11 +106,9 @@ class Leases:
     async def end(self) -> None:
         """Give back everything; a process that goes on registers anew."""
         self._stop_pulse()
-        for looking in self._looking:
-            looking.cancel()
+        await self.releases.close()
         if self._worker is not None:
             worker, self._worker = self._worker, None
-            self._hands.clear()
             await self._backend.release(worker.id)
 
     async def registered(self) -> Worker:
@@ -137,7 +125,7 @@ class Leases:
         worker = await self.registered()
         for _ in range(_ATTEMPTS):
             limits = [] if unlimited else await self._limits.of([head.agent])
-            claimed = await self._taken(self._backend.claim(worker.id, thread_id=head.id, limits=limits))
+            claimed = await self.releases.claim(self._backend.claim(worker.id, thread_id=head.id, limits=limits))
             if claimed:
                 return claimed[0]
             head = await self._head(head.id)
@@ -146,9 +134,12 @@ class Leases:
                 raise ThreadEnded(f"Thread {head.id} is {head.status}.", thread_id=head.id)
             if holder is None or self._left(holder) <= 0:
                 await self._limits.refuse(head, limits)
-            # One that this process holds itself is driven by another task of it, which is not dead.
-            if holder is not None and holder.id != worker.id and (take_over or provably_dead(holder)):
-                await self._backend.release(holder.id)
+            if holder is not None and holder.id == worker.id:
+                # Another task of this process executes it, unless it could not be released before.
+                if not await self.releases.release_unexecuted(head):
+                    raise self._busy(head, holder)
+            elif holder is not None and (take_over or provably_dead(holder)):
+                await self._backend.release(holder.id, cause="died" if provably_dead(holder) else "taken_over")
             elif holder is not None:
                 raise self._busy(head, holder)
             # Nobody holds it any more: somebody else has just released it, so ask again.
@@ -158,115 +149,67 @@ class Leases:
         """Whether a limit covers one of these agents, so that their threads must be claimed."""
         return bool(await self._limits.of(agents))
 
-    async def claim_next(self, agents: Sequence[str] | None, project: str | None, limit: int) -> list[Thread]:
-        """Take what is ready, from the project on whose turn is next for this process."""
+    async def claim_next(
+        self,
+        agents: Sequence[str] | None,
+        project: str | None,
+        limit: int,
+        *,
+        suspects: bool | None = None,
+        alone: bool = False,
+    ) -> list[Thread]:
+        """Claim ready threads, starting with the project whose turn is next for this process."""
         worker = await self.registered()
         limits = await self._limits.of(agents)
-        claimed = await self._taken(
+        claimed = await self.releases.claim(
             self._backend.claim(
-                worker.id, agents=agents, project=project, limit=limit, after=self._last_project, limits=limits
+                worker.id,
+                agents=agents,
+                project=project,
+                limit=limit,
+                after=self._last_project,
+                limits=limits,
+                suspects=suspects,
+                alone=alone,
             )
         )
-        if claimed:
+        if claimed and not suspects:
             self._last_project = claimed[-1].project
         return claimed
 
-    async def hold(self, thread_id: UUID) -> Worker:
-        """The worker that holds a new thread from its first commit on, with the first fence."""
+    async def hold(self, thread: Thread) -> Thread:
+        """A new thread as this process holds it from its first commit on, with the first fence."""
         worker = await self.registered()
-        self._hands[thread_id] = 1
-        return worker
-
-    def let_go(self, thread_id: UUID, fence: int) -> None:
-        """Nobody here holds this any more; what was claimed since has another fence."""
-        if self._hands.get(thread_id) == fence:
-            del self._hands[thread_id]
-
-    async def _taken(self, claiming: Coroutine[Any, Any, list[Thread]]) -> list[Thread]:
-        """What a claim takes. Whoever is cancelled meanwhile gives it back, or it would be held for ever by nobody."""
-        task = asyncio.ensure_future(claiming)
-        self._claiming.add(task)
-        task.add_done_callback(self._answered)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            with suppress(LockstitchError):
-                for head in await task:
-                    await self._put_back(head)
-            raise
-
-    def _answered(self, claim: asyncio.Future[list[Thread]]) -> None:
-        self._claiming.discard(claim)
-        problem = None if claim.cancelled() else claim.exception()
-        if problem is None and not claim.cancelled():
-            self._hands |= {head.id: head.fence for head in claim.result()}
-        elif isinstance(problem, OutcomeUnknown) and self._worker is not None:
-            looking = asyncio.create_task(self._put_back_unknown(self._worker.id), name="lockstitch-claims")
-            self._looking.add(looking)
-            looking.add_done_callback(self._looking.discard)
-
-    async def _put_back_unknown(self, worker_id: UUID) -> None:
-        """Let go of what a claim took whose answer was lost: this process holds it, and nobody in it knows.
-
-        What was on its way then may arrive later, though not after the store has given up its transaction.
-        """
-        for pause in (0.0, *LATE):
-            await asyncio.sleep(pause)
-            await self._put_back_strays(worker_id)
-
-    async def _put_back_strays(self, worker_id: UUID) -> None:
-        """Let go of what this process holds and nobody here has in hands, as soon as the store answers."""
-        while True:
-            try:
-                held = await self._backend.find(Find(Thread, (Where("worker_id", "=", worker_id),)))
-                if self._claiming:
-                    # What others here were claiming meanwhile may be among them; it is theirs once they are answered.
-                    await asyncio.wait(self._claiming)
-                for head in held:
-                    if self._hands.get(head.id) != head.fence:
-                        await self._put_back(head)
-                return
-            except StoreError:
-                await asyncio.sleep(random.uniform(0.5, 1.5))
-
-    async def _put_back(self, head: Thread) -> None:
-        """Let go of a thread that was claimed and not touched: as it was, or ready if something came for it."""
-        waits = {"status": "waiting", "wake_at": head.wake_at} if head.waiting_for else {"status": "pending"}
-        for fields, delivered in ((waits, head.delivered), ({"status": "pending"}, None)):
-            now = self._clock.now()
-            left = {**fields, "worker_id": None, "updated_at": now}
-            left["wake_at"] = left.get("wake_at") or (now if left["status"] == "pending" else None)
-            change = Change(head.id, head.fence, head.position, head.worker_id, delivered, head=left)
-            with suppress(Conflict):
-                await self._backend.append(Commit((change,)))
-                break
-        self.let_go(head.id, head.fence)
+        held = thread.changed(status="running", worker_id=worker.id, fence=1)
+        self.releases.begin(held)
+        return held
 
     async def reap(self) -> list[UUID]:
-        """Give back what dead workers hold: dead provably on this host, or by their lease."""
+        """Release the threads of dead workers: provably dead on this host, or with an expired lease."""
         given: list[UUID] = []
         alive = await self._backend.find(Find(Worker, (Where("dead", "=", False),)))
         others = [worker for worker in alive if worker.id != self.worker_id]
-        # Whose last beat is near one that this process has just sent need not be asked about, or a hundred workers
-        # would ask about each other all the time. On the others the store's clock decides.
-        own = next((worker.beat_at for worker in alive if worker.id == self.worker_id and self._beats), None)
+        # Skip workers whose last heartbeat is close to one that this process has just sent. Otherwise a hundred workers
+        # would query each other constantly. For the rest, the store's clock decides.
+        own = next((worker for worker in alive if worker.id == self.worker_id and self._beats), None)
         for worker in others:
             dead = provably_dead(worker)
-            if dead or own is None or (own - worker.beat_at).total_seconds() > worker.lease_seconds / 2:
-                given += await self._backend.release(worker.id, expired_only=not dead)
+            if dead or own is None or _silence(own, worker) > worker.lease_seconds / 2:
+                cause = "died" if dead else "expired"
+                given += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
         given += await self._made_by_the_dead()
         host = socket.gethostname()
         self._neighbours = [worker for worker in others if worker.host == host and not provably_dead(worker)]
         return given
 
     async def _made_by_the_dead(self) -> list[UUID]:
-        """Give back what workers have made, and hold, that were declared dead and had not heard of it."""
+        """Release threads that workers created, and hold, after they were declared dead without having noticed it."""
         dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
         made = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
         return [
             each
             for one in {head.worker_id for head in made if head.worker_id}
-            for each in await self._backend.release(one)
+            for each in await self._backend.release(one, cause="expired")
         ]
 
     @property
@@ -299,7 +242,9 @@ class Leases:
         if this is None or this.dead:
             said = "This process was declared dead, so it may claim nothing."
             return ThreadBusy(said, thread_id=thread_id, reason="dead")
-        return ThreadBusy(f"Thread {thread_id} is taken again and again by others; try later.", thread_id=thread_id)
+        # Another holder took and released the thread at each attempt, so it counts as held.
+        said = f"Thread {thread_id} is taken again and again by others; try later."
+        return ThreadBusy(said, thread_id=thread_id, reason="holder")
 
     def _busy(self, head: Thread, holder: Worker) -> ThreadBusy:
         return ThreadBusy(
@@ -310,5 +255,21 @@ class Leases:
         )
 
     def _left(self, holder: Worker) -> float:
-        """Seconds that a lease lasts."""
+        """Return the seconds until a lease expires. On PostgreSQL it is an estimate, by this machine's clock."""
+        here = host_clock(self._clock)
+        if holder.uptime is not None and here.measures(holder):
+            return holder.lease_seconds - (here.uptime - holder.uptime)
         return holder.lease_seconds - (self._clock.now() - holder.beat_at).total_seconds()
+
+
+def _silence(own: Worker, other: Worker) -> float:
+    """Return the seconds from another worker's last heartbeat to this process's own, by a clock that both share.
+
+    Infinite if they share none.
+    """
+    if own.uptime is None or other.uptime is None:
+        # The database has one clock for all.
+        return (own.beat_at - other.beat_at).total_seconds() if own.uptime is other.uptime else math.inf
+    if (own.boot_id, own.time_namespace) != (other.boot_id, other.time_namespace) or not own.boot_id:
+        return math.inf
+    return own.uptime - other.uptime

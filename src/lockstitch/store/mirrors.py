@@ -8,7 +8,7 @@ place when more of them is known; their places in the log stay.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Fields, Find, FullBackend, Where
@@ -88,15 +88,48 @@ class Mirrors:
         found = await self.stitches(claim.stitch_id for claim in claims)
         return [(claim.response_id, found[claim.stitch_id]) for claim in claims if claim.stitch_id in found]
 
-    async def write(self, mirrored: Sequence[Mirrored], now: datetime) -> None:
-        """All of it in one commit, or Conflict: somebody else wrote one of these threads, so begin again."""
+    async def thread_rows(self, thread_id: UUID) -> list[Stitch]:
+        """Return all stitches of a thread, in order."""
+        return await self._backend.read(thread_id, [(1, None)])
+
+    async def thread_runs(self, thread_ids: Iterable[UUID]) -> list[Run]:
+        """Return all runs of these threads."""
+        return await self._among(Run, "thread_id", thread_ids)
+
+    async def belongings(self, thread_ids: Iterable[UUID]) -> list[Record]:
+        """Return the feedback, the files and the blobs of these threads."""
+        ids = list(thread_ids)
+        uses = await self._among(BlobUse, "thread_id", ids)
+        # One by one: each blob may be large.
+        blobs = [await self._backend.get(Blob, (digest,)) for digest in sorted({use.sha256 for use in uses})]
+        found: list[Record] = [blob for blob in blobs if blob is not None]
+        found += uses
+        found += await self._among(File, "thread_id", ids)
+        found += await self._among(Feedback, "thread_id", ids)
+        return found
+
+    async def write(
+        self,
+        mirrored: Sequence[Mirrored],
+        now: datetime,
+        dissolved: Iterable[Thread] = (),
+        records: Sequence[Record] = (),
+    ) -> None:
+        """Write all of it in one commit.
+
+        `dissolved` are threads that are deleted first; `records` are side records, written last. Raises `Conflict` if
+        another writer changed one of the threads since its head was read. Nothing was written then.
+        """
         ordered = sorted(mirrored, key=lambda one: one.head.id)
         threads = [one.head for one in ordered if one.is_new]
-        await self._backend.append(Commit([_change(one, now) for one in ordered], threads))
+        heads = sorted(dissolved, key=lambda head: head.id)
+        superseded = [Change(head.id, head.fence, head.position) for head in heads]
+        changes = [_change(one, now) for one in ordered]
+        await self._backend.append(Commit(changes, threads, records=_in_order(records), superseded=superseded))
 
     async def keep(self, records: Sequence[Record]) -> None:
         """Side records of mirrors: feedback, files with their blobs, who told of a model call."""
-        for kind in (Blob, BlobUse, File, Feedback, ModelCall):
+        for kind in _KEPT:
             if wanted := [record for record in records if isinstance(record, kind)]:
                 await self._backend.put(wanted)
 
@@ -106,6 +139,14 @@ class Mirrors:
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
         wanted = sorted(set(values))
         return await self._backend.find(Find(kind, (Where(column, "in", wanted),))) if wanted else []
+
+
+_KEPT: Final = (Blob, BlobUse, File, Feedback, ModelCall)
+"""The kinds of side records, in the order in which they are written: some refer to others."""
+
+
+def _in_order(records: Sequence[Record]) -> list[Record]:
+    return [record for kind in _KEPT for record in records if isinstance(record, kind)]
 
 
 def _change(one: Mirrored, now: datetime) -> Change:

@@ -16,6 +16,7 @@ from lockstitch.store import adopting, copying, doctor, extending, forking, over
 from lockstitch.store.audits import Audits
 from lockstitch.store.core import Core
 from lockstitch.store.difference import Difference, difference
+from lockstitch.store.ingest_queue import IngestQueue
 from lockstitch.store.overview import Overview
 from lockstitch.store.reading import Page
 from lockstitch.store.statistics import Statistics
@@ -59,6 +60,11 @@ class Store(Core):
     def tokens(self) -> Tokens:
         """Who may call a server for this project."""
         return Tokens(self.backend, self.clock, self.project)
+
+    @property
+    def ingest_queue(self) -> IngestQueue:
+        """The bodies of traces that wait to be read, and those in quarantine, of the project."""
+        return IngestQueue(self.backend, self.clock, self.project)
 
     @property
     def audits(self) -> Audits:
@@ -131,18 +137,17 @@ class Store(Core):
         """Bytes kept, for a thread or for the whole store."""
         return await self.backend.size(None if ref is None else (await self.thread(ref)).id)
 
-    async def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None) -> Answer:
-        """One read-only SQL statement over the core tables, or over those of a lens.
+    async def sql(
+        self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
+    ) -> Answer:
+        """Run one read-only SQL statement over the core tables, or over those of a lens. All projects are seen.
 
-        A store of files is read through a copy in SQLite. All projects are seen.
+        The statement may come from somebody who is not trusted with the database: it is stopped after `seconds`, its
+        memory and its answer are limited, and it cannot reach anything but the record. On PostgreSQL this needs a login
+        that can only read; if there is none and none can be created, it is Refused unless `force` is set. A forced
+        statement has all rights of the store's own user. A store of files is read through a copy in SQLite.
         """
-        if lens is not None:
-            lenses.check(lens)
-        answer = await self.backend.query(query, limit=limit, seconds=seconds, lens=lens)
-        if answer is not None:
-            return answer
-        async with _copied(self, self._scratch) as copy:
-            return await copy.sql(query, limit=limit, seconds=seconds, lens=lens)
+        return await ask(self, query, limit=limit, seconds=seconds, lens=lens, force=force)
 
     @asynccontextmanager
     async def lens(self, name: str) -> AsyncGenerator[Any]:
@@ -246,6 +251,26 @@ class Store(Core):
     async def rebuild(self) -> bool:
         """Make derived files anew from the log, where a backend keeps any; whether it does."""
         return await doctor.rebuild(self)
+
+
+async def ask(
+    store: Store,
+    query: str,
+    *,
+    limit: int,
+    seconds: float,
+    lens: str | None = None,
+    force: bool = False,
+    own: bool = False,
+) -> Answer:
+    """`store.sql`, and with `own` the same for a statement that Lockstitch has written itself."""
+    if lens is not None:
+        lenses.check(lens)
+    answer = await store.backend.query(query, limit=limit, seconds=seconds, lens=lens, force=force, own=own)
+    if answer is not None:
+        return answer
+    async with _copied(store, store._scratch) as copy:  # pyright: ignore[reportPrivateUsage]
+        return await ask(copy, query, limit=limit, seconds=seconds, lens=lens, own=own)
 
 
 @asynccontextmanager

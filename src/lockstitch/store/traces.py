@@ -89,17 +89,17 @@ class Tracer:
         return [outline(stitch) for stitch in log if stitch.run_id == run.id]
 
     async def _open_calls(self, head: Thread, log: Sequence[Outline]) -> dict[int, list[Json]]:
-        answered: defaultdict[int, set[str]] = defaultdict(set)
+        answered: defaultdict[int, set[int]] = defaultdict(set)
         for one in log:
             if one.type == "tool_call":
-                answered[one.reply_to or 0].add(one.call_id or "")
+                answered[one.reply_to or 0].add(one.call_index or 0)
         wanting = [
             one.position for one in log if one.type == "llm_call" and (one.calls or 0) > len(answered[one.position])
         ]
         found: dict[int, list[Json]] = {}
         for stitch in await self._stitches(head, wanting):
             uses = [{**use, "index": index} for index, use in enumerate(tool_uses(stitch.message))]
-            found[stitch.position] = [use for use in uses if str(use.get("id")) not in answered[stitch.position]]
+            found[stitch.position] = [use for use in uses if use["index"] not in answered[stitch.position]]
         return found
 
     async def _expand(self, root: Node, level: int) -> None:
@@ -177,5 +177,5 @@ def _fill(node: Node, log: dict[int, Stitch]) -> None:
         if node.kind == "thread":
             node.cost, node.text = known[0], known[1] or node.text
     elif asking is not None:
-        uses = (use for use in tool_uses(asking.message) if use.get("id") == node.call_id)
-        node.args = gist(next((use.get("input") for use in uses), None))
+        uses, index = tool_uses(asking.message), node.call_index or 0
+        node.args = gist(uses[index].get("input")) if index < len(uses) else None

@@ -5,7 +5,7 @@ is the tree that its own system saw. Both become the same nodes, for the termina
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -131,7 +131,9 @@ def native(run: Run, log: Sequence[Outline], open_calls: Mapping[int, Sequence[J
     """A run of ours. `open_calls` are, by the position of a response, the calls in it that have no result yet."""
     root, tried, last = root_of(run), list[Node](), None
     calls: dict[int, Node] = {}
-    waiting: defaultdict[str | None, list[Node]] = defaultdict(list)
+    # The entries about a call that has no result yet, by the index of the call in the last response. Entries that other
+    # programs append may have only the id of the call.
+    waiting: defaultdict[int | str | None, list[Node]] = defaultdict(list)
     spawned = {one.child_id for one in log if one.type == "thread_spawned"}
     paused: Node | None = None
     for one in log:
@@ -145,12 +147,14 @@ def native(run: Run, log: Sequence[Outline], open_calls: Mapping[int, Sequence[J
             calls[one.position] = node
             root.children.append(node)
         elif one.type == "tool_call":
-            node.children = waiting.pop(one.call_id, [])
+            node.children = waiting.pop(one.call_index, [])
+            if one.call_id is not None:
+                node.children += waiting.pop(one.call_id, [])
             calls.get(one.reply_to or 0, last or root).children.append(node)
         elif one.type == "api_retry":
             tried.append(node)
         elif one.type in _OF_CALL:
-            waiting[one.call_id].append(node)
+            waiting[one.call_id if one.call_index is None else one.call_index].append(node)
         elif one.type == "thread_result" and one.child_id in spawned:
             continue
         elif one.type not in _QUIET:
@@ -173,12 +177,14 @@ def mirror(run: Run, log: Sequence[Outline]) -> Node:
     for one in log:
         if one.type != "removed":
             below[one.parent_id if one.parent_id in nodes else None].append(one)
-    reached = _hang(root, None, below, nodes)
-    # What is only below itself would never be seen.
+    reached = set[UUID]()
+    _hang(root, None, below, nodes, reached)
+    # Spans of a cycle are below each other and not below the root.
     for one in log:
         if one.id in nodes and one.id not in reached:
             root.children.append(nodes[one.id])
-            reached |= _hang(nodes[one.id], one.id, below, nodes, reached | {one.id})
+            reached.add(one.id)
+            _hang(nodes[one.id], one.id, below, nodes, reached)
     return root
 
 
@@ -187,9 +193,9 @@ def _hang(
     key: UUID | None,
     below: Mapping[UUID | None, Sequence[Outline]],
     nodes: Mapping[UUID, Node],
-    known: Iterable[UUID] = (),
-) -> set[UUID]:
-    reached = set(known)
+    reached: set[UUID],
+) -> None:
+    """Put the spans below a node into the tree, and into `reached`. A span that is there already is left out."""
     waiting = [(top, key)]
     while waiting:
         node, here = waiting.pop()
@@ -198,7 +204,6 @@ def _hang(
                 reached.add(one.id)
                 node.children.append(nodes[one.id])
                 waiting.append((nodes[one.id], one.id))
-    return reached
 
 
 def nest(root: Node, member: Node, run: Run) -> None:
@@ -291,9 +296,9 @@ def _usage(one: Outline) -> dict[str, int] | None:
     return {name: count or 0 for name, count in zip(names, counts, strict=True)}
 
 
-def _open(run: Run, asking: Node, use: Json, waiting: "defaultdict[str | None, list[Node]]") -> Node:
+def _open(run: Run, asking: Node, use: Json, waiting: "defaultdict[int | str | None, list[Node]]") -> Node:
     """A call that has no result yet."""
-    call_id = str(use.get("id"))
+    index = int(use.get("index", 0))
     began = asking.start + timedelta(milliseconds=asking.duration_ms or 0)
     return Node(
         "tool",
@@ -302,8 +307,8 @@ def _open(run: Run, asking: Node, use: Json, waiting: "defaultdict[str | None, l
         run.thread_id,
         began,
         name=str(use.get("name")),
-        call_id=call_id,
+        call_id=str(use.get("id")),
         reply_to=asking.position,
-        call_index=int(use.get("index", 0)),
-        children=waiting.pop(call_id, []),
+        call_index=index,
+        children=[*waiting.pop(index, []), *waiting.pop(str(use.get("id")), [])],
     )

@@ -40,11 +40,10 @@ def cost_of(stitch: Stitch) -> float | None:
 
 
 def arguments(stitch: Stitch, asking: Stitch | None) -> Any:
-    """What a tool was called with: as the model asked, or as the span of a call has it that nobody asked for."""
-    for use in tool_uses(asking.message if asking is not None else None):
-        if use.get("id") == stitch.call_id:
-            return use.get("input")
-    return stitch.data.get("inputs")
+    """Return the input of a tool call: from its response, or from its span if no response asks for it."""
+    uses = tool_uses(asking.message if asking is not None else None)
+    index = stitch.call_index or 0
+    return uses[index].get("input") if index < len(uses) else stitch.data.get("inputs")
 
 
 def outcome(stitch: Stitch) -> Any:

@@ -213,9 +213,19 @@ class SyncCore:
         return self._call(self._store.claim(ref, take_over=take_over, unlimited=unlimited))
 
     def claim_next(
-        self, *, agents: Sequence[str] | None = None, limit: int = 1, all_projects: bool = True
+        self,
+        *,
+        agents: Sequence[str] | None = None,
+        limit: int = 1,
+        all_projects: bool = True,
+        suspects: bool | None = None,
+        alone: bool = False,
     ) -> list[Thread]:
-        return self._call(self._store.claim_next(agents=agents, limit=limit, all_projects=all_projects))
+        return self._call(
+            self._store.claim_next(
+                agents=agents, limit=limit, all_projects=all_projects, suspects=suspects, alone=alone
+            )
+        )
 
     def reap(self) -> list[UUID]:
         return self._call(self._store.reap())

@@ -122,8 +122,8 @@ def submit_results(store: SyncStore, ref: ThreadRef, results: Sequence[Json]) ->
     store.portal.call(runtime.submit_results(store.awaited, ref, results))
 
 
-def answer(store: SyncStore, ref: ThreadRef, text: str, *, by: str | None = None) -> None:
-    store.portal.call(runtime.answer(store.awaited, ref, text, by=by))
+def answer(store: SyncStore, ref: ThreadRef, text: str, *, call_id: str | None = None, by: str | None = None) -> None:
+    store.portal.call(runtime.answer(store.awaited, ref, text, call_id=call_id, by=by))
 
 
 def cancel(store: SyncStore, ref: ThreadRef) -> Thread:

@@ -129,8 +129,10 @@ class SyncStore(SyncCore):
     def size(self, ref: ThreadRef | None = None) -> Sizes:
         return self._call(self._store.size(ref))
 
-    def sql(self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None) -> Answer:
-        return self._call(self._store.sql(query, limit=limit, seconds=seconds, lens=lens))
+    def sql(
+        self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
+    ) -> Answer:
+        return self._call(self._store.sql(query, limit=limit, seconds=seconds, lens=lens, force=force))
 
     @contextmanager
     def lens(self, name: str) -> Generator[Any]:

@@ -9,12 +9,15 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from lockstitch.apps.notebooks import shelf, sources
+from lockstitch.apps.notebooks.pages import chat
 from lockstitch.apps.notebooks.pages.places import Mark, statements
 from lockstitch.cli.demo.library import sources as shelves
 from lockstitch.records import Memory
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.notebooks.library import Library, library
+from tests.runtime.agents import add, pay, scripted
+from tests.runtime.test_repeated_ids import numbered
 from tests.server.looking import PHONE, WIDE, look, sticks_out
 from tests.server.serving import serving
 
@@ -350,3 +353,10 @@ def test_a_citation_as_a_link_names_it() -> None:
     answer = "One thing [1][2]. Another [2].\n- A third [3, 1]\n`[1]`"
     assert statements(answer, 1) == ["One thing", "- A third"]
     assert statements(answer, 2) == ["One thing", "Another"]
+
+
+async def test_chat_names_the_tool_at_work_when_call_ids_repeat(store: Store) -> None:
+    agent = scripted(numbered(("add", {"a": 1, "b": 2})), numbered(("pay", {"amount": 1})), "Done.", tools=[add, pay])
+    waits = await agent.run("Go", store=store, thread="t")
+    head, run = await store.thread("t"), await store.run(waits.run_id)
+    assert await chat._doing(store, head, [run]) == {run.id: "calls pay"}

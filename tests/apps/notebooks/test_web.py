@@ -1,7 +1,10 @@
 """Fetching sources from the web: on loopback, which only a test may ask."""
 
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -140,3 +143,70 @@ def test_the_address_that_is_checked_is_the_one_that_is_asked(site: str, monkeyp
 def test_addresses_that_lead_inside_in_other_words_are_refused(address: str) -> None:
     with pytest.raises(Refused, match="private network"):
         fetch(f"http://[{address}]/", Limits())
+
+
+@pytest.fixture
+def dripping() -> Iterator[Callable[[bytes, bytes], str]]:
+    """A server that sends some bytes, and then others again and again until the client leaves or has had 200."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def serve(first: bytes, again: bytes) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def drip() -> None:
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(10_000)
+                    connection.sendall(first)
+                    for _ in range(200):
+                        connection.sendall(again)
+                        time.sleep(0.02)
+                    connection.sendall(b"\r\n\r\nok")
+
+        threads.append(threading.Thread(target=drip))
+        threads[-1].start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+    yield serve
+    for listener in listeners:
+        listener.close()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX-Drip: ", b"a"),
+        (b"HTTP/1.1 ", b"2"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", b"a"),
+    ],
+)
+def test_deadline_covers_headers_and_body(dripping: Callable[[bytes, bytes], str], first: bytes, again: bytes) -> None:
+    with pytest.raises(Refused, match=r"takes too long|timed out"):
+        fetch(dripping(first, again), Limits(seconds=0.3), allowed={"127.0.0.1"})
+
+
+def test_deadline_covers_the_lookup_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> Any:
+        answered.wait(30)
+        raise OSError
+
+    monkeypatch.setattr(web.socket, "getaddrinfo", slow)
+    with pytest.raises(Refused, match="takes too long"):
+        fetch("http://books.example/", Limits(seconds=0.1))
+    answered.set()
+
+
+def test_refusal_does_not_disclose_the_address_behind_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.getaddrinfo
+    monkeypatch.setattr(web.socket, "getaddrinfo", lambda _, *more, **named: real("10.11.12.13", *more, **named))
+    with pytest.raises(Refused, match="private network") as refused:
+        fetch("http://books.example/", Limits())
+    assert "10.11" not in str(refused.value)

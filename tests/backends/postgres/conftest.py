@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.records import SystemClock
@@ -65,3 +66,23 @@ def mortal_url(mortal_server: PostgresServer) -> Iterator[str]:
     url = mortal_server.create_database()
     yield url
     mortal_server.drop_database(url)
+
+
+@pytest.fixture
+def role(postgres_url: str, admin: psycopg.Connection, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """A user of this database with the rights that a test names, and their URL."""
+    rights: str = getattr(request, "param", "")
+    database = (admin.execute("SELECT current_database()").fetchone() or ("",))[0]
+    name = f"{database}_owner"
+    user = sql.Identifier(name)
+    admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' ").format(user) + sql.SQL(rights))  # type: ignore[arg-type]
+    admin.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(sql.Identifier(database), user))
+    yield name, postgres_url.replace("//", f"//{name}:secret@", 1).replace("@postgres:@", "@", 1)
+    admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(user))
+    for member in admin.execute(
+        "SELECT grantor.rolname FROM pg_auth_members m JOIN pg_roles grantor ON grantor.oid = m.grantor "
+        "JOIN pg_roles granted ON granted.oid = m.roleid WHERE granted.rolname = 'lockstitch_reader'"
+    ).fetchall():
+        if member[0] == name:
+            admin.execute(sql.SQL("REVOKE lockstitch_reader FROM {} GRANTED BY {} CASCADE").format(user, user))
+    admin.execute(sql.SQL("DROP ROLE {}").format(user))

@@ -1,10 +1,7 @@
 """Lenses in a database: made, refreshed, and never at the price of what is somebody else's."""
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
-from psycopg import sql
 
 from lockstitch import lenses
 from lockstitch.backend import Answer
@@ -100,43 +97,6 @@ async def test_lenses_do_not_keep_a_migration_from_its_work(
     assert (await ask(postgres, "SELECT count(*) FROM agent_config", "three_table")).rows == [(0,)]
 
 
-@pytest.fixture
-def role(postgres_url: str, admin: psycopg.Connection, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """A user of this database with the rights that a test names, and their URL."""
-    rights: str = getattr(request, "param", "")
-    database = (admin.execute("SELECT current_database()").fetchone() or ("",))[0]
-    name = f"{database}_owner"
-    user = sql.Identifier(name)
-    admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' ").format(user) + sql.SQL(rights))  # type: ignore[arg-type]
-    admin.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(sql.Identifier(database), user))
-    yield name, postgres_url.replace("//", f"//{name}:secret@", 1).replace("@postgres:@", "@", 1)
-    admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(user))
-    for member in admin.execute(
-        "SELECT grantor.rolname FROM pg_auth_members m JOIN pg_roles grantor ON grantor.oid = m.grantor "
-        "JOIN pg_roles granted ON granted.oid = m.roleid WHERE granted.rolname = 'lockstitch_reader'"
-    ).fetchall():
-        if member[0] == name:
-            admin.execute(sql.SQL("REVOKE lockstitch_reader FROM {} GRANTED BY {} CASCADE").format(user, user))
-    admin.execute(sql.SQL("DROP ROLE {}").format(user))
-
-
-WHO = "SELECT current_user::text, session_user::text"
-
-
-async def test_a_superuser_asks_as_one_who_owns_nothing(postgres: PostgresBackend) -> None:
-    (row,) = (await ask(postgres, WHO)).rows
-    assert row[0] == "lockstitch_reader"
-    assert row[0] != row[1]
-    # Files are theirs to read who connected; not from in here.
-    for escape in (
-        "SELECT set_config('role', 'none', true), query_to_xml('SELECT pg_read_file(''PG_VERSION'')', true, true, '')",
-        "SELECT query_to_xml('SELECT set_config(''role'', ''none'', true)', true, true, '')",
-        "EXPLAIN ANALYZE SELECT set_config('role', 'none', true)",
-    ):
-        with pytest.raises(Refused, match=r'cannot set parameter "role"|permission denied'):
-            await ask(postgres, escape)
-
-
 async def test_read_only_stays_read_only(postgres: PostgresBackend) -> None:
     """Whatever a query has changed so far: the transaction has had its first query, and cannot be told otherwise."""
     with pytest.raises(Refused, match="must be set before any query"):
@@ -146,46 +106,3 @@ async def test_read_only_stays_read_only(postgres: PostgresBackend) -> None:
         "SELECT set_config('default_transaction_read_only', 'off', false), current_setting('transaction_read_only')",
     )
     assert answer.rows == [("off", "on")]
-
-
-async def test_an_owner_without_other_rights(role: tuple[str, str]) -> None:
-    """They may make no role; what they ask is held by the read-only transaction."""
-    name, url = role
-    backend = PostgresBackend(url, SystemClock())
-    await backend.migrate()
-    await created(backend)
-    (row,) = (await ask(backend, WHO)).rows
-    assert row == (name, name)
-    assert (await ask(backend, "SELECT count(*) FROM agent_config", "three_table")).rows == [(1,)]
-    for write in ("DELETE FROM threads", "SELECT query_to_xml('DELETE FROM threads', true, true, '')"):
-        with pytest.raises(Refused):
-            await ask(backend, write)
-    await backend.close()
-
-
-@pytest.mark.parametrize("role", ["CREATEROLE"], indirect=True)
-async def test_an_owner_who_may_make_roles(role: tuple[str, str], admin: psycopg.Connection) -> None:
-    """They ask as the role that reads, unless somebody else's database made it, which is not theirs to use."""
-    known = admin.execute("SELECT 1 FROM pg_roles WHERE rolname = 'lockstitch_reader'").fetchone()
-    name, url = role
-    backend = PostgresBackend(url, SystemClock())
-    await backend.migrate()
-    await created(backend)
-    (row,) = (await ask(backend, WHO)).rows
-    assert row == (name if known else "lockstitch_reader", name)
-    assert (await ask(backend, "SELECT count(*) FROM agent_config", "three_table")).rows == [(1,)]
-    await backend.close()
-
-
-async def test_a_superuser_on_somebody_s_store(role: tuple[str, str], postgres_url: str) -> None:
-    """They make the role that was not there, and do not ask as what they are."""
-    owner = PostgresBackend(role[1], SystemClock())
-    await owner.migrate()
-    await owner.close()
-    backend = PostgresBackend(postgres_url, SystemClock())
-    with pytest.raises(Refused, match="lockstitch migrate"):
-        await ask(backend, "SELECT 1")
-    await backend.migrate()
-    assert (await ask(backend, WHO)).rows[0][0] == "lockstitch_reader"
-    assert (await ask(backend, "SELECT count(*) FROM agent_config", "three_table")).rows == [(0,)]
-    await backend.close()

@@ -112,7 +112,7 @@ async def test_a_user_who_owns_the_schema_and_nothing_else(postgres_url: str, ad
         admin.execute(sql.SQL("CREATE SCHEMA lockstitch AUTHORIZATION {}").format(role))
         assert await backend.migrate() == NEWEST
         await created(backend)
-        answer = await backend.query("SELECT count(*) FROM threads", limit=1, seconds=5)
+        answer = await backend.query("SELECT count(*) FROM threads", limit=1, seconds=5, own=True)
         assert answer is not None
         assert answer.rows == [(1,)]
         await backend.close()

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.bridges.langsmith import pieces, read, remark
-from lockstitch.bridges.langsmith.pieces import _SAID
+from lockstitch.bridges.langsmith.pieces import SAID
 from lockstitch.bridges.langsmith.times import time_text
-from lockstitch.bridges.span import Piece, merge, unsaid_trace
+from lockstitch.bridges.span import Piece, merge
 from lockstitch.bridges.storable import LONGEST_NAME, storable
 from lockstitch.records import codec
 from tests.records.properties import quick
@@ -81,11 +81,18 @@ def test_where_a_run_belongs(run: dict[str, Any], trace: str, parent: str | None
     assert (piece["id"], piece["trace_id"], piece.get("parent_id")) == (LEAF, trace, parent)
 
 
-def test_a_guess_is_told_from_knowledge():
-    assert unsaid_trace(one({"id": LEAF, "end_time": 1, "outputs": {"a": 1}}))
-    assert not unsaid_trace(one({"id": LEAF, "start_time": 1}))
-    assert not unsaid_trace(one({"id": LEAF, "trace_id": ROOT}))
-    assert not unsaid_trace(one({"id": ROOT, "trace_id": ROOT, "dotted_order": f"20260101T000000000000Z{ROOT}"}))
+def test_marks_trace_as_inferred_unless_the_run_names_it():
+    assert one({"id": LEAF, "end_time": 1, "outputs": {"a": 1}}).get("inferred")
+    assert one({"id": LEAF, "start_time": 1, "parent_run_id": CHILD}).get("inferred")
+    assert "inferred" not in one({"id": LEAF, "trace_id": ROOT})
+    assert "inferred" not in one({"id": ROOT, "dotted_order": f"20260101T000000000000Z{ROOT}"})
+    assert "inferred" not in one({"id": LEAF, "parent_run_ids": [ROOT, CHILD]})
+
+
+def test_named_trace_replaces_inferred_one():
+    inferred, named = one({"id": LEAF, "parent_run_id": CHILD}), one({"id": LEAF, "trace_id": ROOT})
+    for merged in (merge(inferred, named), merge(named, inferred)):
+        assert (merged["trace_id"], merged.get("parent_id"), "inferred" in merged) == (ROOT, CHILD, False)
 
 
 def test_the_words_of_a_run():
@@ -119,6 +126,7 @@ def test_the_words_of_a_run():
     assert piece == {
         "id": ROOT,
         "trace_id": ROOT,
+        "inferred": True,
         "name": "agent",
         "kind": "chain",
         "status": "success",
@@ -222,7 +230,7 @@ def test_anything_becomes_storable_once(value: Any):
     assert storable(kept) == kept
 
 
-FIELDS = st.sampled_from(sorted(_SAID | {"feedback_stats", "prompt_tokens"}))
+FIELDS = st.sampled_from(sorted(SAID | {"feedback_stats", "prompt_tokens"}))
 
 
 @quick

@@ -1,11 +1,11 @@
 """Recorded bodies and made ones, in each form in which OTLP travels."""
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from lockstitch.bridges.otel import read_body
@@ -40,6 +40,22 @@ def _in_hex(value: Any) -> Any:
             for key, item in value.items()
         }
     return [_in_hex(item) for item in value] if isinstance(value, list) else value
+
+
+def as_protobuf(document: Any) -> bytes:
+    """OTLP/JSON as a protobuf body."""
+    message = ExportTraceServiceRequest()
+    ParseDict(_in_base64(document), message)
+    return message.SerializeToString()
+
+
+def _in_base64(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: b64encode(bytes.fromhex(item)).decode() if key in IDS and isinstance(item, str) else _in_base64(item)
+            for key, item in value.items()
+        }
+    return [_in_base64(item) for item in value] if isinstance(value, list) else value
 
 
 def any_value(value: Any) -> dict[str, Any]:

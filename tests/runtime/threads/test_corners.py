@@ -67,10 +67,11 @@ async def test_a_detached_message_waits_behind_an_open_run(store: Store):
     helper = scripted(turns=[["One."], ["Two."]])
     first = await helper.run("1", store=store, thread="t", detach=True)
     second = await helper.run("2", store=store, thread="t", detach=True)
-    assert second.run_id == first.run_id
+    assert (first.status, second.status) == ("running", "pending")
 
     await work_off(App([helper]), store)
 
+    assert [run.id for run in await store.runs("t")] == [first.run_id, second.run_id]
     assert [text_of(message) for message in await store.context("t")][-1] == "Two."
     assert (await at_rest(store)).total_runs == 2
 

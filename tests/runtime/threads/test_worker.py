@@ -214,18 +214,17 @@ async def test_a_thread_that_cannot_be_driven_says_why_and_is_tried_again(store:
 
 
 @pytest.mark.req("S3-037")
-async def test_a_thread_that_ends_every_process_is_given_up(store: Store):
-    """Claims without progress are counted; the one after the third ends it, and says so to its parent too."""
+async def test_fails_a_thread_that_ends_every_process(store: Store):
+    """Crashes of a thread that is executed alone are counted; after the third it fails, and its parent is notified."""
     lead = agent("lead", asks(child("deadly", wait=True)), "I see.")
     member = agent("member", "never")
     app = family(lead, member)
     goal = await lead.start(store=store, goal="g")
     await lead.driver(store).resume(goal)
     (made,) = await store.children(goal)
+    await crash(store, suspects=None)
     for _ in range(MAX_CRASHES):
-        await store.claim(made)
-        await store.backend.release((await store.register()).id)
-        store._leases.forget((await store.thread(made)).worker_id or (await _only_worker(store)))
+        await crash(store, suspects=True)
 
     await work_off(app, store)
 
@@ -238,20 +237,22 @@ async def test_a_thread_that_ends_every_process_is_given_up(store: Store):
     assert (await store.thread(goal)).status == "completed"
 
 
-async def _only_worker(store: Store) -> Any:
-    return store._leases.worker_id
+async def crash(store: Store, suspects: bool | None) -> None:
+    """Claim the one thread that is ready, as a worker does, and let the process end."""
+    (_,) = await store.claim_next(suspects=suspects, alone=bool(suspects))
+    worker = await store.register()
+    await store.backend.release(worker.id, cause="died")
+    store._leases.forget(worker.id)
 
 
 @pytest.mark.req("S3-037")
-async def test_an_open_run_that_ends_every_process_is_given_up(store: Store):
+async def test_fails_an_open_run_that_ends_every_process(store: Store):
     lead = scripted(calls("nothing"), "never", name="lead")
     goal = await lead.start(store=store, goal="g")
     await lead.driver(store, detach=True).resume(goal)
+    await crash(store, suspects=None)
     for _ in range(MAX_CRASHES):
-        await store.claim(goal)
-        worker = await store.register()
-        await store.backend.release(worker.id)
-        store._leases.forget(worker.id)
+        await crash(store, suspects=True)
 
     await work_off(App([lead]), store)
 

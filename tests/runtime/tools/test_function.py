@@ -304,7 +304,24 @@ async def test_what_would_end_the_loop_is_an_ordinary_error(function: Any, said:
     assert caught.value.__cause__ is not None
 
 
-async def test_a_cancelled_call_is_not_waited_for() -> None:
+async def test_cancelled_call_returns_its_result_if_it_comes_before_a_second_cancellation() -> None:
+    reached, go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    def block() -> str:
+        loop.call_soon_threadsafe(reached.set)
+        go.wait(60)
+        return "done"
+
+    running = asyncio.create_task(call(block))
+    await reached.wait()
+    running.cancel()
+    go.set()
+    assert await running == "done"
+
+
+async def test_call_is_not_waited_for_after_a_second_cancellation() -> None:
     reached, go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -315,6 +332,8 @@ async def test_a_cancelled_call_is_not_waited_for() -> None:
 
     running = asyncio.create_task(call(block))
     await reached.wait()
+    running.cancel()
+    await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -32,6 +32,10 @@ def calls(name: str, **given: object) -> dict[str, object]:
     return {"calls": [{"name": name, "input": given}]}
 
 
+PAY = {"calls": [{"name": "pay", "id": "call_0", "input": {"amount": 5}}]}
+"""A call whose id is the same in each run."""
+
+
 def app() -> App:
     """New agents for each loop that runs them."""
     return App(
@@ -45,7 +49,7 @@ def app() -> App:
                 tools=[look],
                 title=False,
             ),
-            Agent("payer", model=Scripted([calls("pay", amount=5), "Done."]), tools=[pay], title=False),
+            Agent("payer", model=Scripted([PAY, "Done."]), tools=[pay], title=False),
             Agent(
                 "browser", model=Scripted([calls("confirm", question="Sure?"), "Fine."]), tools=[confirm], title=False
             ),

@@ -1,13 +1,16 @@
 """What can be done over HTTP, route by route."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
 
+from lockstitch import Agent, App, tool
 from lockstitch.records import codec
 from lockstitch.server import Settings
-from lockstitch.store import Store
+from lockstitch.store import Store, open_store
+from lockstitch.testing import Scripted
 from tests.server.api import agents
 from tests.server.api.asking import get, result, run
 from tests.server.api.reading import events
@@ -62,6 +65,8 @@ async def test_a_person_is_asked_and_answers(store: Store, http: httpx2.AsyncCli
     assert (await result(http, waits["run_id"]))["output_text"] == "Done."
     permission = next(one for one in await store.stitches("pay") if one.type == "permission")
     assert permission.data["by"] == "local"
+    assert (await http.post("/api/threads/pay/deny", json={"call_id": call})).status_code == 409
+    assert (await http.post("/api/threads/pay/approve", json={"call_id": call})).status_code == 200
     again = await run(http, "payer", thread="pay")
     denial = {"call_id": again["waiting_for"][0]["id"], "reason": "too much"}
     assert (await http.post("/api/threads/pay/deny", json=denial)).status_code == 200
@@ -69,6 +74,81 @@ async def test_a_person_is_asked_and_answers(store: Store, http: httpx2.AsyncCli
     for path in ("answer", "settle", "tool_results"):
         said = {"answer": {"text": "x"}, "settle": {"call_id": "c", "redo": True}, "tool_results": {"results": []}}
         assert (await http.post(f"/api/threads/pay/{path}", json=said[path])).status_code == 409
+
+
+async def test_repeated_approval_by_key_does_not_reach_the_next_call(store: Store, http: httpx2.AsyncClient) -> None:
+    waits = await run(http, "payer", thread="keyed")
+    approval = {"call_id": waits["waiting_for"][0]["key"]}
+    assert (await http.post("/api/threads/keyed/approve", json=approval)).status_code == 200
+    await result(http, waits["run_id"])
+    again = await run(http, "payer", thread="keyed")
+    assert (await http.post("/api/threads/keyed/approve", json=approval)).status_code == 200, "the same reply again"
+    assert (await store.thread("keyed")).status == "waiting"
+    assert len([one for one in await store.stitches("keyed") if one.type == "permission"]) == 1
+    denial = {"call_id": again["waiting_for"][0]["key"]}
+    assert (await http.post("/api/threads/keyed/deny", json=denial)).status_code == 200
+
+
+async def test_rejects_denial_at_another_server_while_the_tool_runs(store: Store, store_url: str) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(approval=True)
+    async def charge() -> str:
+        """Charge."""
+        started.set()
+        await go_on.wait()
+        return "charged"
+
+    app = App([Agent("payer", model=Scripted([agents.calls("charge"), "Done."]), tools=[charge], title=False)])
+    async with (
+        open_store(store_url) as other,
+        serving(store, app, Settings()) as one,
+        serving(other, None, Settings()) as two,
+        caller(one) as first,
+        caller(two) as second,
+    ):
+        waits = await run(first, "payer", thread="pay")
+        call = {"call_id": waits["waiting_for"][0]["id"]}
+        assert (await first.post("/api/threads/pay/approve", json=call)).status_code == 200
+        await asyncio.wait_for(started.wait(), 60)
+        denied = await second.post("/api/threads/pay/deny", json=call)
+        assert (denied.status_code, denied.json()["title"]) == (409, "Conflict")
+        assert (await second.post("/api/threads/pay/approve", json=call)).status_code == 200
+        go_on.set()
+        assert (await result(first, waits["run_id"]))["output_text"] == "Done."
+        assert (await second.post("/api/threads/pay/deny", json=call)).status_code == 409
+    assert [one.status for one in await store.stitches("pay") if one.type == "tool_call"] == ["ok"]
+
+
+async def test_retry_over_http_waits_when_a_call_of_the_cancelled_run_is_in_doubt(store: Store) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+    paid: list[str] = []
+
+    @tool
+    async def charge() -> str:
+        """Charge."""
+        paid.append("charge")
+        started.set()
+        await go_on.wait()
+        return ""
+
+    app = App([Agent("payer", model=Scripted([agents.calls("charge"), "Done."]), tools=[charge], title=False)])
+    async with serving(store, app, Settings()) as url, caller(url) as http:
+        begun = (await http.post("/api/agents/payer/runs", json={"input": "Pay", "thread": "pay"})).json()
+        await asyncio.wait_for(started.wait(), 60)
+        assert (await http.post("/api/threads/pay/cancel")).status_code == 202
+        ended = await result(http, begun["run_id"])
+        doubts = [{"call_id": "call_1_1_0", "name": "charge"}]
+        assert (ended["status"], ended["in_doubt"]) == ("cancelled", doubts)
+        again = (await http.post("/api/threads/pay/retry")).json()
+        waits = await get(http, f"/api/runs/{again['run_id']}/result")
+        assert (waits["status"], waits["in_doubt"], len(paid)) == ("waiting", doubts, 1)
+        settled = {"call_id": "call_1_1_0", "unknown": True}
+        assert (await http.post("/api/threads/pay/settle", json=settled)).status_code == 200
+        # The script pays again once a person has settled the doubt.
+        go_on.set()
+        other = {"call_id": "call_1_1_0", "redo": True}
+        assert (await http.post("/api/threads/pay/settle", json=other)).status_code == 409
 
 
 async def test_a_run_is_cancelled_and_tried_again(http: httpx2.AsyncClient) -> None:

@@ -10,6 +10,8 @@ from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.server import Settings
 from lockstitch.store import Store
+from tests.server.api.asking import get
+from tests.server.api.reading import events
 from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
@@ -36,3 +38,70 @@ async def test_whoever_waits_for_an_answer_gets_the_one_to_what_they_said(store:
             (200, f"To m{number}") for number in range(4)
         ]
         assert len({one.json()["run_id"] for one in got}) == 4
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_every_message_accepted_at_once_is_answered(store: Store, known: bool) -> None:
+    """Of all routes by which messages come, each message has one turn, and its id leads to its answer."""
+    app = App([Agent("echo", model=Scripted(answer), title=False)])
+    threads = [f"t{number}" for number in range(4)]
+    async with serving(store, app, Settings(concurrency=3)) as url, caller(url) as http:
+        for thread in threads:
+            if known:
+                await http.post("/api/agents/echo/runs", json={"input": "before", "thread": thread, "wait": True})
+            else:
+                await store.create(key=thread, agent="echo")
+
+        async def send(thread: str, number: int) -> tuple[str, str]:
+            text = f"{thread} m{number}"
+            if number % 3:
+                sent = await http.post("/api/agents/echo/runs", json={"input": text, "thread": thread})
+            else:
+                sent = await http.post(f"/api/threads/{thread}/deliver", json={"input": text, "id": text})
+            assert sent.status_code == 202, sent.text
+            return text, sent.json()["run_id"]
+
+        ids = dict(await asyncio.gather(*(send(thread, number) for number in range(20) for thread in threads)))
+        for thread in threads:
+            told = [event async for event in events(http, f"/api/threads/{thread}/events?until=idle")]
+            assert told[-1].data["status"] == "waiting"
+            turns = (await get(http, f"/api/threads/{thread}/history", limit=100))["turns"]
+            turns = [turn for turn in turns if turn["user_message"] != "before"]
+            expected = sorted(text for text in ids if text.startswith(f"{thread} "))
+            assert sorted(turn["user_message"] for turn in turns) == expected
+            assert all(turn["final_response"] == f"To {turn['user_message']}" for turn in turns)
+            said = [text_of(one) for one in await store.context(thread) if one["role"] == "user"]
+            assert [text for text in said if text != "before"] == [turn["user_message"] for turn in reversed(turns)]
+        results = {text: await get(http, f"/api/runs/{run_id}/result") for text, run_id in ids.items()}
+        assert {text: result["output_text"] for text, result in results.items()} == {text: f"To {text}" for text in ids}
+        assert len(set(ids.values())) == len(ids)
+
+
+async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store) -> None:
+    go_on = asyncio.Event()
+
+    async def wait_and_answer(request: ModelRequest) -> str:
+        await go_on.wait()
+        return answer(request)
+
+    app = App([Agent("echo", model=Scripted(wait_and_answer), title=False)])
+    async with serving(store, app, Settings(concurrency=2)) as url, caller(url) as http:
+        first = (await http.post("/api/agents/echo/runs", json={"input": "one", "thread": "t"})).json()
+        second = (await http.post("/api/agents/echo/runs", json={"input": "two", "thread": "t"})).json()
+        third = (await http.post("/api/threads/t/deliver", json={"input": "three", "id": "m"})).json()
+        again = (await http.post("/api/threads/t/deliver", json={"input": "three", "id": "m"})).json()
+        assert (second["status"], second["output_text"]) == ("pending", None)
+        assert third["run_id"] == again["run_id"]
+        ids = [one["run_id"] for one in (first, second, third)]
+        assert len(set(ids)) == 3
+        statuses = [(await get(http, f"/api/runs/{run_id}/result"))["status"] for run_id in ids[1:]]
+        assert statuses == ["pending", "pending"]
+        go_on.set()
+        async for _ in events(http, "/api/threads/t/events?until=idle"):
+            pass
+        results = [await get(http, f"/api/runs/{run_id}/result") for run_id in ids]
+        assert [(one["run_id"], one["output_text"]) for one in results] == [
+            (ids[0], "To one"),
+            (ids[1], "To two"),
+            (ids[2], "To three"),
+        ]

@@ -1,4 +1,4 @@
-"""Whatever fits the OpenAPI, or does not, is answered: never with a 500."""
+"""Whatever fits the OpenAPI, or does not, is answered: never with a 500, and as the document says."""
 
 import asyncio
 import os
@@ -14,7 +14,16 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
+from lockstitch import App
+from lockstitch.apps.notebooks import Notebooks
+from lockstitch.apps.prioritizer import Prioritizer
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
 from tests.server.api import agents
@@ -51,7 +60,8 @@ class _Elsewhere:
         store: Store
         async with open_store(f"sqlite:///{self._folder / 'store.db'}", project="b") as store:
             self.theirs = await fill(store)
-            async with serving(store, agents.app(), Settings(work=False, sql_seconds=0.5)) as self.url:
+            app = App(list(agents.app().agents.values()), applications=[Notebooks(), Prioritizer()])
+            async with serving(store, app, Settings(work=False, sql_seconds=0.5)) as self.url:
                 self._ready.set()
                 await leaving.wait()
 
@@ -62,17 +72,34 @@ def server(tmp_path: Path) -> Iterator[_Elsewhere]:
         yield running
 
 
-def test_no_operation_answers_with_500(server: _Elsewhere) -> None:
+CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def test_answers_conform_to_the_document(server: _Elsewhere) -> None:
+    """No operation answers with 500, with a status that is not documented, or with JSON of another shape."""
     assert server.theirs is not None
-    document = httpx2.get(f"{server.url}/api/openapi.json").json()
+    document = httpx2.get(f"{server.url}/api/openapi.json", timeout=60).json()
     schema = schemathesis.openapi.from_dict(document)
     known = server.theirs.known
+    failures: list[str] = []
     with requests.Session() as session:
         for found in schema.get_all_operations():
-            ask(found.ok(), server.url, session, known)
+            ask(found.ok(), server.url, session, known, failures)
+    assert not failures, "\n".join(failures)
 
 
-def ask(operation: Any, url: str, session: requests.Session, known: Callable[[str], Any]) -> None:
+def test_json_answers_are_documented_by_shape(server: _Elsewhere) -> None:
+    """No JSON answer is documented as a text or as anything at all."""
+    document = httpx2.get(f"{server.url}/api/openapi.json", timeout=60).json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for status, response in operation["responses"].items():
+                described = response.get("content", {}).get("application/json")
+                assert described is None or described["schema"] not in ({}, {"type": "string"}), (method, path, status)
+                assert int(status) < 400 or "application/problem+json" in response["content"], (method, path, status)
+
+
+def ask(operation: Any, url: str, session: requests.Session, known: Callable[[str], Any], failures: list[str]) -> None:
     modes = st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 
     @settings(
@@ -97,5 +124,9 @@ def ask(operation: Any, url: str, session: requests.Session, known: Callable[[st
             case.body["wait"] = False
         answer = case.call(base_url=url, session=session, timeout=30)
         assert answer.status_code < 500, (case.as_curl_command(), answer.status_code, answer.content)
+        try:
+            case.validate_response(answer, checks=CHECKS)
+        except FailureGroup as exc:
+            failures.extend(f"{case.method} {case.path} {answer.status_code}: {one}" for one in exc.exceptions)
 
     examples()

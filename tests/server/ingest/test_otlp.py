@@ -79,7 +79,8 @@ async def test_metrics_and_logs_are_let_go(http: httpx2.AsyncClient) -> None:
     for path in ("/v1/metrics", "/v1/logs"):
         answer = await http.post(path, headers=PROTOBUF, content=b"\x0a\x00")
         assert (answer.status_code, answer.content) == (200, b"")
-    assert await settled(http) == {"waiting": 0, "bytes": 0, "quarantined": 0, "quarantine": []}
+    empty = {"waiting": 0, "bytes": 0, "quarantined": 0, "quarantine": []}
+    assert await settled(http) == {**empty, "oldest_seconds": None, "stuck": 0}
 
 
 def _as_json(body: bytes) -> Any:

@@ -7,10 +7,11 @@ import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
-from lockstitch.records import codec
+from lockstitch.records import call_key, codec, new_id
 from lockstitch.store import Store
 from tests.bridges.importing import import_path
 from tests.bridges.langsmith import recorded
+from tests.runtime.agents import scripted
 from tests.server.looking import PHONE, look, sticks_out
 from tests.server.pages import runs
 
@@ -103,7 +104,9 @@ async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
     await expect(panel.get_by_role("tab", name="Input")).to_have_attribute("aria-selected", "true")
     await expect(panel.locator("#part-input")).to_contain_text('"limit": 50')
     await page.keyboard.press("3")
-    await expect(panel).to_contain_text(f"{second.thread_id}:call_2_1_0")
+    log = await store.stitches(second.thread_id)
+    asked = next(one for one in log if one.type == "llm_call" and one.run_id == second.id and one.calls)
+    await expect(panel).to_contain_text(call_key(asked.id, 0))
     await expect(panel.locator("#part-call")).to_contain_text("safe")
     await page.keyboard.press("2")
     whole = panel.get_by_role("link", name="show all")
@@ -243,3 +246,21 @@ async def test_ten_thousand_rows(store: Store, url: str, page: Page) -> None:
     await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     assert await sticks_out(page) == []
     await expect(page.locator("#rows > .wf:visible").first).to_be_in_viewport()
+
+
+async def test_takeover_is_shown_on_the_pages_of_run_and_thread(store: Store, http: httpx2.AsyncClient) -> None:
+    agent = scripted("Done.", name="helper")
+    goal = await agent.start(store=store, goal="g")
+    await agent.driver(store, detach=True).resume(goal)
+    await store.backend.put([(await store.thread(goal)).changed(losses=1, lost_by=new_id())])
+    await agent.driver(store).resume(await store.thread(goal))
+    (taken,) = [one for one in await store.stitches(goal) if one.type == "thread_taken_over"]
+    assert taken.name is not None
+    assert "beside other threads" in taken.name
+
+    rows = await http.get(f"/run/{taken.run_id}/rows")
+    assert "thread taken over" in rows.text
+    assert taken.name in rows.text
+    thread = await http.get(f"/threads/{goal.id}")
+    assert "Taken over" in thread.text
+    assert taken.name in thread.text

@@ -53,7 +53,8 @@ async def test_approve_settle_and_fill_in(store: Store, page: Page):
         )
         await expect(page.locator("#seam")).to_contain_text("refund_payment")
 
-        key = f"{(await store.thread('customer-42')).id}:call_1_2_1"
+        waits = (await store.thread("customer-42")).waiting_for
+        key = next(one["key"] for one in waits if one["kind"] == "doubt")
         await expect(page.locator(".ask").first).to_contain_text(key)
         await page.get_by_role("button", name="It did not: run it again").click()
         await answered(store, "customer-42", "send_mail")

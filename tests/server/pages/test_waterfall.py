@@ -5,10 +5,11 @@ from array import array
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lockstitch.records import Run, Thread, new_id
+from lockstitch.records import Run, Thread, call_key, new_id
 from lockstitch.records.figures import Outline
 from lockstitch.server.pages.run.waterfall import OPEN, Waterfall, waterfall
 from lockstitch.server.pages.run.wording import apart
+from lockstitch.store.aligning import Allowance
 from lockstitch.store.traces import Trace
 from lockstitch.store.tracing import native
 
@@ -64,10 +65,11 @@ def test_a_step_has_the_attempts_before_its_call_and_the_tools_after_it() -> Non
 
 
 def test_what_has_not_ended_is_open() -> None:
+    response = outline(1, "llm_call", 1, name="m", step_number=1, calls=2, duration_ms=1000)
     made = drawn(
-        outline(1, "llm_call", 1, name="m", step_number=1, calls=2, duration_ms=1000),
+        response,
         calls={1: [{"id": "a", "name": "pay", "index": 0}, {"id": "b", "name": "look", "index": 1}]},
-        waiting_for=[{"kind": "approval", "id": "a"}],
+        waiting_for=[{"kind": "approval", "id": "a", "key": call_key(response.id, 0)}],
         status="waiting",
         completed_at=None,
     )
@@ -84,14 +86,14 @@ def test_numbers_that_are_too_large_are_the_largest() -> None:
 
 
 def test_texts_apart() -> None:
-    assert apart("You were charged once.", "You were charged twice.").b == [
+    assert apart("You were charged once.", "You were charged twice.", Allowance()).b == [
         (False, "You were charged "),
         (True, "twice"),
         (False, "."),
     ]
-    assert apart("", "new").a == []
+    assert apart("", "new", Allowance()).a == []
     for a, b in (("x" * 50_000, "y" * 50_000), ("word " * 9_000, "other " * 9_000), ("aa", "aaa"), ("same", "same")):
-        both = apart(a, b)
+        both = apart(a, b, Allowance())
         for text, pieces in ((a, both.a), (b, both.b)):
             joined = "".join(piece for _, piece in pieces)
             assert joined.removesuffix("…") == text[:20_000], "nothing is lost"

@@ -10,10 +10,12 @@ from starlette.responses import Response
 
 from lockstitch.apps.notebooks import citations, looking, sessions, shelf, sources
 from lockstitch.apps.notebooks.application import Notebooks
-from lockstitch.apps.notebooks.records import Source
+from lockstitch.apps.notebooks.records import Notebook, Source
 from lockstitch.errors import NotFound, Refused
 from lockstitch.records import Json, Thread
 from lockstitch.server import Caller, Exact, Reader, Writer, followed, the, waited
+from lockstitch.server.api.events import stream_content
+from lockstitch.server.api.shapes import Result, Shape, shape_of
 
 router = APIRouter(prefix="/api/notebooks", tags=["notebooks"], default_response_class=Exact)
 
@@ -24,9 +26,68 @@ SessionId = Annotated[str, Path(max_length=300, description="A session_id: a thr
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, lt=2**53)]
 
-_STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
+_NOTEBOOK: Any = shape_of(Notebook)
+_COUNTED: Any = shape_of(Notebook, "NotebookInList", sources=int, sessions=int)
+_SOURCE: Any = shape_of(Source, "NotebookSource", status=str)
+
+
+class _AnySource(Shape):
+    """A source, or one that is just being read, of which no more is known."""
+
+    name: str
+    status: str
+
+
+class _Session(Shape):
+    """A chat in a list."""
+
+    session_id: str
+    thread_id: UUID
+    notebook_id: int
+    title: str | None
+    status: str
+    runs: int
+
+
+class _Chat(Shape):
+    """A chat, turn by turn."""
+
+    session_id: str
+    thread_id: UUID
+    notebook_id: int
+    title: str | None
+    status: str
+    total_cost: float | None
+    turns: list[Json]
+
+
+class _Citation(Shape):
+    number: int
+    source_id: UUID | None
+    source: str | None
+
+
+class _Found(Shape):
+    """A passage that a search found."""
+
+    source_id: UUID
+    source: str
+    passage: int
+    start: int
+    end: int
+    text: str
+
+
+class _Turn(Result):
+    """What came of a message, and the turn that it caused."""
+
+    session_id: str
+    notebook_id: int
+
+
 _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The turn, or server-sent events", "content": _STREAM}
+    200: {"description": "The turn, or server-sent events", **stream_content()},
+    202: {"description": "The turn as it stands, if the caller or the server leaves before its end", "model": _Turn},
 }
 
 
@@ -59,27 +120,27 @@ class Asked(_Body):
     user_id: Annotated[str, Field(max_length=255)] | None = None
 
 
-@router.get("")
+@router.get("", response_model=list[_COUNTED])
 async def listed(caller: Reader, _: TheNotebooks, limit: Limit = 100, offset: Offset = 0) -> Exact:
     """The notebooks of the project, the most recently updated first."""
     found = await shelf.counted(caller.store, limit=limit, offset=offset)
     return Exact([_counted(one) for one in found])
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, response_model=_NOTEBOOK)
 async def create(caller: Writer, _: TheNotebooks, new: NewNotebook) -> Exact:
     """Make a notebook."""
     made = await shelf.create(caller.store, new.title, description=new.description, instructions=new.instructions)
     return Exact(made.as_json(), 201)
 
 
-@router.get("/{id}")
+@router.get("/{id}", response_model=_NOTEBOOK)
 async def get(caller: Reader, _: TheNotebooks, id: Id) -> Exact:
     """One notebook."""
     return Exact((await shelf.get(caller.store, id)).as_json())
 
 
-@router.put("/{id}")
+@router.put("/{id}", response_model=_NOTEBOOK)
 async def change(caller: Writer, _: TheNotebooks, id: Id, wanted: NewNotebook) -> Exact:
     """Change a notebook: what is not named stays as it is."""
     fields = wanted.model_dump(exclude_unset=True)
@@ -100,7 +161,7 @@ async def remove(
     return Response(status_code=204)
 
 
-@router.get("/{id}/sessions")
+@router.get("/{id}/sessions", response_model=list[_Session])
 async def sessions_of(
     caller: Reader, _: TheNotebooks, id: Id, user_id: Annotated[str | None, Query(max_length=255)] = None
 ) -> Exact:
@@ -109,7 +170,7 @@ async def sessions_of(
     return Exact([chat.as_json() for chat in await looking.chats(caller.store, notebook, user_id=user_id)])
 
 
-@router.get("/{id}/sessions/{session_id}")
+@router.get("/{id}/sessions/{session_id}", response_model=_Chat)
 async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId) -> Exact:
     """A chat, turn by turn: who did what, what was answered, and what that cites."""
     thread = await _chat(caller, id, session_id)
@@ -135,7 +196,7 @@ async def remove_session(caller: Writer, _: TheNotebooks, id: Id, session_id: Se
     return Response(status_code=204)
 
 
-@router.get("/{id}/sessions/{session_id}/citations/{number}")
+@router.get("/{id}/sessions/{session_id}/citations/{number}", response_model=_Citation)
 async def citation(
     caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId, number: Annotated[int, Path(ge=1, lt=2**31)]
 ) -> Exact:
@@ -143,7 +204,7 @@ async def citation(
     return Exact((await citations.cited(caller.store, await _chat(caller, id, session_id), number)).as_json())
 
 
-@router.get("/{id}/sources")
+@router.get("/{id}/sources", response_model=list[_AnySource])
 async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> Exact:
     """The sources of a notebook, and those that are just being read."""
     notebook = await shelf.get(caller.store, id)
@@ -152,7 +213,7 @@ async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> Exact:
     return Exact(ready + reading)
 
 
-@router.post("/{id}/sources", status_code=201)
+@router.post("/{id}/sources", status_code=201, response_model=_SOURCE)
 async def add_source(caller: Writer, notebooks: TheNotebooks, id: Id, new: NewSource) -> Exact:
     """Add a text, or what stands behind an address of the web where that is turned on."""
     if (new.text is None) == (new.url is None):
@@ -164,7 +225,7 @@ async def add_source(caller: Writer, notebooks: TheNotebooks, id: Id, new: NewSo
     return Exact(_source(await notebooks.add_source(caller.store, id, new.name, new.text or "")), 201)
 
 
-@router.post("/{id}/sources/upload", status_code=201)
+@router.post("/{id}/sources/upload", status_code=201, response_model=_SOURCE)
 async def upload(
     caller: Writer, notebooks: TheNotebooks, id: Id, file: Annotated[UploadFile, File(description="The file.")]
 ) -> Exact:
@@ -177,7 +238,7 @@ async def upload(
     return Exact(_source(made), 201)
 
 
-@router.get("/{id}/sources/{source_id}")
+@router.get("/{id}/sources/{source_id}", response_model=_SOURCE)
 async def source(caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId) -> Exact:
     """One source."""
     notebook = await shelf.get(caller.store, id)
@@ -191,7 +252,7 @@ async def remove_source(caller: Writer, _: TheNotebooks, id: Id, source_id: Sour
     return Response(status_code=204)
 
 
-@router.get("/{id}/sources/{source_id}/passages")
+@router.get("/{id}/sources/{source_id}/passages", response_model=list[Json])
 async def passages(
     caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId, after: Offset = 0, limit: Limit = 100
 ) -> Exact:
@@ -202,7 +263,7 @@ async def passages(
     return Exact([{**one.as_json(), "where": one.place.words} for one in some])
 
 
-@router.get("/{id}/search")
+@router.get("/{id}/search", response_model=list[_Found])
 async def search(
     caller: Reader,
     notebooks: TheNotebooks,
@@ -230,7 +291,7 @@ async def search(
     )
 
 
-@router.post("/{id}/run", responses=_EVENTS)
+@router.post("/{id}/run", responses=_EVENTS, response_model=_Turn)
 async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, asked: Asked) -> Response:
     """Say something to the team of a notebook.
 

@@ -1,6 +1,7 @@
 """Citations in an answer: the numbers in brackets, as models write them."""
 
 import re
+from collections import deque
 from typing import Final, NamedTuple
 
 _GROUP: Final = re.compile(
@@ -24,10 +25,13 @@ class Mention(NamedTuple):
 
 def mentions(answer: str) -> list[Mention]:
     """The citations of an answer, in order. What stands in code, or is a link, is none."""
-    code = [match.span() for match in _CODE.finditer(answer)]
+    code = deque(match.span() for match in _CODE.finditer(answer))
     found: list[Mention] = []
     for match in _GROUP.finditer(answer):
-        if any(start <= match.start() < end for start, end in code):
+        # Both come in the order of the text.
+        while code and code[0][1] <= match.start():
+            code.popleft()
+        if code and code[0][0] <= match.start():
             continue
         numbers = _numbers(match[1] or match[2])
         if numbers:

@@ -21,16 +21,22 @@ from lockstitch.apps.prioritizer.models import (
     TaskId,
     as_json,
 )
-from lockstitch.apps.prioritizer.records import Document
+from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
 from lockstitch.apps.prioritizer.sessions import latest, metadata_of, session_of, sessions, shown, trace_of
 from lockstitch.errors import NotFound
 from lockstitch.server import Exact, Problem, Reader, Writer, the
+from lockstitch.server.api.shapes import shape_of
 
 router = APIRouter(prefix="/api/agent", tags=["prioritizer"])
 
 ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
 UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
 Statement = Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"^[^\x00]*$")]
+
+
+_OUTCOME: Any = shape_of(Outcome)
+_DOCUMENT: Any = shape_of(Document, without=frozenset({"structured_output"}), tasks=list[Any])
+_RELATIONSHIP: Any = shape_of(TaskRelationship)
 
 
 class Given(BaseModel):
@@ -112,32 +118,32 @@ async def trace(caller: Reader, session_id: UUID) -> Response:
     return Exact(as_json(await trace_of(caller.store, await session_of(caller.store, session_id))))
 
 
-@router.get("/outcomes")
+@router.get("/outcomes", response_model=list[_OUTCOME])
 async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
     """Outcomes of a user or of all, newest first."""
     return Exact([one.as_json() for one in await keeping.outcomes(caller.store, user_id)])
 
 
-@router.post("/outcomes", status_code=201)
+@router.post("/outcomes", status_code=201, response_model=_OUTCOME)
 async def add_outcome(caller: Writer, given: NewOutcome) -> Response:
     """A new outcome, which plans can be made towards."""
     made = await keeping.add_outcome(caller.store, given.user_id, given.statement)
     return Exact(made.as_json(), status_code=201)
 
 
-@router.patch("/outcomes/{outcome_id}")
+@router.patch("/outcomes/{outcome_id}", response_model=_OUTCOME)
 async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[bool, Body(embed=True)]) -> Exact:
     """Say whether plans are still made towards an outcome."""
     return Exact((await keeping.set_active(caller.store, outcome_id, is_active)).as_json())
 
 
-@router.get("/documents")
+@router.get("/documents", response_model=list[_DOCUMENT])
 async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
     """Documents with their tasks, oldest first."""
     return Exact([_document(one) for one in await keeping.documents(caller.store, user_id)])
 
 
-@router.post("/documents", status_code=201)
+@router.post("/documents", status_code=201, response_model=list[_DOCUMENT])
 async def add_documents(
     request: Request,
     caller: Writer,
@@ -157,7 +163,7 @@ async def remove_document(caller: Writer, document_id: UUID) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/relationships", status_code=201)
+@router.post("/relationships", status_code=201, response_model=_RELATIONSHIP)
 async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
     """That one task waits for another: the source waits for the target."""
     made = await keeping.add_relationship(

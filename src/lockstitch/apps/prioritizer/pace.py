@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from uuid import UUID
 
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Model
 from lockstitch.errors import StoreUnreachable
@@ -48,7 +49,7 @@ def paced(tool: Tool, pace: Pace) -> Tool:
 
     async def call(context: ToolContext, given: Json) -> Any:
         log = await context.store.log(context.run_id)
-        if place(log, context.call_id) >= MAX_STEPS:
+        if place(log, context.response_id, context.call_index) >= MAX_STEPS:
             raise ToolFailed(OUT_OF_STEPS)
         clock = context.store.clock
         began = clock.now()
@@ -90,14 +91,16 @@ def may_pass(exc: Exception) -> bool:
     return isinstance(exc, StoreUnreachable | ConnectionError | TimeoutError)
 
 
-def place(log: Sequence[Stitch], call_id: str) -> int:
-    """How many steps stand before a call: calls of earlier responses, thoughts alone, and calls beside it."""
+def place(log: Sequence[Stitch], response_id: UUID | None, call_index: int) -> int:
+    """Return the number of steps before a call: calls of earlier responses, thoughts without a call, calls beside it.
+
+    The response and the index name the call, since a later response may use the same call id.
+    """
     before = 0
     for stitch in log:
         if stitch.type != "llm_call" or stitch.message is None or stitch.lane is not None:
             continue
-        calls = [str(call.get("id")) for call in tool_uses(stitch.message)]
-        if call_id in calls:
-            return before + calls.index(call_id)
-        before += len(calls) or 1
+        if stitch.id == response_id:
+            return before + call_index
+        before += len(tool_uses(stitch.message)) or 1
     return before

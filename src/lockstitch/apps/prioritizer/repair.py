@@ -14,7 +14,7 @@ from lockstitch.records import Json
 UNSURE: Final = 0.5
 """The confidence in a task of which the model says none."""
 
-_FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
+_FENCE: Final = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n?```", re.DOTALL)
 _SHOWN: Final = 5
 """How many ids a warning names."""
 

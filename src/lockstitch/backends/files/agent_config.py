@@ -7,7 +7,20 @@ from typing import Any, Final, cast
 
 from lockstitch.backends.files import layout, log, tables
 from lockstitch.backends.files.folder import Folder
-from lockstitch.records import File, Json, Run, Stitch, Thread, codec, context, format_time, history, open_calls
+from lockstitch.records import (
+    File,
+    Json,
+    Run,
+    Stitch,
+    Thread,
+    call_key,
+    codec,
+    context,
+    format_time,
+    history,
+    open_calls,
+    tool_uses,
+)
 from lockstitch.records.fold import kept_positions, replaced_positions, replaces_context
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -86,9 +99,17 @@ def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
     return log.read(folder, head.id, [(head.context_from, None), *kept_positions(start), *replaced])
 
 
+def _is_awaited(response: Stitch, call: Json, entry: Json) -> bool:
+    """True if an entry of waiting_for names this call. Calls of several members may have the same id."""
+    if entry.get("key") is not None:
+        index = next(place for place, one in enumerate(tool_uses(response.message)) if one is call)
+        return entry["key"] == call_key(response.id, index)
+    return entry.get("id") in (None, call.get("id"))
+
+
 def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Sequence[Stitch], state: Json) -> Json:
     """What a pause for tools in the browser needs to go on: read off the log, and empty while there is none."""
-    awaited = [entry.get("id") for entry in head.waiting_for if entry.get("kind") == "frontend_tools"]
+    awaited = [entry for entry in head.waiting_for if entry.get("kind") == "frontend_tools"]
     awaiting = head.status == "waiting" and bool(awaited)
     pending: list[Json] = []
     results: list[Json] = []
@@ -98,8 +119,8 @@ def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Seq
         open_ = [found for lane in lanes for found in open_calls(stitches, lane)]
         pending = [
             {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
-            for _, call in open_
-            if None in awaited or call.get("id") in awaited
+            for response, call in open_
+            if any(_is_awaited(response, call, entry) for entry in awaited)
         ]
         responses = {response.position for response, _ in open_}
         answers = [one for one in stitches if one.type == "tool_call" and one.reply_to in responses]

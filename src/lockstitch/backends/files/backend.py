@@ -24,6 +24,7 @@ from lockstitch.backends.files import (
     search,
     selection,
 )
+from lockstitch.backends.files.claim import Moment
 from lockstitch.backends.files.delete import delete
 from lockstitch.backends.files.errors import translate
 from lockstitch.backends.files.folder import Folder
@@ -32,7 +33,9 @@ from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import LockstitchError, StoreUnreachable
 from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
+from lockstitch.records.clock import uptime
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
+from lockstitch.records.worker import EndCause, host_clock
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -59,7 +62,13 @@ class FilesBackend:
         return await self._run(lambda: schema.migrate(self._root))
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        return await self._write(lambda transaction: change.append(transaction, commit, self._clock.now()))
+        def work(transaction: Transaction) -> list[Receipt]:
+            receipts = change.append(transaction, commit, self._clock.now())
+            for record in commit.records:
+                put.put(transaction, [record])
+            return receipts
+
+        return await self._write(work)
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         return await self._read(lambda folder: log.read(folder, thread_id, ranges))
@@ -88,23 +97,29 @@ class FilesBackend:
         limit: int = 1,
         after: str = "",
         limits: Sequence[Limit] = (),
+        suspects: bool | None = None,
+        alone: bool = False,
     ) -> list[Thread]:
-        wish = Wish(worker_id, agents, project, limit, after, limits)
+        wish = Wish(worker_id, agents, project, limit, after, limits, suspects, alone)
 
         def work(transaction: Transaction) -> list[Thread]:
-            now = self._clock.now()
+            now = self._now()
             if thread_id is not None:
                 return claim.claim_one(transaction, wish, thread_id, now)
             return claim.claim(transaction, wish, now)
 
         return await self._write(work)
 
-    async def beat(self, worker: Worker) -> bool:
-        return await self._write(lambda transaction: claim.beat(transaction, worker, self._clock.now()))
+    def _now(self) -> Moment:
+        return Moment(self._clock.now(), host_clock(self._clock))
 
-    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
+    async def beat(self, worker: Worker) -> bool:
+        measured = worker.changed(uptime=uptime(self._clock))
+        return await self._write(lambda transaction: claim.beat(transaction, measured, self._clock.now()))
+
+    async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
         return await self._write(
-            lambda transaction: claim.release(transaction, worker_id, expired_only, self._clock.now())
+            lambda transaction: claim.release(transaction, worker_id, expired_only, cause, self._now())
         )
 
     async def watch(self) -> AsyncGenerator[Sighting, None]:
@@ -164,7 +179,16 @@ class FilesBackend:
     async def size(self, thread_id: UUID | None) -> Sizes:
         return await self._read(lambda folder: reports.size(folder, thread_id))
 
-    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
+    async def query(
+        self,
+        sql: str,
+        *,
+        limit: int,
+        seconds: float,
+        lens: str | None = None,
+        force: bool = False,
+        own: bool = False,
+    ) -> Answer | None:
         return None
 
     def lens(self, name: str, *, blocking: bool = False) -> None:

@@ -6,15 +6,19 @@ from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Edit, Receipt
 from lockstitch.backends.files import document, heads, inbox, layout, rules, stitching, tables
+from lockstitch.backends.files.delete import supersede
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.records import TERMINAL, BlobUse, Letter, Notice, Run, Thread
+from lockstitch.records import OWNED, TERMINAL, Blob, BlobUse, Letter, Notice, Run, Thread
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
-    """Prepare all of a commit; later steps see what earlier ones did."""
-    if not commit.plain:
+    """Prepare a commit without its `records`; later steps see what earlier ones did."""
+    if commit.removed or not {type(record) for record in commit.records} <= {Blob, *OWNED}:
         raise Refused("Applications keep tables of their own, which a store of files has none of. Use SQLite.")
+    if commit.superseded:
+        doomed = [_compare(tables.head(transaction, wanted.thread_id), wanted) for wanted in commit.superseded]
+        supersede(transaction, doomed, commit)
     for thread in commit.threads:
         if transaction.exists(layout.head(thread.id)):
             raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)
@@ -100,7 +104,7 @@ def _compare(head: Thread | None, wanted: Change) -> Thread:
 
 def _fields(head: Thread, wanted: Change) -> dict[str, Any]:
     """The head's changed fields: those that were given, and those that follow from the rest of the change."""
-    fields = {"crashes": 0, **wanted.head, "position": wanted.position + len(wanted.stitches)}
+    fields = {**wanted.head, "position": wanted.position + len(wanted.stitches)}
     tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.linked), None)
     if tip is not None:
         fields["tip_id"] = tip

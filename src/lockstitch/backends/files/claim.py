@@ -2,36 +2,50 @@
 
 A worker's document says when it last beat and how long its lease is; a thread's head says which worker holds it and
 under which fence. Claiming raises the fence, giving back raises it too, and every change compares it: a worker that
-lost a thread without noticing can write nothing more. All times are the store's clock.
+lost a thread without noticing can write nothing more. All processes run on one host, so leases are judged by its
+monotonic clock.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from lockstitch.backends.files import document, heads, layout, tables
 from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.records import Json, Limit, Thread, Worker, format_time
-from lockstitch.records.claim import Wish, in_turns, rooms
+from lockstitch.records.claim import Wish, in_turns, most_suspect, rooms
+from lockstitch.records.worker import EndCause, HostClock, expired_on_host
 
 
-def claim_one(transaction: Transaction, wish: Wish, thread_id: UUID, now: datetime) -> list[Thread]:
+class Moment(NamedTuple):
+    """When a claim or a release happens: by the wall clock, and by the clock that judges leases."""
+
+    now: datetime
+    here: HostClock
+
+
+def claim_one(transaction: Transaction, wish: Wish, thread_id: UUID, moment: Moment) -> list[Thread]:
     """Take this thread, whatever it waits for, if nobody who is alive holds it and it has not ended."""
     head = tables.head(transaction, thread_id)
     if head is None or head.ended or not _alive(transaction, wish.worker_id):
         return []
-    if head.worker_id is not None and _holds(transaction, head.worker_id, now):
+    if head.worker_id is not None and _holds(transaction, head.worker_id, moment):
         return []
     limits = _stored(transaction, wish)
     if limits and rooms(limits, _held(transaction, thread_id)).get(head.agent or "", 1) <= 0:
         return []
-    return [_take(transaction, head, wish.worker_id, now)]
+    if head.worker_id is not None:
+        crashed = len(_held_by(transaction, head.worker_id)) == 1
+        return [_take(transaction, head.changed(**_lost(head, crashed)), wish.worker_id, moment.now)]
+    return [_take(transaction, head, wish.worker_id, moment.now)]
 
 
-def claim(transaction: Transaction, wish: Wish, now: datetime) -> list[Thread]:
-    """Take threads whose time has come, by turns."""
+def claim(transaction: Transaction, wish: Wish, moment: Moment) -> list[Thread]:
+    """Take threads whose time has come, by turns; or the first suspect."""
+    now = moment.now
     if not _alive(transaction, wish.worker_id):
         return []
     ready = _heads(transaction, lambda values: heads.is_ready(values, format_time(now)))
@@ -45,6 +59,11 @@ def claim(transaction: Transaction, wish: Wish, now: datetime) -> list[Thread]:
         if (wish.agents is None or (head.agent or "") in wish.agents)
         and (wish.project is None or head.project == wish.project)
     ]
+    if wish.suspects:
+        first = most_suspect(ready)[:1]
+        return [_take(transaction, head, wish.worker_id, now, alone=wish.alone) for head in first]
+    if wish.suspects is not None:
+        ready = [head for head in ready if not head.suspect]
     return [_take(transaction, head, wish.worker_id, now) for head in in_turns(ready, wish.after)[: wish.limit]]
 
 
@@ -53,29 +72,43 @@ def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
     known = tables.load(transaction, Worker, layout.record(Worker, (worker.id,)))
     if known is not None and known.dead:
         return False
-    alive = worker.changed(dead=False) if known is None else known.changed(doing=worker.doing)
+    alive = worker.changed(dead=False) if known is None else known.changed(doing=worker.doing, uptime=worker.uptime)
     _write(transaction, alive.changed(beat_at=now))
     return True
 
 
-def release(transaction: Transaction, worker_id: UUID, expired_only: bool, now: datetime) -> list[UUID]:
-    """Declare a worker dead and give back what it holds. wake_at stays, and with it the place in the queue."""
+def release(
+    transaction: Transaction, worker_id: UUID, expired_only: bool, cause: EndCause, moment: Moment
+) -> list[UUID]:
+    """Declare a worker dead and release its threads. wake_at stays, and with it the place in the queue."""
+    now = moment.now
     worker = tables.load(transaction, Worker, layout.record(Worker, (worker_id,)))
-    if worker is None or (expired_only and not worker.dead and not _expired(worker, now)):
+    if worker is None or (expired_only and not worker.dead and not expired_on_host(worker, *moment)):
         return []
     if not worker.dead:
-        _write(transaction, worker.changed(dead=True))
-    held = _heads(transaction, lambda values: values["worker_id"] == str(worker_id))
+        _write(transaction, worker.changed(dead=True, end_cause=cause))
+    held = _held_by(transaction, worker_id)
     for head in held:
         fields = {"worker_id": None, "fence": head.fence + 1, "updated_at": now, "wake_at": head.wake_at or now}
+        fields |= {"alone": False}
+        if cause != "stopped":
+            fields |= _lost(head, cause in ("died", "expired") and len(held) == 1)
         heads.write(transaction, head, head.changed(**fields, status=head.status if head.ended else "pending"))
     return [head.id for head in sorted(held, key=lambda head: (-head.depth, head.id))]
 
 
-def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime) -> Thread:
-    taken = head.changed(
-        status="running", worker_id=worker_id, fence=head.fence + 1, crashes=head.crashes + 1, updated_at=now
-    )
+def _lost(head: Thread, crashed: bool) -> Json:
+    """Return the changed fields of a thread whose worker lost it; `crashed` if that held only this thread."""
+    crashes = head.crashes + (crashed and head.alone)
+    return {"lost_by": head.worker_id, "losses": head.losses + 1, "alone": False, "crashes": crashes}
+
+
+def _held_by(folder: Folder, worker_id: UUID) -> list[Thread]:
+    return _heads(folder, lambda values: values["worker_id"] == str(worker_id))
+
+
+def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime, *, alone: bool = False) -> Thread:
+    taken = head.changed(status="running", worker_id=worker_id, fence=head.fence + 1, alone=alone, updated_at=now)
     heads.write(transaction, head, taken)
     return taken
 
@@ -104,14 +137,10 @@ def _alive(folder: Folder, worker_id: UUID) -> bool:
     return worker is not None and not worker.dead
 
 
-def _holds(folder: Folder, worker_id: UUID, now: datetime) -> bool:
-    """Whether a worker's hold is still good."""
+def _holds(folder: Folder, worker_id: UUID, moment: Moment) -> bool:
+    """True if a worker is alive and its lease has not expired."""
     worker = tables.load(folder, Worker, layout.record(Worker, (worker_id,)))
-    return worker is not None and not worker.dead and not _expired(worker, now)
-
-
-def _expired(worker: Worker, now: datetime) -> bool:
-    return now - worker.beat_at > timedelta(seconds=worker.lease_seconds)
+    return worker is not None and not worker.dead and not expired_on_host(worker, *moment)
 
 
 def _write(transaction: Transaction, worker: Worker) -> None:

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Find
+from lockstitch.backend import Commit, Find
 from lockstitch.backends.files import finding, layout, stitching, tables
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Refused, ThreadBusy
@@ -48,11 +48,40 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
     for kind, field in OWNED.items():
         _delete_owned(transaction, kind, field, ids)
     for head in doomed:
-        if head.key is not None:
-            transaction.remove(layout.key(head.project, head.key))
-        for path in (layout.head, layout.runs, layout.logs, layout.inbox, layout.config, layout.histories):
+        _delete_thread(transaction, head)
+        for path in (layout.runs, layout.logs):
             transaction.remove(path(head.id))
-        transaction.memory.identities.pop(head.id, None)
+
+
+def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit) -> None:
+    """Delete mirrors whose stitches a commit writes again. The commit may create a thread with the same id."""
+    ids = {head.id for head in heads}
+    kept = {record.sha256 for record in commit.records if isinstance(record, BlobUse)}
+    _delete_unused_blobs(transaction, ids, kept)
+    for kind, field in OWNED.items():
+        _delete_owned(transaction, kind, field, ids)
+    remade = {thread.id for thread in commit.threads}
+    for head in heads:
+        _delete_thread(transaction, head)
+        for run_id in tables.ids_in(transaction, layout.runs(head.id)):
+            transaction.memory.runs.pop(run_id, None)
+        for directory in (layout.runs(head.id), layout.logs(head.id)):
+            if head.id not in remade:
+                transaction.remove(directory)
+                continue
+            # File by file: the rest of the commit may write some of these paths again.
+            for name in transaction.names(directory):
+                transaction.remove(f"{directory}/{name}")
+                transaction.extents[f"{directory}/{name}"] = None
+
+
+def _delete_thread(transaction: Transaction, head: Thread) -> None:
+    """Delete a head, its key and its projections, but neither its runs nor its log."""
+    if head.key is not None:
+        transaction.remove(layout.key(head.project, head.key))
+    for path in (layout.head, layout.inbox, layout.config, layout.histories):
+        transaction.remove(path(head.id))
+    transaction.memory.identities.pop(head.id, None)
 
 
 def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list[Thread]:
@@ -70,10 +99,10 @@ def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list
     return list(found.values())
 
 
-def _delete_unused_blobs(transaction: Transaction, ids: set[UUID]) -> None:
+def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Iterable[str] = ()) -> None:
     """Blobs are shared, so they go with the last thread that refers to them."""
     uses = list(tables.shelf(transaction, BlobUse))
-    kept = {use.sha256 for use in uses if use.thread_id not in ids}
+    kept = {use.sha256 for use in uses if use.thread_id not in ids} | set(needed)
     for sha256 in {use.sha256 for use in uses} - kept:
         transaction.remove(layout.record(Blob, (sha256,)))
         transaction.remove(layout.blob(sha256))

@@ -1,6 +1,7 @@
 """The few ways in which bytes reach the disk."""
 
 import os
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -8,10 +9,17 @@ from pathlib import Path
 # What a commit waits for: the data and the length, not the times. Not every system has it.
 sync_data = getattr(os, "fdatasync", os.fsync)
 
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
 
 @contextmanager
 def opened(path: Path, flags: int) -> Generator[int]:
-    """A file's descriptor; folders on the way to a new file are made."""
+    """Open a file and yield its descriptor. Missing folders of a new file are created.
+
+    A file that is opened for writing must not be a symbolic link: the link could lead out of the store.
+    """
+    if flags & _WRITING:
+        flags |= os.O_NOFOLLOW
     try:
         file = os.open(path, flags | os.O_CLOEXEC, 0o666)
     except FileNotFoundError:
@@ -48,6 +56,17 @@ def replace(path: Path, content: bytes, *, durably: bool = False) -> None:
     beside.replace(path)
     if durably:
         sync(path.parent)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Write the content of one file into another. Neither may be a symbolic link."""
+    with (
+        opened(source, os.O_RDONLY | os.O_NOFOLLOW) as reading,
+        opened(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as writing,
+        os.fdopen(reading, "rb", closefd=False) as content,
+        os.fdopen(writing, "wb", closefd=False) as file,
+    ):
+        shutil.copyfileobj(content, file, 1 << 20)
 
 
 def sync(path: Path) -> None:

@@ -25,8 +25,13 @@ def encode(record: Record) -> Json:
 
 def decode(kind: type[R], document: Json, **beside: Any) -> R:
     """The record of a document and of what stands beside it."""
-    values = {**document, **beside}
+    return kind.from_json(restored(kind, {**document, **beside}))
+
+
+def restored(kind: type[Record], document: Mapping[str, Any]) -> Json:
+    """Return the values of a document with bytes in place of their base64."""
+    values = dict(document)
     for name, column in columns(kind):
         if column is ColumnKind.BYTES and isinstance(values.get(name), str):
             values[name] = b64decode(values[name])
-    return kind.from_json(values)
+    return values

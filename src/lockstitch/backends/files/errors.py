@@ -32,6 +32,11 @@ def translate(exc: OSError, root: Path) -> LockstitchError:
         return StoreUnreachable(f"There is no store in {root} ({where}: {what}). Check the URL, or migrate it first.")
     if exc.errno in _EXHAUSTED:
         return StoreUnreachable(f"The system cannot open {where} now ({what}). Close other files and try again.")
+    if exc.errno == errno.ELOOP:
+        return StoreDamaged(
+            f"{where} is a symbolic link where a store has a file. Nothing was written there. "
+            "Replace the link by the file that it stands for."
+        )
     if exc.errno == errno.EIO:
         return StoreDamaged(
             f"The disk under {root} failed ({where}: {what}); what was not acknowledged was not written. "

@@ -30,8 +30,8 @@ class Folder:
         self.tolerant = tolerant
         self.with_contents = True
         """Whether records come with the large contents that stand beside them."""
-        self.extents: dict[str, Extent] = {}
-        """Extents that a commit in the making will leave."""
+        self.extents: dict[str, Extent | None] = {}
+        """Extents that a commit in the making will leave. None: it deletes the file."""
 
     def document(self, path: str) -> Json | None:
         """The JSON object of a file, None when there is no such file."""

@@ -28,6 +28,7 @@ from lockstitch.backends.files.journal import Entry, Journal, Shows, encode
 from lockstitch.backends.files.lock import locked
 from lockstitch.backends.files.memory import Memory
 from lockstitch.backends.files.operations import Copy
+from lockstitch.backends.files.paths import locate
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import LockstitchError, OutcomeUnknown
 from lockstitch.records import new_id
@@ -104,6 +105,8 @@ class Guard:
         copies = [Copy(beside, path) for path, beside in staged.items()]
         entry = Entry([*copies, *transaction.operations.values()], transaction.shows)
         line = encode(entry)
+        for operation in entry.operations:
+            locate(self.root, operation.path)
         try:
             self._require_room(len(line), transaction)
             self._stage(transaction, staged)
@@ -142,7 +145,7 @@ class Guard:
 
     def _stage(self, transaction: Transaction, staged: dict[str, str]) -> None:
         for path, beside in staged.items():
-            with disk.opened(self.root / beside, os.O_WRONLY | os.O_CREAT) as file:
+            with disk.opened(locate(self.root, beside), os.O_WRONLY | os.O_CREAT) as file:
                 disk.write(file, transaction.contents[path], 0)
                 os.fsync(file)
         if staged:
@@ -157,7 +160,8 @@ class Guard:
     def _apply_from(self, start: int) -> None:
         end = start
         shows: dict[str, list[str]] = {}
-        for entry in self.journal.entries(start):
+        # All entries are read before one is applied: a journal that names a path outside of the store changes nothing.
+        for entry in list(self.journal.entries(start)):
             self._apply(entry)
             end = entry.end
             for thread_id, run_ids in entry.shows.items():
@@ -180,7 +184,8 @@ class Guard:
 
     def _remember(self, transaction: Transaction) -> None:
         for path, known in transaction.extents.items():
-            remember_extent(self._memory, self.root, path, known)
+            if known is not None:
+                remember_extent(self._memory, self.root, path, known)
         identities.remember(self._memory, transaction.appended)
 
     def _checkpoint(self) -> None:

@@ -8,7 +8,7 @@ from lockstitch.backends.files import document, heads, layout, rules, stitching,
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.records import Letter
-from lockstitch.records.letter import in_line, receive
+from lockstitch.records.letter import receive
 
 
 def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
@@ -18,9 +18,8 @@ def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
         raise NotFound(f"There is no thread {letter.thread_id} to deliver to.")
     first = tables.same_letter(transaction, letter)
     if first is not None:
-        return Receipt(first.position, head.delivered, head.cancel_requested, new=False)
-    behind = in_line(head, letter) and tables.has_open_run(transaction, head.id)
-    arrival = receive(head, letter, now, behind=behind)
+        return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
+    arrival = receive(head, letter, now)
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     write(transaction, arrival.letter)
@@ -33,7 +32,7 @@ def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
             transaction.show(head.id)
     heads.write(transaction, head, after)
     woken = after.status == "pending" and head.status != "pending"
-    return Receipt(arrival.letter.position, after.delivered, head.cancel_requested, woken=woken)
+    return Receipt(arrival.letter.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=letter.id)
 
 
 def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: int) -> None:

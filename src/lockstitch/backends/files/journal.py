@@ -25,7 +25,7 @@ from zlib import crc32
 from lockstitch.backends.files import disk, layout, operations
 from lockstitch.backends.files.operations import Operation
 from lockstitch.errors import OutcomeUnknown, StoreDamaged
-from lockstitch.records import Json, codec, new_id
+from lockstitch.records import Json, as_id, codec, new_id
 from lockstitch.records.worker import boot_id
 
 _MARK_LENGTH = 128
@@ -178,11 +178,30 @@ def _decode(line: bytes, end: int) -> Entry | None:
     body = line[length:]
     if line[:length] != _HEAD % crc32(body):
         return None
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         values = cast("Json", codec.loads(line))
-        done = cast("list[Any]", values["do"])
-        return Entry([operations.decode(operation) for operation in done], values["show"], end)
+        # StoreDamaged is raised here and not suppressed: the line is whole, so dropping it would hide the damage.
+        return Entry([operations.decode(operation) for operation in _list(values, "do")], _shows(values), end)
     return None
+
+
+def _list(values: Json, name: str) -> list[Any]:
+    found: Any = values.get(name)
+    if not isinstance(found, list):
+        raise StoreDamaged(f"The journal of this store holds an entry without {name!r}. Restore a backup.")
+    return cast("list[Any]", found)
+
+
+def _shows(values: Json) -> Shows:
+    """Return the threads and runs of an entry. Projections are named after them, so they must be ids."""
+    found: Any = values.get("show")
+    if not isinstance(found, dict):
+        raise StoreDamaged("The journal of this store holds an entry without 'show'. Restore a backup.")
+    shows = cast("dict[str, list[Any]]", found)
+    for name in (name for thread_id in shows for name in (thread_id, *_list(shows, thread_id))):
+        if as_id(str(name)) is None:
+            raise StoreDamaged(f"The journal of this store names {str(name)[:200]!r} where an id is needed.")
+    return shows
 
 
 def _read(file: int, start: int) -> bytes:

@@ -37,6 +37,7 @@ INBOX: Final = "inbox"
 WORKERS: Final = "workers"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
+SHELVES: Final = "shelves"
 CONFIGS: Final = "agent_config"
 HISTORIES: Final = "conversation_history"
 
@@ -95,7 +96,7 @@ def shelf(kind: type[Record]) -> str:
         return WORKERS
     if kind is Thread:
         return HEADS
-    return BLOBS if kind is Blob else f"shelves/{kind.table}"
+    return BLOBS if kind is Blob else f"{SHELVES}/{kind.table}"
 
 
 def record(kind: type[Record], key: Sequence[Any]) -> str:

@@ -9,7 +9,7 @@ from lockstitch.backends.files.extent import extent_of
 from lockstitch.backends.files.folder import UNREADABLE, Folder
 from lockstitch.backends.files.memory import Extent
 from lockstitch.errors import StoreDamaged
-from lockstitch.records import Stitch
+from lockstitch.records import Stitch, as_id
 
 Ranges = Sequence[tuple[int, int | None]]
 
@@ -55,7 +55,8 @@ def last_log_id(folder: Folder) -> int:
         document = folder.document(layout.COUNTERS)
         if document is not None:
             return document["log_id"]
-    paths = (path for name in folder.names(layout.LOGS) for path in files(folder, UUID(name)))
+    threads = (thread_id for name in folder.names(layout.LOGS) if (thread_id := as_id(name)))
+    paths = (path for thread_id in threads for path in files(folder, thread_id))
     return max((extent.log_id for path in paths if (extent := extent_of(folder, path))), default=0)
 
 

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from lockstitch.backends.files import disk
+from lockstitch.backends.files import disk, layout
+from lockstitch.backends.files.paths import check, locate, refuse
 from lockstitch.errors import StoreDamaged
 from lockstitch.records import Json, codec
+
+LONGEST = 1 << 40
+"""Bytes that a file of lines may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Put:
         return b'{"put":%b,"value":%b}' % (codec.dumps(self.path), self.text)
 
     def apply(self, root: Path) -> None:
-        disk.replace(root / self.path, self.text + b"\n")
+        disk.replace(locate(root, self.path), self.text + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Write:
         return b'{"write":%b,"value":%b}' % (codec.dumps(self.path), self.text)
 
     def apply(self, root: Path) -> None:
-        with disk.opened(root / self.path, os.O_WRONLY | os.O_CREAT) as file:
+        with disk.opened(locate(root, self.path), os.O_WRONLY | os.O_CREAT) as file:
             disk.write(file, self.text + b"\n", 0)
             os.ftruncate(file, len(self.text) + 1)
 
@@ -67,7 +71,7 @@ class Extend:
         return b'{"extend":%b,"offset":%d,"lines":[%b]}' % (codec.dumps(self.path), self.offset, lines)
 
     def apply(self, root: Path) -> None:
-        with disk.opened(root / self.path, os.O_WRONLY | os.O_CREAT) as file:
+        with disk.opened(locate(root, self.path), os.O_WRONLY | os.O_CREAT) as file:
             os.ftruncate(file, self.offset)
             disk.write(file, b"".join(line + b"\n" for line in self.lines), self.offset)
 
@@ -83,11 +87,10 @@ class Copy:
         return codec.dumps({"copy": self.staged, "to": self.path})
 
     def apply(self, root: Path) -> None:
-        target = root / self.path
+        target = locate(root, self.path)
         temporary = disk.temporary(target)
-        temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
-            shutil.copyfile(root / self.staged, temporary)
+            disk.copy(locate(root, self.staged), temporary)
         except FileNotFoundError as exc:
             if not target.exists():
                 raise StoreDamaged(f"{root / self.staged}, a part of a commit, is missing. Restore a backup.") from exc
@@ -105,29 +108,49 @@ class Delete:
         return codec.dumps({"delete": self.path})
 
     def apply(self, root: Path) -> None:
+        place = locate(root, self.path)
         try:
-            os.unlink(root / self.path)
+            os.unlink(place)
         except FileNotFoundError:
             return
         except (IsADirectoryError, PermissionError):
             # Unlinking a folder is EISDIR on Linux and EPERM elsewhere.
-            if not (root / self.path).is_dir():
+            if not place.is_dir():
                 raise
-            shutil.rmtree(root / self.path)
+            shutil.rmtree(place)
 
 
 Operation = Put | Write | Extend | Copy | Delete
 
 
-def decode(values: Json) -> Operation:
-    """The operation that a journal tells of."""
+def decode(values: Any) -> Operation:
+    """Return the operation of a journal's entry.
+
+    Raises StoreDamaged if it is malformed or names a path that is not one of the store: a journal may come from a
+    program that is not Lockstitch.
+    """
+    try:
+        return _decode(cast("Json", values))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
+        raise StoreDamaged(
+            f"The journal of this store holds an operation that cannot be read ({exc!r}). Nothing was written. "
+            "Restore a backup."
+        ) from exc
+
+
+def _decode(values: Json) -> Operation:
     if "put" in values:
-        return Put(values["put"], codec.dumps(values["value"]))
+        return Put(check(values["put"]), codec.dumps(values["value"]))
     if "write" in values:
-        return Write(values["write"], codec.dumps(values["value"]))
+        return Write(check(values["write"]), codec.dumps(values["value"]))
     if "extend" in values:
-        lines = cast("Sequence[Any]", values["lines"])
-        return Extend(values["extend"], values["offset"], tuple(codec.dumps(line) for line in lines))
+        offset, lines = values["offset"], cast("Sequence[Any]", values["lines"])
+        if type(offset) is not int or not 0 <= offset < LONGEST:
+            raise ValueError(f"the offset {offset!r}")
+        return Extend(check(values["extend"]), offset, tuple(codec.dumps(line) for line in lines))
     if "copy" in values:
-        return Copy(values["copy"], values["to"])
-    return Delete(values["delete"])
+        staged, target = check(values["copy"]), check(values["to"])
+        if not staged.startswith(f"{layout.STAGING}/"):
+            refuse(staged)
+        return Copy(staged, target)
+    return Delete(check(values["delete"]))

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from lockstitch.backends.files import agent_config, conversation_history, disk, layout, tables
 from lockstitch.backends.files.folder import Folder
+from lockstitch.backends.files.paths import locate
 from lockstitch.records import TERMINAL, Run, Thread, codec
 
 KINDS = frozenset({"chat", "goal", "task"})
@@ -41,7 +42,7 @@ def show_all(folder: Folder, thread_id: UUID) -> bool:
     finished = {run.turn: run.id for run in tables.runs(folder, thread_id) if has_record(run)}
     for turn in conversation_history.turns(folder, thread_id):
         if turn not in finished:
-            (folder.root / layout.history(thread_id, turn)).unlink()
+            locate(folder.root, layout.history(thread_id, turn)).unlink()
     # What an archived run has said stands in its record still, but no longer in the log.
     shown = [run_id for turn, run_id in finished.items() if not _is_archived(folder, head, run_id, turn)]
     show(folder, thread_id, shown)
@@ -53,10 +54,10 @@ def sweep(folder: Folder) -> None:
     known = {str(thread_id) for thread_id in tables.ids_in(folder, layout.HEADS)}
     for name in folder.names(layout.CONFIGS):
         if name.removesuffix(".json") not in known:
-            (folder.root / layout.CONFIGS / name).unlink()
+            locate(folder.root, f"{layout.CONFIGS}/{name}").unlink()
     for name in folder.names(layout.HISTORIES):
         if name not in known:
-            shutil.rmtree(folder.root / layout.HISTORIES / name)
+            shutil.rmtree(locate(folder.root, f"{layout.HISTORIES}/{name}"))
 
 
 def has_record(run: Run) -> bool:
@@ -75,4 +76,4 @@ def _is_archived(folder: Folder, head: Thread, run_id: UUID, turn: int) -> bool:
 
 
 def _write(folder: Folder, path: str, value: Mapping[str, Any]) -> None:
-    disk.replace(folder.root / path, codec.dumps(value) + b"\n")
+    disk.replace(locate(folder.root, path), codec.dumps(value) + b"\n")

@@ -8,6 +8,7 @@ from lockstitch.backends.files import document, layout, log
 from lockstitch.backends.files.folder import UNREADABLE, Folder
 from lockstitch.backends.files.memory import Facts
 from lockstitch.backends.files.names import prefix_of
+from lockstitch.backends.files.paths import check
 from lockstitch.records import TERMINAL, Archive, Blob, File, Json, Letter, Record, Run, Stitch, Thread, as_id
 
 R = TypeVar("R", bound=Record)
@@ -77,11 +78,6 @@ def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
     return facts
 
 
-def has_open_run(folder: Folder, thread_id: UUID) -> bool:
-    """Whether a run of the thread's own lane has not ended."""
-    return any(one.turn is not None and not one.ended for one in facts_of_runs(folder, thread_id).values())
-
-
 def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
     """The thread that a run belongs to; found by looking into each, and remembered, since it never changes."""
     known = folder.memory.threads_of_runs.get(run_id)
@@ -138,7 +134,7 @@ def _beside(folder: Folder, kind: type[Record], values: Json) -> Json:
     if kind is Blob:
         path = layout.blob(values["sha256"])
     elif kind is Archive:
-        path = values["file"]
+        path = check(values["file"])
     else:
         return {}
     if not folder.with_contents:

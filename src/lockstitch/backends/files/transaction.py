@@ -7,6 +7,7 @@ from uuid import UUID
 from lockstitch.backends.files.folder import Folder
 from lockstitch.backends.files.memory import Memory
 from lockstitch.backends.files.operations import Delete, Extend, Operation, Put, Write
+from lockstitch.backends.files.paths import check
 from lockstitch.records import Json, Stitch, codec
 
 
@@ -34,7 +35,7 @@ class Transaction(Folder):
 
     def store(self, path: str, content: bytes) -> None:
         """Write a file of bytes."""
-        self.contents[path] = content
+        self.contents[check(path)] = content
 
     def remove(self, path: str) -> None:
         """Remove a file or a folder; it need not be there."""
@@ -79,6 +80,7 @@ class Transaction(Folder):
         return super().exists(path) if operation is None else not isinstance(operation, Delete)
 
     def _add(self, operation: Operation) -> None:
+        check(operation.path)
         # The order of the operations is the order of their last mention.
         self.operations.pop(operation.path, None)
         self.operations[operation.path] = operation

@@ -36,6 +36,7 @@ from lockstitch.backends.postgres.notifier import Notifier
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.postgres.query import query
 from lockstitch.backends.postgres.read import read
+from lockstitch.backends.postgres.reader import Readers
 from lockstitch.backends.postgres.schema import extend, migrate
 from lockstitch.backends.postgres.search import Searcher
 from lockstitch.backends.postgres.url import parse
@@ -50,6 +51,7 @@ from lockstitch.extension import Extension
 from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
+from lockstitch.records.worker import EndCause
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -67,6 +69,7 @@ class PostgresBackend:
         self._notifier = Notifier(self._pool, self._dialect)
         self._watcher = Watcher(self._pool, self._dialect, self._notifier)
         self._searcher = Searcher(self._pool, self._dialect)
+        self._readers = Readers(self._pool, self._dialect)
 
     async def migrate(self) -> int:
         shown = self._pool.address.shown
@@ -80,7 +83,7 @@ class PostgresBackend:
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
         else:
             # A blob that found a new user meanwhile is refused by its foreign key; the next look sees that user.
-            again = (pg.ForeignKeyViolation,) if commit.removed else ()
+            again = (pg.ForeignKeyViolation,) if commit.removed or commit.superseded else ()
             receipts = await self._pool.transact(lambda: self._commit(commit), again=again)
         for thread in commit.threads:
             self._notifier.tell(thread.id, thread.position)
@@ -159,15 +162,17 @@ class PostgresBackend:
         limit: int = 1,
         after: str = "",
         limits: Sequence[Limit] = (),
+        suspects: bool | None = None,
+        alone: bool = False,
     ) -> list[Thread]:
-        wish = Wish(worker_id, agents, project, limit, after, limits)
+        wish = Wish(worker_id, agents, project, limit, after, limits, suspects, alone)
         return await self._pool.transact(lambda: claim(self._dialect, wish, thread_id))
 
     async def beat(self, worker: Worker) -> bool:
         return await self._pool.alone(lambda: verbs.beat(self._dialect, worker), repeatable=True)
 
-    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
-        given_back = await self._pool.transact(lambda: verbs.release(self._dialect, worker_id, expired_only))
+    async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
+        given_back = await self._pool.transact(lambda: verbs.release(self._dialect, worker_id, expired_only, cause))
         for thread_id in given_back:
             self._notifier.tell(thread_id, 0)
         if given_back:
@@ -180,6 +185,7 @@ class PostgresBackend:
     async def close(self) -> None:
         await self._notifier.close()
         await self._watcher.close()
+        await self._readers.close()
         await self._pool.close()
 
     async def count(self, find: Find[Any]) -> int:
@@ -212,8 +218,17 @@ class PostgresBackend:
             sizes["disk"] = await self._read(self._disk)
         return sizes
 
-    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
-        connection = await self._pool.connect(prepared=True)
+    async def query(
+        self,
+        sql: str,
+        *,
+        limit: int,
+        seconds: float,
+        lens: str | None = None,
+        force: bool = False,
+        own: bool = False,
+    ) -> Answer | None:
+        connection = await (self._pool.connect(prepared=True) if own else self._readers.connect(force=force))
         try:
             return await query(connection, self._dialect, sql, limit, seconds, lens)
         except psycopg.Error as exc:

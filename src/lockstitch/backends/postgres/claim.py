@@ -21,6 +21,8 @@ def claim(dialect: Dialect, wish: Wish, thread_id: UUID | None) -> Script[list[T
     if statement is None:
         return []
     rows = yield statement
+    if wish.suspects:
+        return [dialect.decode(Thread, row) for row in rows]
     if _all_in_others_hands(rows):
         # Some of those who chose them may be done by now, and there may be more behind.
         rows = yield statement

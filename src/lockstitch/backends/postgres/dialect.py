@@ -134,7 +134,7 @@ def dialect(clock: Clock) -> Dialect:
         now="statement_timestamp()" if real else ":now::timestamptz",
         expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
         # Projects take turns in the same order on every backend, whatever language the database speaks.
-        words={"ready": "", "due": "", "held": "", "binary": 'COLLATE "C"', **_FIGURES},
+        words={"ready": "", "due": "", "held": "", "suspect": "", "binary": 'COLLATE "C"', **_FIGURES},
         encoders={
             ColumnKind.UUID: attrgetter("hex"),
             ColumnKind.INTEGER: str,

@@ -26,7 +26,7 @@ MARK = "Lockstitch lens "
 """What the comment on a schema of ours begins with."""
 
 READER = "lockstitch_reader"
-"""The role that reads for people."""
+"""The role that may read the record and cannot log in. Logins for SQL of users are members of it."""
 
 # What leaves things as they are: no right to it, views of others upon ours, somebody who reads and reads, and another
 # database of the same server that makes the same role at the same moment.

@@ -6,7 +6,7 @@
 -- it has its lock, so of two who saw the same head exactly one finds it; where it finds none, nothing is inserted.
 -- Foreign keys are checked when the statement ends, so a stitch may refer to a run that came with it.
 WITH head AS (
-    UPDATE threads SET position = :position, crashes = 0{changes}
+    UPDATE threads SET position = :position{changes}
     WHERE id = :thread_id AND fence = :seen_fence AND position = :seen_position
       AND worker_id IS NOT DISTINCT FROM :seen_worker{compared}
     RETURNING id, delivered, cancel_requested){parts}
@@ -95,7 +95,7 @@ ready AS (
     FROM lane CROSS JOIN LATERAL (
         SELECT t.id, t.priority, t.wake_at FROM threads t
         WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent AND t.project {binary} = lane.project
-          AND t.wake_at <= {now}
+          AND t.wake_at <= {now} {suspects}
         ORDER BY t.priority DESC, t.wake_at, t.id
         LIMIT {most}) AS head
     WHERE lane.number > 0),
@@ -104,17 +104,30 @@ candidate AS MATERIALIZED (
                  ORDER BY turn, project {binary} <= :after, project {binary} LIMIT {most}) AS ids),
 chosen AS MATERIALIZED (
     SELECT id AS chosen_id FROM threads
-    WHERE id = ANY ((SELECT ids FROM candidate)::uuid[]) AND status = 'pending' AND wake_at <= {now}
+    WHERE id = ANY ((SELECT ids FROM candidate)::uuid[]) AND status = 'pending' AND wake_at <= {now} {suspects}
       AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
     ORDER BY array_position((SELECT ids FROM candidate), id)
     LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED),
 taken AS (
     UPDATE threads
-    SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
+    SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = false, updated_at = {now}
     FROM chosen WHERE id = chosen_id
     RETURNING {columns})
 SELECT cardinality(candidate.ids), taken.* FROM candidate LEFT JOIN taken ON true;
+
+-- name: claim_suspect
+-- Differs: a suspect that another transaction is choosing is skipped.
+WITH chosen AS MATERIALIZED (
+    SELECT id AS chosen_id FROM threads
+    WHERE status = 'pending' AND lost_by IS NOT NULL AND wake_at <= {now}{chosen}
+      AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
+    ORDER BY losses DESC, priority DESC, wake_at, id LIMIT 1
+    FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE threads
+SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = {alone}, updated_at = {now}
+FROM chosen WHERE id = chosen_id
+RETURNING {columns};
 
 -- name: worker_threads
 -- Differs: locked, in the order of every writer.
@@ -243,7 +256,10 @@ FROM pg_catalog.pg_namespace n WHERE n.nspname = ANY (string_to_array(:names, ' 
 UNION ALL
 SELECT '', NULL, has_database_privilege(current_database(), 'CREATE'), 0
 UNION ALL
-SELECT '', 'reader', to_regprocedure('lockstitch.ask(text, bigint)') IS NULL AND (rolsuper OR (rolcreaterole
+SELECT '', 'reader', NOT EXISTS (
+    SELECT 1 FROM pg_catalog.pg_roles r JOIN pg_catalog.pg_namespace n ON n.nspname = 'lockstitch'
+    WHERE r.rolname = 'lockstitch_reader' AND has_schema_privilege(r.oid, n.oid, 'USAGE'))
+    AND (rolsuper OR (rolcreaterole
     AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_reader'))), 0
 FROM pg_catalog.pg_roles WHERE rolname = current_user
 UNION ALL
@@ -263,22 +279,49 @@ BEGIN READ ONLY;
 -- own: query_limits
 SELECT set_config('statement_timeout', :milliseconds, true), set_config('search_path', :path, true);
 
--- own: query_role
--- As a role that may only read, through a function that keeps it so. Where there is no such role: whether it is a
--- superuser who asks, who may read files and run programs.
-SELECT has_reader, (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user),
-       CASE WHEN has_reader THEN set_config('role', 'lockstitch_reader', true) END
-FROM (SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_roles r ON r.oid = p.proowner
-                     WHERE p.oid = to_regprocedure('lockstitch.ask(text, bigint)') AND p.prosecdef
-                       AND r.rolname = 'lockstitch_reader' AND NOT r.rolsuper
-                       AND pg_has_role(r.oid, 'MEMBER')) AS has_reader) AS who;
-
 -- own: reader_known
 SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_reader' AND NOT rolsuper
                AND pg_has_role(oid, 'MEMBER'));
 
--- own: query_types
-SELECT format_type(t.oid, NULL), t.typtype = 'p'
-FROM unnest(string_to_array(:oids, ' ')::oid[]) WITH ORDINALITY AS asked (oid, place)
-JOIN pg_catalog.pg_type t ON t.oid = asked.oid
-ORDER BY asked.place;
+-- own: reader_possible
+-- Whether this connection may make a login that is a member of the role that reads: there is such a role with rights on
+-- this store, and we may create roles and admit members to it.
+SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r JOIN pg_catalog.pg_namespace n ON n.nspname = 'lockstitch'
+               WHERE r.rolname = 'lockstitch_reader' AND NOT r.rolsuper AND has_schema_privilege(r.oid, n.oid, 'USAGE')),
+       me.rolsuper OR (me.rolcreaterole AND (
+           current_setting('server_version_num')::int < 160000 OR EXISTS (
+               SELECT 1 FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles r ON r.oid = m.roleid
+               WHERE r.rolname = 'lockstitch_reader' AND m.admin_option AND pg_has_role(m.member, 'USAGE')))),
+       me.rolsuper
+FROM pg_catalog.pg_roles me WHERE me.rolname = current_user;
+
+-- own: reader_until
+SELECT now() + CAST(:valid AS interval);
+
+-- own: reader_expired
+-- Logins of processes that ended without removing theirs.
+SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname ~ '^lockstitch_sql_[0-9a-f]{16}$' AND rolvaliduntil < now();
+
+-- own: reader_faults
+-- What a login could do besides reading; nothing if it may ask SQL of users.
+SELECT concat_ws(', ',
+    CASE WHEN session_user <> current_user THEN 'has another session user' END,
+    CASE WHEN me.rolsuper THEN 'is a superuser' END,
+    CASE WHEN me.rolcreaterole THEN 'may create roles' END,
+    CASE WHEN me.rolcreatedb THEN 'may create databases' END,
+    CASE WHEN me.rolreplication THEN 'may replicate' END,
+    CASE WHEN me.rolbypassrls THEN 'bypasses row security' END,
+    (SELECT 'is a member of ' || string_agg(r.rolname::text, ', ') FROM pg_catalog.pg_roles r
+     WHERE r.oid <> me.oid AND pg_has_role(me.oid, r.oid, 'MEMBER')
+       AND (r.rolsuper OR r.rolcreaterole OR r.rolreplication OR r.rolname IN (
+           'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_signal_backend',
+           'pg_signal_autovacuum_worker', 'pg_write_all_data', 'pg_maintain', 'pg_checkpoint', 'pg_create_subscription',
+           'pg_use_reserved_connections'))),
+    (SELECT 'owns ' || string_agg(n.nspname::text, ', ') FROM pg_catalog.pg_namespace n
+     WHERE pg_has_role(me.oid, n.nspowner, 'MEMBER') AND n.nspname = 'lockstitch'),
+    CASE WHEN EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                      WHERE n.nspname = 'lockstitch' AND c.relkind IN ('r', 'p', 'v', 'm')
+                        AND has_table_privilege(me.oid, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
+         THEN 'may write to tables of lockstitch' END,
+    CASE WHEN has_schema_privilege(me.oid, 'lockstitch', 'CREATE') THEN 'may create in the schema lockstitch' END)
+FROM pg_catalog.pg_roles me WHERE me.rolname = session_user;

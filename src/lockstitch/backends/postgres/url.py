@@ -35,16 +35,19 @@ class Address:
     shown: str
     pool: int
     prepare: bool
+    reader: str | None = None
+    """The login that asks SQL of users, if the URL names one: the same database with another user."""
 
 
 def parse(url: str) -> Address:
-    """Read a URL. Our own options are pool=N, prepare=off and listen=host:port; the others are libpq's."""
+    """Read a URL. Our own options are pool=N, prepare=off, listen=host:port and
+    reader=user:password; the others are libpq's."""
     base, _, query = url.partition("?")
     options: dict[str, str] = {}
     others: list[str] = []
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
-        if name in ("pool", "prepare", "listen"):
+        if name in ("pool", "prepare", "listen", "reader"):
             options[name] = unquote(value)
         else:
             others.append(part)
@@ -55,12 +58,14 @@ def parse(url: str) -> Address:
         raise Refused("This is no PostgreSQL URL. Write postgresql://user:password@host:5432/database.") from None
     parts = {**_DEFAULTS, **parts, "client_encoding": "utf8"}
     conninfo = make_conninfo("", **parts)
+    listening = make_conninfo(conninfo, **_place(options["listen"])) if "listen" in options else conninfo
     return Address(
         conninfo=conninfo,
-        listening=make_conninfo(conninfo, **_place(options["listen"])) if "listen" in options else conninfo,
+        listening=listening,
         shown=_shown(parts),
         pool=_pool(options.get("pool", str(POOL))),
         prepare=_prepare(options.get("prepare", "on")),
+        reader=make_conninfo(listening, **_login(options["reader"])) if "reader" in options else None,
     )
 
 
@@ -80,6 +85,14 @@ def _prepare(value: str) -> bool:
     if value not in ("on", "off"):
         raise Refused(f"prepare={value} is neither on nor off.")
     return value == "on"
+
+
+def _login(value: str) -> dict[str, str]:
+    user, _, password = value.partition(":")
+    if not user:
+        # The value may be a password, so it is not shown.
+        raise Refused("The option reader= of this URL is not user:password.")
+    return {"user": user, "password": password}
 
 
 def _place(value: str) -> dict[str, str]:

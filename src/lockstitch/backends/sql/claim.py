@@ -38,6 +38,8 @@ def choosing(dialect: Dialect, wish: Wish, spare: int = 0) -> Script[Statement |
         wish = wish._replace(limits=limits).within(held, ready)
     if wish.agents is not None and not wish.agents:
         return None
+    if wish.suspects:
+        return _suspect(dialect, wish)
     parameters: dict[str, Any] = {
         "worker_id": dialect.encode_id(wish.worker_id),
         "after": wish.after,
@@ -55,10 +57,25 @@ def choosing(dialect: Dialect, wish: Wish, spare: int = 0) -> Script[Statement |
         parameters,
         agents=dialect.queries[agents],
         lanes=dialect.queries[lanes],
+        suspects="" if wish.suspects is None else "AND lost_by IS NULL",
         # As a number in the text: a planner that does not know how few are wanted may sort all that there are.
         most=str(wish.limit + spare),
         columns=dialect.names(Thread),
     )
+
+
+def _suspect(dialect: Dialect, wish: Wish) -> Statement:
+    """Return the statement that claims one suspect."""
+    parameters: dict[str, Any] = {"worker_id": dialect.encode_id(wish.worker_id)}
+    chosen = ""
+    if wish.agents is not None:
+        chosen += f" AND coalesce(agent, '') IN ({dialect.queries['claim_agents']})"
+        parameters["agents"] = codec.dumps(sorted(set(wish.agents))).decode()
+    if wish.project is not None:
+        chosen += " AND project = :project"
+        parameters["project"] = wish.project
+    alone = "true" if wish.alone else "false"
+    return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
 
 
 def taken(dialect: Dialect, wish: Wish, rows: Rows) -> list[Thread]:

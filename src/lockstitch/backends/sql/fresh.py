@@ -28,7 +28,7 @@ def fresh(commit: Commit) -> list[Fresh] | None:
         thread = new.pop(step.thread_id, None)
         if not isinstance(step, Change) or thread is None or not _simple(thread, step):
             return None
-        fields = {**head_fields(step), "position": step.position + len(step.stitches), "crashes": 0}
+        fields = {**head_fields(step), "position": step.position + len(step.stitches)}
         found.append(Fresh(thread.changed(**fields), step))
     return found
 

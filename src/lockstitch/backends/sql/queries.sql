@@ -53,7 +53,8 @@ SELECT {columns} FROM threads WHERE id = :id;
 -- name: beat
 -- A worker that was declared dead stays dead: no row comes back and it must stop.
 INSERT INTO workers ({columns}) VALUES ({values})
-ON CONFLICT (id) DO UPDATE SET beat_at = {now}, doing = excluded.doing WHERE NOT workers.dead
+ON CONFLICT (id) DO UPDATE SET beat_at = {now}, uptime = excluded.uptime, doing = excluded.doing
+WHERE NOT workers.dead
 RETURNING id;
 
 -- name: claim_due
@@ -108,17 +109,18 @@ SELECT lane.agent,
                    THEN t.project END
             FROM threads t{ready}
             WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent AND t.project {binary} > lane.project
+              {suspects}
             ORDER BY t.project {binary} LIMIT 1),
            (SELECT CASE WHEN t.project {binary} <= :after THEN t.project END
             FROM threads t{ready}
             WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent
-              AND (lane.number = 0 OR lane.project {binary} > :after)
+              AND (lane.number = 0 OR lane.project {binary} > :after) {suspects}
             ORDER BY t.project {binary} LIMIT 1)),
        lane.number + 1,
        lane.found + CASE WHEN lane.number > 0 THEN coalesce(
            (SELECT 1 FROM threads t{ready}
             WHERE t.status = 'pending' AND coalesce(t.agent, '') = lane.agent AND t.project {binary} = lane.project
-              AND t.wake_at <= {now}
+              AND t.wake_at <= {now} {suspects}
             ORDER BY t.priority DESC, t.wake_at LIMIT 1), 0) ELSE 0 END
 FROM lane WHERE lane.project IS NOT NULL AND lane.found < {most}
 
@@ -135,18 +137,34 @@ ready AS (
       AND t.id IN (
           SELECT id FROM threads{ready}
           WHERE status = 'pending' AND coalesce(agent, '') = lane.agent AND project = lane.project AND wake_at <= {now}
+            {suspects}
           ORDER BY priority DESC, wake_at, id
           LIMIT {most}))
 UPDATE threads
-SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
+SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = false, updated_at = {now}
 WHERE id IN (SELECT id FROM ready ORDER BY turn, project <= :after, project LIMIT :limit)
+  AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
+RETURNING {columns};
+
+-- name: claim_suspect
+-- Differs on PostgreSQL, where many transactions choose at once. Suspects are few; those lost most often come first.
+UPDATE threads
+SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = {alone}, updated_at = {now}
+WHERE id = (SELECT id FROM threads{suspect}
+            WHERE status = 'pending' AND lost_by IS NOT NULL AND wake_at <= {now}{chosen}
+            ORDER BY losses DESC, priority DESC, wake_at, id LIMIT 1)
   AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
 RETURNING {columns};
 
 -- name: claim_one
 -- The row's own lock decides between two who claim at once: the second sees the first one's worker_id.
 UPDATE threads
-SET status = 'running', fence = fence + 1, worker_id = :worker_id, crashes = crashes + 1, updated_at = {now}
+SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = false, updated_at = {now},
+    -- A holder whose lease has expired loses it, as in `release`.
+    lost_by = coalesce(worker_id, lost_by),
+    losses = losses + CASE WHEN worker_id IS NULL THEN 0 ELSE 1 END,
+    crashes = crashes + CASE
+        WHEN alone AND (SELECT count(*) FROM threads o WHERE o.worker_id = threads.worker_id) = 1 THEN 1 ELSE 0 END
 WHERE id = :id
   AND status NOT IN ('completed', 'failed', 'cancelled')
   AND (worker_id IS NULL
@@ -155,7 +173,7 @@ WHERE id = :id
 RETURNING {columns};
 
 -- name: worker_end
-UPDATE workers SET dead = true WHERE id = :worker_id AND NOT dead{expired_only} RETURNING id;
+UPDATE workers SET dead = true, end_cause = :cause WHERE id = :worker_id AND NOT dead{expired_only} RETURNING id;
 
 -- name: worker_threads
 -- Locks are taken descendants first, like everywhere.
@@ -165,10 +183,19 @@ SELECT id FROM threads WHERE worker_id = :worker_id ORDER BY depth DESC, id;
 -- wake_at stays, so a thread that lost its worker keeps its place in the queue. The fence rises, so the worker that
 -- lost it can write no more, even if it still lives.
 UPDATE threads
-SET status = 'pending', worker_id = NULL, fence = fence + 1, updated_at = {now}, wake_at = coalesce(wake_at, {now})
+SET status = 'pending', worker_id = NULL, fence = fence + 1, updated_at = {now}, wake_at = coalesce(wake_at, {now}),
+    alone = false{lost}
 WHERE worker_id = :worker_id
   AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND dead)
 RETURNING id;
+
+-- name: lost
+-- The worker did not release them itself: each may be the reason why it ended.
+, lost_by = worker_id, losses = losses + 1
+
+-- name: crashed
+-- Only if the worker held nothing else: then it executed this thread alone until its process ended.
+, crashes = crashes + CASE WHEN alone THEN 1 ELSE 0 END
 
 -- name: descendants
 -- Of these threads, themselves included.

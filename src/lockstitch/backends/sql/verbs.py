@@ -8,8 +8,9 @@ from lockstitch.backend import Change, Commit, Edit, Find, Receipt, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.script import Script
 from lockstitch.errors import NotFound, Refused, ThreadBusy
-from lockstitch.records import TERMINAL, Clock, ColumnKind, Letter, Metric, Record, Run, Stitch, Thread, Worker
-from lockstitch.records.letter import in_line, receive
+from lockstitch.records import Clock, ColumnKind, Letter, Metric, Record, Stitch, Thread, Worker
+from lockstitch.records.letter import receive
+from lockstitch.records.worker import EndCause
 
 R = TypeVar("R", bound=Record)
 
@@ -22,8 +23,10 @@ Removing = Callable[[Find[Thread]], Script[int]]
 
 
 def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
-    if wanted.removed:
-        yield from remove(Find(Thread, (Where("id", "in", wanted.removed),)))
+    for step in wanted.superseded:
+        yield from change(dialect, step)
+    if going := [*wanted.removed, *(step.thread_id for step in wanted.superseded)]:
+        yield from remove(Find(Thread, (Where("id", "in", going),)))
     for thread in wanted.threads:
         yield dialect.insert(thread)
     receipts: list[Receipt] = []
@@ -61,9 +64,8 @@ def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
     found = yield dialect.select(same_letter(letter))
     if found:
         first = dialect.decode(Letter, found[0])
-        return Receipt(first.position, head.delivered, head.cancel_requested, new=False)
-    behind = in_line(head, letter) and (yield from _has_open_run(dialect, head))
-    arrival = receive(head, letter, clock.now(), behind=behind)
+        return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
+    arrival = receive(head, letter, clock.now())
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     yield dialect.insert(arrival.letter)
@@ -76,14 +78,8 @@ def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
         arrival.head["delivered"],
         head.cancel_requested,
         woken=arrival.head.get("status") == "pending" and head.status != "pending",
+        delivery_id=letter.id,
     )
-
-
-def _has_open_run(dialect: Dialect, head: Thread) -> Script[bool]:
-    """Whether the newest run of the thread's own lane has not ended; no other can be open."""
-    where = (Where("thread_id", "=", head.id), Where("parent_run_id", "is null"))
-    runs = yield from find(dialect, Find(Run, where, order=("-sequence",), limit=1))
-    return bool(runs) and runs[0].status not in TERMINAL
 
 
 def same_letter(letter: Letter) -> Find[Letter]:
@@ -131,13 +127,18 @@ def beat(dialect: Dialect, worker: Worker) -> Script[bool]:
     return bool(rows)
 
 
-def release(dialect: Dialect, worker_id: UUID, expired_only: bool) -> Script[list[UUID]]:
-    """The worker's row is locked first: nobody can claim for it, or end it, at the same time."""
+def release(dialect: Dialect, worker_id: UUID, expired_only: bool, cause: EndCause) -> Script[list[UUID]]:
+    """Lock the worker's row first, so that no other transaction claims for it, or ends it, at the same time."""
     worker = {"worker_id": dialect.encode_id(worker_id)}
     condition = f" AND {dialect.expired.replace('w.', 'workers.')}" if expired_only else ""
-    yield dialect.statement("worker_end", worker, expired_only=condition)
-    yield dialect.statement("worker_threads", worker)
-    rows = yield dialect.statement("give_back", worker)
+    yield dialect.statement("worker_end", {**worker, "cause": cause}, expired_only=condition)
+    held = yield dialect.statement("worker_threads", worker)
+    lost = ""
+    if cause != "stopped":
+        lost = dialect.queries["lost"]
+        if cause in ("died", "expired") and len(held) == 1:
+            lost += dialect.queries["crashed"]
+    rows = yield dialect.statement("give_back", worker, lost=lost)
     return [dialect.decode_id(row[0]) for row in rows]
 
 

@@ -1,11 +1,13 @@
 """The SQLite backend."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from datetime import datetime
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -32,18 +34,20 @@ from lockstitch.backends.sql.fresh import fresh
 from lockstitch.backends.sql.script import Rows, Script
 from lockstitch.backends.sqlite import search
 from lockstitch.backends.sqlite.change import begin, change
-from lockstitch.backends.sqlite.connection import connect, run
+from lockstitch.backends.sqlite.connection import connect, run, uri_of
 from lockstitch.backends.sqlite.dialect import dialect
 from lockstitch.backends.sqlite.errors import translate
-from lockstitch.backends.sqlite.lenses import look_through
-from lockstitch.backends.sqlite.query import query
+from lockstitch.backends.sqlite.lenses import look_through, views
+from lockstitch.backends.sqlite.query import AT_ONCE, own_query, query
 from lockstitch.backends.sqlite.reader import Reader
 from lockstitch.backends.sqlite.schema import extend, migrate
 from lockstitch.backends.sqlite.writer import Writer
 from lockstitch.extension import Extension
 from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.records.claim import Wish
+from lockstitch.records.clock import uptime
 from lockstitch.records.figures import Asked, Figures, Latency, Outline
+from lockstitch.records.worker import EndCause
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -62,6 +66,7 @@ class SqliteBackend:
 
     def __init__(self, path: str, clock: Clock, *, synchronous: str = "FULL") -> None:
         self._path = path
+        self._absolute = os.path.abspath(path)
         self._clock = clock
         self._dialect = dialect(clock)
         try:
@@ -70,6 +75,7 @@ class SqliteBackend:
             raise translate(exc, path) from exc
         self._writer = Writer(connection, path)
         self._reader = Reader(path, self._writer)
+        self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def migrate(self) -> int:
         return await asyncio.to_thread(self._migrate)
@@ -115,20 +121,31 @@ class SqliteBackend:
         limit: int = 1,
         after: str = "",
         limits: Sequence[Limit] = (),
+        suspects: bool | None = None,
+        alone: bool = False,
     ) -> list[Thread]:
-        wish = Wish(worker_id, agents, project, limit, after, limits)
+        wish = Wish(worker_id, agents, project, limit, after, limits, suspects, alone)
         if thread_id is not None:
             return await self._write(lambda: claim_one(self._dialect, wish, thread_id))
         return await self._write(lambda: self._claim(wish))
 
     async def beat(self, worker: Worker) -> bool:
-        return await self._write(lambda: verbs.beat(self._dialect, worker))
+        measured = worker.changed(uptime=uptime(self._clock))
+        return await self._write(lambda: verbs.beat(self._dialect, measured))
 
-    async def release(self, worker_id: UUID, *, expired_only: bool = False) -> list[UUID]:
-        return await self._write(lambda: verbs.release(self._dialect, worker_id, expired_only))
+    async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
+        return await self._write(lambda: verbs.release(self._dialect, worker_id, expired_only, cause))
 
     async def watch(self) -> AsyncGenerator[Sighting, None]:
         """SQLite tells every connection, cheaply, whether another one has committed since."""
+        try:
+            async with aclosing(self._sightings()) as sightings:
+                async for sighting in sightings:
+                    yield sighting
+        except sqlite3.Error as exc:
+            raise translate(exc, self._path) from exc
+
+    async def _sightings(self) -> AsyncGenerator[Sighting, None]:
         own = self._path == ":memory:"
         connection = self._writer.connection if own else connect(self._path, synchronous="FULL", read_only=True)
         try:
@@ -188,9 +205,23 @@ class SqliteBackend:
             sizes["disk"] = await self._reader.run(self._disk)
         return sizes
 
-    async def query(self, sql: str, *, limit: int, seconds: float, lens: str | None = None) -> Answer | None:
-        with closing(self._beside()) as connection:
-            return await _asked(connection, sql, limit, seconds, lens)
+    async def query(
+        self,
+        sql: str,
+        *,
+        limit: int,
+        seconds: float,
+        lens: str | None = None,
+        force: bool = False,
+        own: bool = False,
+    ) -> Answer | None:
+        if own:
+            with closing(self._beside()) as connection:
+                return await _asked(connection, sql, limit, seconds, lens)
+        before = [] if lens is None else views(lens, await self.extensions())
+        async with self._asking, self._as_file() as path:
+            uri = uri_of(path, read_only=True)
+            return await query(self._path, uri, sql, limit=limit, seconds=seconds, before=before)
 
     @asynccontextmanager
     async def lens(self, name: str, *, blocking: bool = False) -> AsyncGenerator[sqlite3.Connection]:
@@ -215,6 +246,22 @@ class SqliteBackend:
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
         return await self._writer.run(lambda connection: run(connection, script()))
+
+    @asynccontextmanager
+    async def _as_file(self) -> AsyncGenerator[str]:
+        """The store as a file that another process can open; a store in memory is copied."""
+        if self._path != ":memory:":
+            yield self._absolute
+            return
+        with TemporaryDirectory(prefix="lockstitch-") as folder:
+            path = os.path.join(folder, "copy.db")
+            await asyncio.to_thread(self._copy_to, path)
+            yield path
+
+    def _copy_to(self, path: str) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as copy, self._writer.lock:
+            copy.execute("PRAGMA synchronous = OFF")
+            self._writer.connection.backup(copy)
 
     def _beside(self) -> sqlite3.Connection:
         """A connection of its own that cannot write to the store."""
@@ -301,7 +348,7 @@ def _changes(connection: sqlite3.Connection, own: bool) -> int:
 
 async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
     """Ask in a thread; whoever stops waiting stops the query too, before its connection is closed under it."""
-    asking = asyncio.ensure_future(asyncio.to_thread(query, connection, sql, limit, seconds, lens))
+    asking = asyncio.ensure_future(asyncio.to_thread(own_query, connection, sql, limit, seconds, lens))
     # That it was interrupted is no news to anybody, also when whoever waits for that is cancelled again.
     asking.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:

@@ -18,8 +18,7 @@ PATIENCE = 60.0
 
 def connect(path: str, *, synchronous: str, read_only: bool = False) -> sqlite3.Connection:
     """A connection with our settings. It never waits for a lock: waiting fairly is the writer's business."""
-    mode = "ro" if read_only else "rwc"
-    uri = "file::memory:" if path == ":memory:" else f"file:{quote(path)}?mode={mode}"
+    uri = "file::memory:" if path == ":memory:" else uri_of(path, read_only=read_only)
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=0)
     try:
         # This reads the file's schema, which another process may be making, recovering or turning to WAL just now.
@@ -30,6 +29,10 @@ def connect(path: str, *, synchronous: str, read_only: bool = False) -> sqlite3.
         connection.close()
         raise
     return connection
+
+
+def uri_of(path: str, *, read_only: bool) -> str:
+    return f"file:{quote(path)}?mode={'ro' if read_only else 'rwc'}"
 
 
 def patiently(ask: Callable[[], T]) -> T:

@@ -1,12 +1,13 @@
 """SQLite's dialect: UUIDs and times as text, references inside by row number."""
 
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect, Target
 from lockstitch.records import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
+from lockstitch.records.worker import host_clock
 
 # A run that is not there must not silently become none: -1 is nobody's number, so the foreign key refuses it.
 _RUN = "CASE WHEN :run_id IS NULL THEN NULL ELSE coalesce((SELECT no FROM run_rows WHERE id = :run_id), -1) END"
@@ -67,24 +68,41 @@ _FIGURES = {
 }
 
 
+_EXPIRED: Final = (
+    "(CASE WHEN :here_boot <> '' AND w.boot_id = :here_boot AND w.time_namespace = :here_time AND w.uptime IS NOT NULL "
+    "THEN :here_uptime - w.uptime > w.lease_seconds "
+    "WHEN :here_boot <> '' AND w.boot_id <> '' AND w.host = :here_host AND w.boot_id <> :here_boot THEN 1 "
+    "ELSE (julianday(:now) - julianday(w.beat_at)) * 86400.0 > w.lease_seconds END)"
+)
+"""The rule of `records.worker.expired_on_host`."""
+
+
 def _parameter(name: str) -> str:
     return f":{name}"
 
 
 def _now(clock: Clock) -> dict[str, Any]:
-    return {"now": format_time(clock.now())}
+    here = host_clock(clock)
+    return {
+        "now": format_time(clock.now()),
+        "here_host": here.host,
+        "here_boot": here.boot_id,
+        "here_time": here.time_namespace,
+        "here_uptime": here.uptime,
+    }
 
 
 def dialect(clock: Clock) -> Dialect:
     return Dialect(
         queries=queries.load_dialect("lockstitch.backends.sqlite"),
         now=":now",
-        expired="((julianday(:now) - julianday(w.beat_at)) * 86400.0 > w.lease_seconds)",
+        expired=_EXPIRED,
         # With millions of threads SQLite would take the index on status, and read all that have it.
         words={
             "ready": " INDEXED BY threads_ready",
             "due": " INDEXED BY threads_due",
             "held": " INDEXED BY threads_held",
+            "suspect": " INDEXED BY threads_suspects",
             "binary": "",
             **_FIGURES,
         },

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from collections.abc import Sequence
 
 from lockstitch import lenses
 from lockstitch.backends.sqlite.schema import extensions, statements
@@ -15,9 +16,14 @@ def look_through(connection: sqlite3.Connection, name: str) -> None:
 
     A view named `threads` hides the table of that name, which is still there as main.threads.
     """
-    lenses.check(name)
     connection.execute("PRAGMA temp_store = MEMORY")
-    parts = [part for one in known(extensions(connection)) if (part := one.lens(name, "sqlite"))]
-    for script in (lenses.script("folds", "sqlite"), lenses.composed(name, "sqlite", parts)):
-        for statement in statements(script):
-            connection.execute(_VIEW.sub("CREATE TEMP VIEW", statement, count=1))
+    for statement in views(name, extensions(connection)):
+        connection.execute(statement)
+
+
+def views(name: str, added: Sequence[str]) -> list[str]:
+    """Return the statements that make the views of a lens. `added` names the extensions that the store has."""
+    lenses.check(name)
+    parts = [part for one in known(added) if (part := one.lens(name, "sqlite"))]
+    scripts = (lenses.script("folds", "sqlite"), lenses.composed(name, "sqlite", parts))
+    return [_VIEW.sub("CREATE TEMP VIEW", one, count=1) for script in scripts for one in statements(script)]

@@ -8,7 +8,7 @@ WHERE id = ? AND fence = ? AND position = ? AND worker_id IS ?;
 
 -- own: head_move
 -- Safe only after head_seen, in the same transaction. Letters lower pending_children meanwhile, so it is added to.
-UPDATE threads SET position = ?, crashes = 0, pending_children = pending_children + ?{changes} WHERE no = ?;
+UPDATE threads SET position = ?, pending_children = pending_children + ?{changes} WHERE no = ?;
 
 -- own: run_update
 -- Runs are written by their thread's holder alone, in the commit whose compare-and-set proved that.

@@ -1,52 +1,160 @@
-"""SQL for people: one statement that only reads, refused by SQLite itself if it would do more."""
+"""SQL of users on SQLite: one statement that only reads, in a process that can be stopped; and SQL of our own."""
 
+import asyncio
+import json
 import sqlite3
+import struct
+import sys
 import time
+from base64 import b64decode
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
 
-from lockstitch.backend import Answer
+from lockstitch.backend import ANSWER, Answer
+from lockstitch.backends.sqlite import query_process
+from lockstitch.backends.sqlite.errors import translate
 from lockstitch.backends.sqlite.lenses import look_through
-from lockstitch.errors import Refused
+from lockstitch.backends.sqlite.query_process import authorize
+from lockstitch.errors import LockstitchError, Refused, StoreError
 
-_ALLOWED = {
-    sqlite3.SQLITE_SELECT,
-    sqlite3.SQLITE_READ,
-    sqlite3.SQLITE_FUNCTION,
-    sqlite3.SQLITE_RECURSIVE,
-}
-_FORBIDDEN_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts5", "fts3_tokenizer"}
+AT_ONCE = 4
+"""Statements of users that run at once in one store; others wait."""
+
+_PROGRAM = Path(query_process.__file__)
+_START = 10.0
+"""Seconds that a process may take to start, and to be stopped, beside the time of its statement."""
+_LARGEST_FRAME = 8 * ANSWER
+"""Bytes of one row on its way. JSON writes a control character in six bytes."""
 
 
-def query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
-    """Run one statement under an authorizer, a time limit and a row limit."""
+async def query(path: str, uri: str, sql: str, *, limit: int, seconds: float, before: Sequence[str] = ()) -> Answer:
+    """Run one statement of a user in a process of its own; `before` makes the views of a lens.
+
+    The process has a limit of memory, and stops itself after `seconds`. It never outlives this call: it is killed when
+    the call fails or is cancelled, and ends by itself when this process dies.
+    """
+    request = {"uri": uri, "sql": _encodable(sql), "limit": limit, "seconds": seconds, "bytes": ANSWER}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        "-S",
+        str(_PROGRAM),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        async with asyncio.timeout(seconds + _START):
+            process.stdin.write(json.dumps({**request, "before": list(before)}).encode() + b"\n")
+            await process.stdin.drain()
+            return await _answer(process.stdout, path, seconds)
+    except LockstitchError:
+        # Some of ours are ConnectionErrors too.
+        raise
+    except TimeoutError as exc:
+        raise Refused(_overrun(seconds)) from exc
+    except (asyncio.IncompleteReadError, ConnectionError) as exc:
+        # The process is gone: by its own clock, or because it had no memory left even to say so.
+        code = await process.wait()
+        raise Refused(_overrun(seconds) if code == query_process.OVERRUN else _exhausted()) from exc
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            # Also when the caller is cancelled a second time: no process may be left behind.
+            await asyncio.shield(process.wait())
+
+
+def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
+    """Run one statement that Lockstitch has written itself, in this process, with a time limit and a row limit."""
     deadline = time.monotonic() + seconds
     if lens is not None:
         look_through(connection, lens)
     connection.execute("PRAGMA query_only = ON")
-    connection.set_authorizer(_authorize)
+    connection.set_authorizer(authorize)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
     try:
         cursor = connection.execute(sql)
         columns = [column[0] for column in cursor.description or ()]
         rows = cursor.fetchmany(limit + 1)
     except (sqlite3.Error, sqlite3.Warning) as exc:
-        raise Refused(_explain(exc, seconds)) from exc
+        interrupted = getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
+        raise Refused(_overrun(seconds) if interrupted else _explain(str(exc))) from exc
     finally:
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
     return Answer(columns, rows[:limit], len(rows) > limit)
 
 
-def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
-    if action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS:
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+async def _answer(output: asyncio.StreamReader, path: str, seconds: float) -> Answer:
+    columns: list[str] = []
+    rows: list[tuple[Any, ...]] = []
+    first = True
+    while True:
+        frame = await _frame(output)
+        if isinstance(frame, dict):
+            end = cast("dict[str, Any]", frame)
+            if "more" not in end:
+                raise _failure(end, path, seconds)
+            return Answer(columns, rows, bool(end["more"]))
+        values = cast("list[Any]", frame)
+        if first:
+            columns, first = values, False
+        else:
+            rows.append(tuple(_rich(value) for value in values))
 
 
-def _explain(exc: sqlite3.Error | sqlite3.Warning, seconds: float) -> str:
-    if "one statement" in str(exc):
+async def _frame(output: asyncio.StreamReader) -> Any:
+    (length,) = struct.unpack(">I", await output.readexactly(4))
+    if length > _LARGEST_FRAME:
+        raise Refused(_exhausted())
+    return json.loads(await output.readexactly(length))
+
+
+def _rich(value: Any) -> Any:
+    return b64decode(cast("dict[str, str]", value)["bytes"]) if isinstance(value, dict) else value
+
+
+def _failure(end: dict[str, Any], path: str, seconds: float) -> LockstitchError:
+    if "opening" in end:
+        exc = sqlite3.OperationalError(end["opening"])
+        exc.sqlite_errorcode = end["code"]
+        translated = translate(exc, path)
+        return translated if isinstance(translated, StoreError) else StoreError(str(translated))
+    if end["error"] == "time":
+        return Refused(_overrun(seconds))
+    if end["error"] == "memory":
+        return Refused(_exhausted())
+    if end["error"] == "size":
+        return Refused(f"The first row of the answer has more than {ANSWER >> 20} MiB. Select less of it.")
+    return Refused(_explain(str(end["message"])))
+
+
+def _encodable(sql: str) -> str:
+    try:
+        sql.encode()
+    except UnicodeError as exc:
+        raise Refused(f"SQLite refused the query: {exc}.") from exc
+    if "\0" in sql:
+        raise Refused("SQLite refused the query: it contains a NUL character.")
+    return sql
+
+
+def _overrun(seconds: float) -> str:
+    return f"The query took longer than {seconds:g} s and was stopped."
+
+
+def _exhausted() -> str:
+    return "The query needed more memory than a query may have and was stopped. Select less, or smaller values."
+
+
+def _explain(text: str) -> str:
+    if "one statement" in text:
         return "Only one statement at a time."
-    if getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-        return f"The query took longer than {seconds:g} s and was stopped."
-    if "not authorized" in str(exc) or "prohibited" in str(exc):
-        return f"Only reading is allowed here: {exc}."
-    return f"SQLite refused the query: {exc}."
+    if "not authorized" in text or "prohibited" in text:
+        return f"Only reading is allowed here: {text}."
+    return f"SQLite refused the query: {text}."

@@ -28,6 +28,7 @@ class Documents:
 
     def __init__(self, source: Source, name: str, limit: int) -> None:
         self._source = source
+        self._budget = source.budget
         self._name = name
         self._limit = limit
         self._decode = codecs.getincrementaldecoder(_encoding(source.peek(4)))("replace").decode
@@ -57,20 +58,22 @@ class Documents:
                 self._at += 1
                 continue
             value = self._value()
-            self.number += 1
+            self._count()
             yield key, value
         self._at += 1
 
     def _object(self) -> Iterator[tuple[str | None, Any]]:
-        value = self._at_hand() or (self._more() and self._at_hand())
-        if value:
-            self.number += 1
+        value = self._at_hand()
+        if value is None and self._more():
+            value = self._at_hand()
+        if value is not None:
+            self._count()
             yield None, value
         else:
             yield from self._members()
 
     def _at_hand(self) -> Any:
-        """The next object, if it is whole in the text at hand."""
+        """Return the next object if it is whole in the text at hand, else None."""
         try:
             value, end = _SCAN(self._text, self._at)
         except (StopIteration, ValueError, RecursionError):
@@ -103,8 +106,12 @@ class Documents:
                     raise self._too_large()
         self._at += 1
         if not streamed:
-            self.number += 1
+            self._count()
             yield None, rest
+
+    def _count(self) -> None:
+        self.number += 1
+        self._budget.record()
 
     def _value(self) -> Any:
         """The next value, however much text it takes."""
@@ -139,6 +146,7 @@ class Documents:
 
     def _sign(self) -> str:
         """The next character that is no space; none at the end of everything."""
+        self._budget.step()
         while True:
             self._at = _match_end(self._text, self._at)
             if self._at < len(self._text):
@@ -163,6 +171,7 @@ class Documents:
             got += len(data)
         self._text = "".join(parts)
         self._at = 0
+        self._budget.weigh(self._text)
         return len(self._text) > len(kept)
 
     def _too_large(self) -> Unreadable:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from io import BytesIO
 
+from lockstitch.bridges.budget import Budget
 from lockstitch.bridges.langsmith.documents import Documents
 from lockstitch.bridges.langsmith.opening import Source
 from lockstitch.bridges.langsmith.pieces import remark
@@ -13,12 +14,15 @@ from lockstitch.errors import Unreadable
 _LIMIT = 8 << 20
 
 
-def read_feedback(body: bytes, name: str, feedback_id: str | None = None) -> Iterator[Remark]:
-    """The remarks of a body. `feedback_id` is what the URL names: the body then changes that one."""
-    source = Source(BytesIO(body).read).unpacked()
+def read_feedback(
+    body: bytes, name: str, feedback_id: str | None = None, budget: Budget | None = None
+) -> Iterator[Remark]:
+    """Yield the remarks of a body. `feedback_id` is the id in the URL: the body then changes that remark."""
+    source = Source(BytesIO(body).read, budget=budget).unpacked()
     documents = Documents(source, name, _LIMIT)
     for _, record in documents.records():
         for said in items(record) or [record]:
+            source.budget.item()
             found = bag(said)
             if feedback_id is not None:
                 found = {**found, "id": feedback_id, "key": "-", "run_id": feedback_id}

@@ -36,6 +36,7 @@ class LangSmith:
     """The bridge for pieces that came from LangSmith's clients and exports."""
 
     source = "langsmith"
+    root_names_trace = True
 
     def meaning(self, piece: Piece) -> Meaning:
         """What a merged piece says; never raises, whatever stands in it."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from lockstitch.bridges.budget import Budget
 from lockstitch.bridges.langsmith.opening import Source
 from lockstitch.bridges.langsmith.pieces import pieces, remark
 from lockstitch.bridges.langsmith.values import bag
@@ -45,7 +46,7 @@ def multipart(
 
     `on_bad` is told of a part that is no JSON, and the others are read; without it that is raised.
     """
-    run = _Run()
+    run = _Run(source.budget)
     for part in _parts(source, boundary, name, limit):
         kind, _, rest = part.name.partition(".")
         if kind in ("post", "patch"):
@@ -53,6 +54,7 @@ def multipart(
             if not run.takes(kind, run_id):
                 yield from run.done()
                 run.begin(kind, run_id)
+            source.budget.weigh(part.content)
             run.add(field, _json(part, name, on_bad))
             continue
         yield from run.done()
@@ -69,10 +71,10 @@ def multipart(
 class _Run:
     """The run whose parts are coming in. They follow each other; one that strays is a piece of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
         self._key: tuple[str, str] | None = None
         self._fields: Json = {}
-        self._traces: dict[str, str] = {}
 
     def takes(self, kind: str, run_id: str) -> bool:
         return self._key == (kind, run_id)
@@ -84,14 +86,13 @@ class _Run:
         if field:
             self._fields[field] = value
         else:
-            self._fields = {**self._fields, **{key: each for key, each in bag(value).items() if each is not None}}
+            # In place: a run may come in many parts.
+            self._fields.update({key: each for key, each in bag(value).items() if each is not None})
 
     def done(self) -> Iterator[Item]:
         key, self._key = self._key, None
         if key is not None:
-            found = list(pieces(self._fields, trace_id=self._traces.get(key[1]), parsed=True))
-            self._traces[key[1]] = found[0].get("trace_id", key[1])
-            yield from found
+            yield from pieces(self._fields, parsed=True, budget=self._budget)
 
 
 def _json(part: Part, name: str, on_bad: Callable[[Unreadable], None] | None) -> Any:
@@ -126,7 +127,8 @@ def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[P
             buffer += more
             continue
         if inside:
-            yield _part(bytes(buffer[:end]))
+            source.budget.record()
+            yield part_of(bytes(buffer[:end]))
         inside = True
         number += 1
         after = end + len(delimiter)
@@ -136,7 +138,8 @@ def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[P
         searched = 0
 
 
-def _part(data: bytes) -> Part:
+def part_of(data: bytes) -> Part:
+    """Return the part that stands between two boundaries."""
     head, _, content = data.partition(b"\r\n\r\n")
     lines = head.decode(errors="replace").split("\r\n")
     headers = {key.strip().lower(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -1,25 +1,27 @@
 """Bytes on their way in: looked at before they are read, unpacked on the way, never all in memory."""
 
-import gzip
 import io
 import zlib
 from collections.abc import Callable
-from typing import BinaryIO, Final, cast
+from typing import Final
 
 import zstandard
 
+from lockstitch.bridges.budget import Budget, unlimited
+from lockstitch.bridges.gzipped import MAGIC as GZIP_MAGIC
+from lockstitch.bridges.gzipped import Gzip
 from lockstitch.bridges.zstd import MAGIC, Zstandard
 
 CHUNK: Final = 1 << 20
 
-_GZIP: Final = b"\x1f\x8b"
 _PACKED: Final = 4
 
 
 class Source:
     """A stream that can be looked at. One that breaks ends there, and says why when asked."""
 
-    def __init__(self, read: Callable[[int], bytes], ahead: bytes = b"") -> None:
+    def __init__(self, read: Callable[[int], bytes], ahead: bytes = b"", budget: Budget | None = None) -> None:
+        self.budget = budget or unlimited()
         self._read = read
         self._ahead = ahead
         self._under: Source | None = None
@@ -46,10 +48,10 @@ class Source:
         """What is inside, if this is packed; packed in packed too, but not without end."""
         source = self
         for _ in range(_PACKED):
-            if source.peek(2) == _GZIP:
-                inner = Source(_gzip(source))
+            if source.peek(2) == GZIP_MAGIC:
+                inner = Source(io.BufferedReader(Gzip(source, self.budget), CHUNK).read1, budget=self.budget)
             elif source.peek(4) == MAGIC:
-                inner = Source(io.BufferedReader(Zstandard(source), CHUNK).read1)
+                inner = Source(io.BufferedReader(Zstandard(source, self.budget), CHUNK).read1, budget=self.budget)
             else:
                 break
             inner._under = source
@@ -66,8 +68,3 @@ class Source:
         except (OSError, zlib.error, zstandard.ZstdError) as exc:
             self._failure = f"it cannot be unpacked or read: {exc}"
         return b""
-
-
-def _gzip(source: Source) -> Callable[[int], bytes]:
-    # read1: what came out before the data broke is given, not thrown away with the error
-    return gzip.GzipFile(fileobj=cast("BinaryIO", source), mode="rb").read1

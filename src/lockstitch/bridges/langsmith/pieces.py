@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from lockstitch.bridges.budget import Budget, unlimited
 from lockstitch.bridges.langsmith.times import time_text
 from lockstitch.bridges.langsmith.values import bag, first_text, items
 from lockstitch.bridges.span import Piece, Remark
 from lockstitch.bridges.storable import as_text, name, parse, storable
 from lockstitch.records import Json, codec
 
-_SAID: Final = frozenset(
+SAID: Final = frozenset(
     {
         "id",
         "run_id",
@@ -51,7 +52,7 @@ _SAID: Final = frozenset(
         "operation",
     }
 )
-_THREAD: Final = ("thread_id", "conversation_id", "session_id")
+THREAD: Final = ("thread_id", "conversation_id", "session_id")
 _DOT: Final = re.compile(r"(?:^|\.)\d{8}T\d{6,15}Z")
 _DEEPEST: Final = 200
 
@@ -65,12 +66,14 @@ def looks_like_feedback(value: Mapping[str, Any]) -> bool:
     return "key" in value and ("score" in value or "value" in value) and not ("run_type" in value or "inputs" in value)
 
 
-def pieces(run: Mapping[str, Any], *, trace_id: str | None = None, parsed: bool = False) -> Iterator[Piece]:
-    """The run and the runs nested in it, parents first.
+def pieces(
+    run: Mapping[str, Any], *, trace_id: str | None = None, parsed: bool = False, budget: Budget | None = None
+) -> Iterator[Piece]:
+    """Yield the run and the runs nested in it, parents first.
 
-    `trace_id`: of the trace, where somebody else said it. `parsed`: as `storable` has it.
+    `trace_id` is the id of the trace, where a run around this one names it. `parsed` is passed on to `storable`.
     """
-    yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, 0)
+    yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, None, 0, budget or unlimited())
 
 
 def remark(feedback: Mapping[str, Any]) -> Remark | None:
@@ -94,39 +97,46 @@ def remark(feedback: Mapping[str, Any]) -> Remark | None:
     )
 
 
-def _pieces(run: Json, trace_id: str | None, parent_id: str | None, depth: int) -> Iterator[Piece]:
-    piece = _piece(run, trace_id, parent_id)
+def _pieces(
+    run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None, depth: int, budget: Budget
+) -> Iterator[Piece]:
+    """`trace_id` and `inferred`: of the run around this one, as that names its trace or as it was inferred."""
+    budget.item()
+    piece = _piece(run, trace_id, inferred, parent_id)
     below = [bag(child) for child in items(run.get("child_runs")) if bag(child)] if depth < _DEEPEST else []
-    own, trace = piece.get("id"), piece.get("trace_id")
-    nested = [each for child in below for each in _pieces(child, trace, own, depth + 1)]
+    own, inferred = piece.get("id"), piece.get("trace_id")
+    trace = None if piece.get("inferred") else inferred
+    nested = [each for child in below for each in _pieces(child, trace, inferred, own, depth + 1, budget)]
     listed = [child for child in map(name, items(_parsed(run.get("child_run_ids")))) if child]
     # An empty list says nothing: the JavaScript client sends one with every run.
     if children := listed or [child for each in nested if (child := each.get("id"))]:
+        # Each run lists all runs below it, so deep nesting repeats ids.
+        budget.item_size(sum(map(len, children)))
         piece["children"] = children
     yield piece
     yield from nested
 
 
-def _piece(run: Json, trace_id: str | None, parent_id: str | None) -> Piece:
+def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> Piece:
     order = first_text(run.get("dotted_order"))
     line = _line(order)
     parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]
     own = name(run.get("id")) or name(run.get("run_id")) or (line[-1] if line else None) or codec.digest(run)
     parent = name(run.get("parent_run_id")) or (parents[-1] if parents else None)
     parent = parent or (line[-2] if len(line) > 1 else None) or parent_id
-    trace = name(run.get("trace_id")) or (line[0] if line else None) or trace_id
-    trace = trace or (parents[0] if parents else None) or parent or own
+    trace = name(run.get("trace_id")) or (line[0] if line else None) or trace_id or (parents[0] if parents else None)
     extra = _object(run.get("extra"), "value")
     metadata = {**bag(_parsed(run.get("metadata"))), **bag(_parsed(extra.pop("metadata", None)))}
     for key, value in run.items():
-        if key not in _SAID and value is not None:
+        if key not in SAID and value is not None:
             extra.setdefault(key, value)
     title = first_text(run.get("name"))
     if title and title != name(title):
         extra["name"] = title
     found: dict[str, Any] = {
         "id": own,
-        "trace_id": trace,
+        "trace_id": trace or inferred or parent or own,
+        "inferred": None if trace else True,
         "parent_id": parent if parent != own else None,
         "name": name(title),
         "kind": name(run.get("run_type")),
@@ -141,7 +151,7 @@ def _piece(run: Json, trace_id: str | None, parent_id: str | None) -> Piece:
         "metadata": metadata if metadata or "metadata" in bag(run.get("extra")) else None,
         "events": _events(run.get("events")),
         "extra": {key: value for key, value in extra.items() if value is not None} or None,
-        "thread_id": name(run.get("thread_id")) or _first_name(metadata, _THREAD),
+        "thread_id": name(run.get("thread_id")) or _first_name(metadata, THREAD),
         "user_id": name(run.get("user_id")) or _first_name(metadata, ("user_id",)),
         "session_id": name(run.get("session_id")),
         "group": name(run.get("session_name")) or name(run.get("project_name")),

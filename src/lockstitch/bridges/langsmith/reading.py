@@ -17,6 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from lockstitch.bridges.budget import Budget, unlimited
 from lockstitch.bridges.langsmith import parquet
 from lockstitch.bridges.langsmith.documents import STREAMED, Documents
 from lockstitch.bridges.langsmith.multipart import boundary_of, multipart
@@ -59,27 +60,29 @@ def read(
     *,
     run_id: str | None = None,
     on_bad: OnBad | None = None,
+    budget: Budget | None = None,
 ) -> Iterator[Item]:
     """The items of a file, a body or a stream.
 
     `headers` are those of the request that it was, where there was one; beside a recorded body they are found by
     themselves. `run_id` is what the URL of the request names, for a body that does not. Unreadable says what is wrong
     and where; what came before it stands. With `on_bad` a record or part that makes no sense is told there, and what
-    follows it is read.
+    follows it is read. Raises `BodyTooExpensive` if the budget does not allow all of it.
     """
+    budget = budget or unlimited()
     if isinstance(source, Path):
         name = name or str(source)
         found, run_path = _recorded(source)
         try:
             with source.open("rb") as opened:
-                reading = _Reading(name, headers or found, run_id or run_path, source, on_bad)
-                yield from reading.items(Source(opened.read))
+                reading = _Reading(name, headers or found, run_id or run_path, source, on_bad, budget)
+                yield from reading.items(Source(opened.read, budget=budget))
         except OSError as exc:
             raise Unreadable(name, exc.strerror or str(exc)) from exc
         return
     stream = BytesIO(source) if isinstance(source, bytes) else source
-    reading = _Reading(name or "the input", headers or {}, run_id, None, on_bad)
-    yield from reading.items(Source(stream.read))
+    reading = _Reading(name or "the input", headers or {}, run_id, None, on_bad, budget)
+    yield from reading.items(Source(stream.read, budget=budget))
 
 
 class _Reading:
@@ -92,7 +95,9 @@ class _Reading:
         run_id: str | None,
         path: Path | None,
         on_bad: OnBad | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget or unlimited()
         self._name = name
         self._headers = headers
         self._run_id = run_id
@@ -105,9 +110,12 @@ class _Reading:
         if not start:
             raise Unreadable(self._name, source.failure or "it is empty", cut=source.failure is not None)
         if start == parquet.MAGIC:
+            if self._budget.limited:
+                # A few bytes of Parquet can stand for gigabytes, which pyarrow unpacks at once. No client sends it.
+                raise Unreadable(self._name, "Parquet is read from files only: lockstitch import langsmith FILE")
             where = self._path if self._path and source is packed and not saved else source
             for row in parquet.rows(where, self._name):
-                yield from pieces(row)
+                yield from pieces(row, budget=self._budget)
         elif boundary := boundary_of(source, self._headers):
             yield from multipart(source, boundary, self._name, RECORD_LIMIT, self._on_bad)
         else:
@@ -119,6 +127,7 @@ class _Reading:
         if isinstance(record, list):
             # one list of runs per trace
             for each in items(record):
+                self._budget.record()
                 yield from self._record(each, key, number, saved)
             return
         try:
@@ -137,13 +146,13 @@ class _Reading:
         elif looks_like_feedback(found) and (said := remark(found)):
             yield said
         elif looks_like_run(found):
-            yield from pieces(found, parsed=True)
+            yield from pieces(found, parsed=True, budget=self._budget)
         elif inner := next((bag(found[each]) for each in _INNER if looks_like_run(bag(found.get(each)))), None):
-            yield from pieces(inner, parsed=True)
+            yield from pieces(inner, parsed=True, budget=self._budget)
         elif self._run_id and found:
-            yield from pieces({**found, "id": self._run_id}, parsed=True)
+            yield from pieces({**found, "id": self._run_id}, parsed=True, budget=self._budget)
         elif found.get("run_type") or ("inputs" in found and "outputs" in found):
-            yield from pieces(found, parsed=True)
+            yield from pieces(found, parsed=True, budget=self._budget)
         else:
             raise Unreadable(self._name, "this is no run of LangSmith's", where=f"record {number}")
 
@@ -158,8 +167,8 @@ class _Reading:
             raise Unreadable(self._name, f"the body of a saved request is no base64: {exc}", where=where) from exc
         headers = {str(key): str(value) for key, value in bag(envelope.get("headers")).items()}
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
-        inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad)
-        yield from inner.items(Source(BytesIO(body).read), saved + 1)
+        inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
+        yield from inner.items(Source(BytesIO(body).read, budget=self._budget), saved + 1)
 
 
 def _recorded(path: Path) -> tuple[dict[str, str], str | None]:

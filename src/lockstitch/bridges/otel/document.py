@@ -31,13 +31,13 @@ from lockstitch.records import Json
 def spans(frame: Frame) -> Iterator[Span | Unreadable]:
     """The spans of a document. Metrics and logs are no traces: they have no spans and are no error."""
     try:
-        document = _document(frame.body)
+        document = document_of(frame.body)
     except ValueError as exc:
         raise Unreadable(f"{frame.where}: this is no JSON: {exc}.") from exc
     yield from _of_document(document, frame.where)
 
 
-def _document(body: bytes) -> Any:
+def document_of(body: bytes) -> Any:
     try:
         # No number of OTLP has more than 64 bits, so the exact and slower reader is not needed here.
         return orjson.loads(body)
@@ -55,7 +55,7 @@ def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
             )
         return
     request = as_json(as_json(document).get("trace")) or as_json(document)
-    groups = _either(request, "resourceSpans", "resource_spans", "batches")
+    groups = either(request, "resourceSpans", "resource_spans", "batches")
     if groups is None:
         if any(key.startswith(_OTHER_SIGNALS) for key in request):
             return
@@ -65,67 +65,68 @@ def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
         return
     number = 0
     for group in map(as_json, as_list(groups)):
-        resource = _pairs(as_json(group.get("resource")).get("attributes"))
-        for scoped in map(as_json, as_list(_either(group, *_SCOPED))):
-            own = as_json(_either(scoped, "scope", "instrumentationLibrary"))
-            scope = scope_of(_text(own.get("name")), _text(own.get("version")), _pairs(own.get("attributes")))
+        resource = pairs_of(as_json(group.get("resource")).get("attributes"))
+        for scoped in map(as_json, as_list(either(group, *SCOPED))):
+            own = as_json(either(scoped, "scope", "instrumentationLibrary"))
+            scope = scope_of(_text(own.get("name")), _text(own.get("version")), pairs_of(own.get("attributes")))
             for span in as_list(scoped.get("spans")):
                 number += 1
                 try:
-                    yield _of_json(as_json(span), resource, scope)
+                    yield span_of(as_json(span), resource, scope)
                 except (ValueError, OverflowError) as exc:
                     yield Unreadable(f"{where}, span {number}: {exc}.")
 
 
 _OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles", "resource_metrics", "resource_logs")
-_SCOPED = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
+SCOPED = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
 
 
-def _of_json(span: Json, resource: Json, scope: Json) -> Span:
-    trace_id = _id(_either(span, "traceId", "trace_id"), 16)
-    span_id = _id(_either(span, "spanId", "span_id"), 8)
+def span_of(span: Json, resource: Json, scope: Json) -> Span:
+    """Return a span of OTLP/JSON as a plain one. `ValueError` says what is wrong with it."""
+    trace_id = _id(either(span, "traceId", "trace_id"), 16)
+    span_id = _id(either(span, "spanId", "span_id"), 8)
     if problem := wrong_ids(trace_id, span_id):
         raise ValueError(problem)
     status = as_json(span.get("status"))
     return Span(
         trace_id=trace_id,
         span_id=span_id,
-        parent_id=known(_id(_either(span, "parentSpanId", "parent_span_id"), 8)),
+        parent_id=known(_id(either(span, "parentSpanId", "parent_span_id"), 8)),
         name=_text(span.get("name")),
         kind=word(KINDS, span.get("kind")),
-        start=integer(_either(span, "startTimeUnixNano", "start_time_unix_nano")),
-        end=integer(_either(span, "endTimeUnixNano", "end_time_unix_nano")),
+        start=integer(either(span, "startTimeUnixNano", "start_time_unix_nano")),
+        end=integer(either(span, "endTimeUnixNano", "end_time_unix_nano")),
         code=word(CODES, status.get("code")),
         message=_text(status.get("message")),
-        attributes=_pairs(span.get("attributes")),
+        attributes=pairs_of(span.get("attributes")),
         events=[
             event_of(
                 _text(one.get("name")),
-                integer(_either(one, "timeUnixNano", "time_unix_nano")),
-                _pairs(one.get("attributes")),
+                integer(either(one, "timeUnixNano", "time_unix_nano")),
+                pairs_of(one.get("attributes")),
             )
             for one in map(as_json, as_list(span.get("events")))
         ],
         links=[
             link_of(
-                _id(_either(one, "traceId", "trace_id"), 16),
-                _id(_either(one, "spanId", "span_id"), 8),
-                _pairs(one.get("attributes")),
+                _id(either(one, "traceId", "trace_id"), 16),
+                _id(either(one, "spanId", "span_id"), 8),
+                pairs_of(one.get("attributes")),
             )
             for one in map(as_json, as_list(span.get("links")))
         ],
-        trace_state=_text(_either(span, "traceState", "trace_state")),
+        trace_state=_text(either(span, "traceState", "trace_state")),
         dropped=dropped_of(
-            integer(_either(span, "droppedAttributesCount", "dropped_attributes_count")),
-            integer(_either(span, "droppedEventsCount", "dropped_events_count")),
-            integer(_either(span, "droppedLinksCount", "dropped_links_count")),
+            integer(either(span, "droppedAttributesCount", "dropped_attributes_count")),
+            integer(either(span, "droppedEventsCount", "dropped_events_count")),
+            integer(either(span, "droppedLinksCount", "dropped_links_count")),
         ),
         resource=resource,
         scope=scope,
     )
 
 
-def _pairs(pairs: Any, depth: int = 0) -> Json:
+def pairs_of(pairs: Any, depth: int = 0) -> Json:
     return {
         storable(pair["key"]): _any_value(pair.get("value"), depth)
         for pair in map(as_json, as_list(pairs))
@@ -150,7 +151,7 @@ def _any_value(value: Any, depth: int) -> Any:
         if kind == "arrayValue":
             return [_any_value(one, depth + 1) for one in as_list(as_json(item).get("values"))]
         if kind == "kvlistValue":
-            return _pairs(as_json(item).get("values"), depth + 1)
+            return pairs_of(as_json(item).get("values"), depth + 1)
         value = item
         break
     if deeper_than(value, DEEPEST - depth):
@@ -181,7 +182,7 @@ def _id(value: Any, size: int) -> str:
     return raw.hex()
 
 
-def _either(bag: Json, *names: str) -> Any:
+def either(bag: Json, *names: str) -> Any:
     return next((bag[name] for name in names if bag.get(name) is not None), None)
 
 

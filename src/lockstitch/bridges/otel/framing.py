@@ -22,6 +22,8 @@ from typing import BinaryIO, Literal, NamedTuple
 
 import zstandard
 
+from lockstitch.bridges.budget import Budget, unlimited
+from lockstitch.bridges.gzipped import Gzip
 from lockstitch.bridges.zstd import MAGIC, Zstandard
 from lockstitch.errors import Unreadable
 
@@ -30,7 +32,10 @@ LIMIT = 32 * 1024 * 1024
 
 _HEAD = 512
 _BUFFER = 256 * 1024
-_OUTSIDE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"|([{\[])|([}\]])')
+_EMPTY = 1_000
+# The possessive repeat and the optional closing quote keep this linear: a string that is cut off matches up to its end,
+# so the search never starts again at a quote inside it.
+_OUTSIDE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?|([{\[])|([}\]])', re.DOTALL)
 
 
 class Frame(NamedTuple):
@@ -41,27 +46,32 @@ class Frame(NamedTuple):
     where: str
 
 
-def frames(stream: BinaryIO, where: str, limit: int = LIMIT) -> Iterator[Frame | Unreadable]:
+def frames(
+    stream: BinaryIO, where: str, limit: int = LIMIT, budget: Budget | None = None
+) -> Iterator[Frame | Unreadable]:
     """The records of a stream, in their order.
 
     A record that cannot be told comes as an Unreadable that names it; after a bad line the next lines follow, after
     anything else that is broken nothing does. Reads no further than it must.
+
+    Raises `BodyTooExpensive` if the budget does not allow all of it.
     """
+    budget = budget or unlimited()
     try:
-        plain = _unpacked(_buffered(stream))
+        plain = _unpacked(_buffered(stream), budget)
         head = plain.peek(_HEAD)[:_HEAD]
         if not head.strip():
             if len(head) < _HEAD:
                 return
             raise Unreadable(f"{where}: nothing but blanks.")
         if _is_text(head):
-            yield from _documents(plain, where, limit)
+            yield from _documents(plain, where, limit, budget)
         elif head[0] == 0x0A:
-            yield from _parts(plain, where, limit)
+            yield from _parts(plain, where, limit, budget)
         elif head[0] == 0x00:
-            yield from _delimited(plain, where, limit, big_endian=True)
+            yield from _delimited(plain, where, limit, budget, big_endian=True)
         else:
-            yield from _delimited(plain, where, limit, big_endian=False)
+            yield from _delimited(plain, where, limit, budget, big_endian=False)
     except Unreadable as exc:
         yield exc
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as exc:
@@ -72,12 +82,12 @@ def _buffered(stream: BinaryIO) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream, _BUFFER)  # type: ignore[arg-type]
 
 
-def _unpacked(stream: io.BufferedReader) -> io.BufferedReader:
+def _unpacked(stream: io.BufferedReader, budget: Budget) -> io.BufferedReader:
     magic = stream.peek(4)[:4]
     if magic.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER)
+        return io.BufferedReader(Gzip(stream, budget), _BUFFER)
     if magic == MAGIC:
-        return io.BufferedReader(Zstandard(stream), _BUFFER)
+        return io.BufferedReader(Zstandard(stream, budget), _BUFFER)
     return stream
 
 
@@ -87,9 +97,9 @@ def _is_text(head: bytes) -> bool:
     return text[:1] in (b"{", b"[") and not any(byte < 0x20 and byte not in b"\t\r\n" for byte in head)
 
 
-def _documents(stream: io.BufferedReader, where: str, limit: int) -> Iterator[Frame | Unreadable]:
+def _documents(stream: io.BufferedReader, where: str, limit: int, budget: Budget) -> Iterator[Frame | Unreadable]:
     """JSON documents: one per line if the first one is, else as far as its brackets go."""
-    lines = _lines(stream, where, limit)
+    lines = _lines(stream, where, limit, budget)
     begun: list[bytes] = []
     begun_at = depth = size = 0
     for number, line in lines:
@@ -117,15 +127,17 @@ def _documents(stream: io.BufferedReader, where: str, limit: int) -> Iterator[Fr
         yield Frame("json", line, f"{where}, line {number}")
 
 
-def _lines(stream: io.BufferedReader, where: str, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Lines that say something, with their numbers."""
+def _lines(stream: io.BufferedReader, where: str, limit: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers."""
     number = 0
     while line := stream.readline(limit + 1):
         number += 1
+        budget.step()
         if len(line) > limit:
             raise _too_long(f"{where}, line {number}", limit)
         line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if line.strip():
+            budget.record()
             yield number, line
 
 
@@ -150,24 +162,31 @@ def _too_long(at: str, limit: int) -> Unreadable:
     )
 
 
-def _parts(stream: io.BufferedReader, where: str, limit: int) -> Iterator[Frame]:
+def _parts(stream: io.BufferedReader, where: str, limit: int, budget: Budget) -> Iterator[Frame]:
     number = 0
     while tag := stream.read(1):
         number += 1
+        budget.record()
         at = f"{where}, part {number}"
         if tag != b"\x0a":
             raise Unreadable(f"{at}: this is no OTLP request in protobuf.")
         yield Frame("part", _exactly(stream, _varint(stream, at), at, limit), at)
 
 
-def _delimited(stream: io.BufferedReader, where: str, limit: int, *, big_endian: bool) -> Iterator[Frame]:
-    number = 0
+def _delimited(
+    stream: io.BufferedReader, where: str, limit: int, budget: Budget, *, big_endian: bool
+) -> Iterator[Frame]:
+    number = empty = 0
     while stream.peek(1):
         number += 1
+        budget.record()
         at = f"{where}, request {number}"
         size = int.from_bytes(_exactly(stream, 4, at, limit), "big") if big_endian else _varint(stream, at)
         if size and stream.peek(1)[:1] not in (b"\x0a", b""):
             raise Unreadable(f"{at}: this is no OTLP request, neither in protobuf nor in JSON.")
+        empty = 0 if size else empty + 1
+        if empty > _EMPTY:
+            raise Unreadable(f"{at}: more than {_EMPTY:,} empty requests follow each other. This is no OTLP file.")
         yield Frame("request", _exactly(stream, size, at, limit), at)
 
 

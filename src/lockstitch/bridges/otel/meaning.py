@@ -20,6 +20,7 @@ class OpenTelemetry:
     """OpenTelemetry's side of the bridge."""
 
     source = "otel"
+    root_names_trace = False
 
     def meaning(self, piece: Piece) -> Meaning:
         """What a merged piece says; never raises, whatever stands in it."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from lockstitch.bridges.budget import Budget, unlimited
 from lockstitch.bridges.otel.decoding import spans
 from lockstitch.bridges.otel.framing import LIMIT, Frame, frames
 from lockstitch.bridges.otel.piecing import piece_of
@@ -52,14 +53,24 @@ def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) ->
 
 
 def read_stream(
-    stream: BinaryIO, where: str = "the stream", *, on_bad: OnBad | None = None, limit: int = LIMIT
+    stream: BinaryIO,
+    where: str = "the stream",
+    *,
+    on_bad: OnBad | None = None,
+    limit: int = LIMIT,
+    budget: Budget | None = None,
 ) -> Iterator[Piece]:
-    """The pieces of a stream of bytes; `where` is what errors call it."""
-    for frame in frames(stream, where, limit):
+    """Yield the pieces of a stream of bytes. `where` names the stream in errors.
+
+    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    """
+    budget = budget or unlimited()
+    for frame in frames(stream, where, limit, budget):
         if not isinstance(frame, Frame):
             _tell(frame, on_bad)
             continue
         for span in spans(frame):
+            budget.item()
             if isinstance(span, Unreadable):
                 _tell(span, on_bad)
             else:
@@ -67,10 +78,15 @@ def read_stream(
 
 
 def read_body(
-    body: bytes, where: str = "the body", *, on_bad: OnBad | None = None, limit: int = LIMIT
+    body: bytes,
+    where: str = "the body",
+    *,
+    on_bad: OnBad | None = None,
+    limit: int = LIMIT,
+    budget: Budget | None = None,
 ) -> Iterator[Piece]:
-    """The pieces of one request's body, protobuf or JSON, packed or not: its own bytes tell which."""
-    return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit)
+    """Yield the pieces of one request's body, protobuf or JSON, packed or not: its own bytes tell which."""
+    return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit, budget=budget)
 
 
 def _tell(error: Unreadable, on_bad: OnBad | None, cause: Exception | None = None) -> None:

@@ -1,30 +1,27 @@
-"""A tree of threads to take home: a folder of files, as the file backend has it, in one zip, and how it comes back.
+"""Export of a tree of threads as a bundle, and its import.
 
-The same tree always gives the same bytes. `manifest.json` says what is in it and the sha256 of every file.
+A bundle is a zip of the documents that the files backend has for these threads, with a `manifest.json` that lists their
+sizes and checksums. The same tree always gives the same bytes. `BundleReader` reads bundles of strangers.
 """
 
 import os
 import zipfile
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, cast
+from typing import Final
 
+from lockstitch.backend import Find, Where
+from lockstitch.backends.files import layout
+from lockstitch.bridges.outgoing.bundle_reader import FORMAT, MANIFEST, VERSION, BundleReader
 from lockstitch.bridges.outgoing.tables import free_place
-from lockstitch.errors import Refused
-from lockstitch.records import Json, codec
+from lockstitch.errors import Conflict, NotFound, Refused, StoreError
+from lockstitch.records import Json, Stitch, codec
 from lockstitch.store import Copied, Store, open_store
 from lockstitch.store.threads import ThreadRef
 
-MANIFEST: Final = "manifest.json"
-VERSION: Final = 1
-LARGEST: Final = 4 * 1024**3
-"""Bytes that a bundle may unpack to."""
-MOST: Final = 100_000
-"""Files that a bundle may have."""
-
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
-_FOLDER: Final = "store/"
+_PAGE: Final = 500
 
 
 async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
@@ -36,9 +33,11 @@ async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
         async with open_store(f"file://{root / 'store'}", project=store.project) as target:
             copied = await store.copy_to(target, tree=head)
             runs = [len(await target.runs(one)) for one in await target.tree(head.id)]
+        if (root / "store" / layout.JOURNAL).stat().st_size:
+            raise StoreError("The export was not written completely to the temporary folder. Check the disk and retry.")
         files = sorted(file for file in (root / "store").rglob("*") if file.is_file() and _belongs(file))
         manifest: Json = {
-            "format": "lockstitch-bundle",
+            "format": FORMAT,
             "version": VERSION,
             "thread": str(head.id),
             "counts": {"threads": copied.threads, "runs": sum(runs), "stitches": copied.stitches},
@@ -59,59 +58,52 @@ async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
 
 
 async def import_bundle(store: Store, path: Path) -> Copied:
-    """Copy the threads of a bundle into a store. Refused when it is no bundle, or not as its manifest says."""
-    with TemporaryDirectory(prefix="lockstitch-") as folder:
-        manifest = _unpack(path, Path(folder))
-        async with open_store(f"file://{Path(folder) / 'store'}", project=store.project, create=False) as source:
-            return await source.copy_to(store, tree=str(manifest["thread"]))
+    """Copy the threads of a bundle into a store.
+
+    The bundle is read completely first, into a store of its own that is deleted afterwards. Raises Refused, and
+    changes nothing, if the bundle is not what it should be; NotFound if it belongs to another project.
+    """
+    with TemporaryDirectory(prefix="lockstitch-") as folder, BundleReader(path) as bundle:
+        url = f"sqlite:///{Path(folder) / 'bundle.db'}?synchronous=normal"
+        async with open_store(url, project=store.project) as scratch:
+            try:
+                await _fill(scratch, bundle)
+            except Conflict as exc:
+                raise Refused(f"{path} cannot be imported: two of its records exclude each other ({exc})") from exc
+            if bundle.project != store.project:
+                raise NotFound(
+                    f"{path} holds threads of project {bundle.project}, and this store works in project "
+                    f"{store.project}. Nothing was written. Choose project {bundle.project}."
+                )
+            return await scratch.copy_to(store, tree=str(bundle.thread_id))
 
 
-def _unpack(path: Path, folder: Path) -> Json:
-    """Write what the manifest lists, and nothing else, below `folder`."""
-    try:
-        with zipfile.ZipFile(path) as bundle:
-            read: Any = codec.loads(_bounded(bundle, MANIFEST, 64 * 1024**2))
-            manifest = cast("Json", read if isinstance(read, dict) else {})
-            if manifest.get("format") != "lockstitch-bundle":
-                raise Refused(f"{path} is no bundle of Lockstitch.")
-            if manifest.get("version") != VERSION:
-                raise Refused(f"{path} is a bundle of version {manifest.get('version')}; this code knows {VERSION}.")
-            files: dict[str, Json] = manifest["files"]
-            if len(files) > MOST or sum(int(one["size"]) for one in files.values()) > LARGEST:
-                raise Refused(f"{path} is too large to unpack.")
-            for name, told in files.items():
-                _write(bundle, name, told, folder)
-            return manifest
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as exc:
-        if isinstance(exc, Refused):
-            raise
-        raise Refused(f"{path} is no bundle that can be read: {exc}.") from exc
-
-
-def _write(bundle: zipfile.ZipFile, name: str, told: Json, folder: Path) -> None:
-    place = PurePosixPath(name)
-    if not name.startswith(_FOLDER) or place.is_absolute() or ".." in place.parts or "\\" in name or ":" in name:
-        raise Refused(f"The bundle has a file {name!r}, which would lie outside of it.")
-    content = _bounded(bundle, name, int(told["size"]))
-    if sha256(content).hexdigest() != told["sha256"]:
-        raise Refused(f"The file {name} of the bundle is damaged.")
-    target = folder.joinpath(*place.parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-
-
-def _bounded(bundle: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """The content of a file, if it is no longer than it is said to be, whatever the zip says of itself."""
-    with bundle.open(name) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise Refused(f"The file {name} of the bundle is longer than it is said to be.")
-    return content
+async def _fill(scratch: Store, bundle: BundleReader) -> None:
+    """Put all records of a bundle into an empty store. Logs come last, because they refer to runs."""
+    put = scratch.backend.put
+    for head in bundle.threads():
+        await put([head])
+    for record in bundle.records():
+        await put([record])
+    page: list[Stitch] = []
+    for stitch in bundle.stitches():
+        page.append(stitch)
+        if len(page) == _PAGE:
+            await put(page)
+            page = []
+    await put(page)
+    for head in bundle.threads():
+        first, last = bundle.positions(head.id)
+        kept = await scratch.backend.count(Find(Stitch, (Where("thread_id", "=", head.id),)))
+        if kept != last - first + 1:
+            raise Refused(
+                f"The log of thread {head.id} has {kept} of {last - first + 1} positions. Nothing was written."
+            )
 
 
 def _belongs(file: Path) -> bool:
-    """Locks say nothing of what is kept."""
-    return not file.name.endswith(".lock")
+    """True for the documents of a store. Its lock and its journal are for processes that write to it."""
+    return not file.name.endswith(".lock") and file.name not in (layout.JOURNAL, layout.APPLIED)
 
 
 def _name(root: Path, file: Path) -> str:

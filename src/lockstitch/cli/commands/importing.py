@@ -11,6 +11,7 @@ from lockstitch.cli.parameters import examples
 from lockstitch.cli.session import Session, session_of
 from lockstitch.cli.text import one_line, plural
 from lockstitch.errors import NotFound
+from lockstitch.records import Json
 
 if TYPE_CHECKING:
     from lockstitch.bridges.importing import Report
@@ -45,9 +46,10 @@ def import_(
 ) -> None:
     """Import traces. What is there already is completed, never doubled.
 
-    Files are told by their content: JSON, JSONL, request bodies, Parquet, packed or not. Values in metadata that look
-    like secrets are replaced by [redacted]. What cannot be read is named and left out. A bundle is what
-    `export --thread` wrote.
+    A folder is imported file by file: each is committed before the next one is read, and a file that fails does not
+    affect the others. Files are told by their content: JSON, JSONL, request bodies, Parquet, packed or not. Values in
+    metadata that look like secrets are replaced by [redacted]. What cannot be read or written is named and left out. A
+    bundle is what `export --thread` wrote.
     """
     from lockstitch.bridges.registry import open_bridge
 
@@ -62,6 +64,9 @@ def import_(
     if session.as_json:
         session.out.json(report.as_json())
     else:
+        if report.files > 1:
+            for file in report.each:
+                session.out.note(_file_line(file.as_json()))
         session.out.line(_summary(report))
         if not report.files:
             session.out.note(f"There is no file in {one_line(path)}.")
@@ -71,6 +76,13 @@ def import_(
             session.out.note(f"… and {len(report.skipped) - _SHOWN:,} more; --json names them all.")
     if report.skipped:
         raise typer.Exit(PARTLY if report.spans else FAILED)
+
+
+def _file_line(file: Json) -> str:
+    """Return one line about an imported file."""
+    counts = f"{plural(file['traces'], 'trace')}, {plural(file['runs'], 'run')}"
+    skipped = f", {file['skipped']:,} skipped" if file["skipped"] else ""
+    return f"{one_line(file['file'])}: {counts}{skipped}"
 
 
 def _import_bundle(session: Session, path: str) -> None:

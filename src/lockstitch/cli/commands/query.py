@@ -9,7 +9,7 @@ from lockstitch import lenses
 from lockstitch.cli import answers
 from lockstitch.cli.parameters import Limit, examples
 from lockstitch.cli.session import session_of
-from lockstitch.cli.shell import Asking, Shell
+from lockstitch.cli.shell import Asking, Shell, left_off
 from lockstitch.errors import Refused
 
 app = typer.Typer()
@@ -31,18 +31,22 @@ def sql(
     lens: Annotated[str | None, typer.Option(metavar="L", help=f"{', '.join(lenses.NAMES)}.")] = None,
     limit: Limit = 1000,
     seconds: Annotated[float, typer.Option(min=0.001, max=86_400, metavar="S", help="Stop it after so long.")] = 10.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ask as the store's own user if no login can only read.")
+    ] = False,
     form: Annotated[str, typer.Option("--format", metavar="F", help="table, json or csv.")] = "table",
 ) -> None:
     """Ask the record in SQL. It cannot write.
 
     The tables are threads, runs, stitches and what hangs off them, or those of another system that a lens shows. Of a
-    store of files a copy in memory is asked. All projects are seen.
+    store of files a copy is asked. All projects are seen. On PostgreSQL a login that can only read asks; --force allows
+    the store's own user where there is none.
     """
     session = session_of(context)
     answers.check_form(form)
     if lens is not None:
         lenses.check(lens)
-    asking = Asking(lens, limit, seconds, "json" if session.as_json else form)
+    asking = Asking(lens, limit, seconds, "json" if session.as_json else form, force)
     if query is None and sys.stdin.isatty():
         with session.open() as store:
             Shell(session.out, store, asking).run()
@@ -51,7 +55,7 @@ def sql(
     if not text.strip():
         raise Refused("There is no query. Write a SELECT.")
     with session.open() as store:
-        answer = store.sql(text, limit=limit, seconds=seconds, lens=lens)
+        answer = store.sql(text, limit=limit, seconds=seconds, lens=lens, force=force)
     answers.show(session.out, answer, asking.form)
     if answer.more:
-        session.out.note(f"Only the first {limit} rows; --limit gives more.")
+        session.out.note(left_off(answer, limit, "; --limit gives more"))

@@ -9,13 +9,14 @@ import typer
 
 from lockstitch.cli import times
 from lockstitch.cli.parameters import AgentName, ThreadName, User, examples
-from lockstitch.cli.running import Listener, at_work, conclude, drive, going_on, prompting, report
+from lockstitch.cli.running import Listener, at_work, conclude, drive, going_on, prompting, report, tell_doubts
 from lockstitch.cli.session import now, session_of
 from lockstitch.cli.telling import Teller
 from lockstitch.cli.text import plural
 from lockstitch.errors import Refused
-from lockstitch.records import Thread
+from lockstitch.records import Json, Thread
 from lockstitch.store import Store
+from lockstitch.sync import SyncStore
 
 app = typer.Typer()
 
@@ -147,13 +148,16 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
         while head.cancel_requested and time.monotonic() < until:
             time.sleep(0.05)
             head = store.thread(head)
+        doubts = _doubts(store, head)
     if session.as_json:
         asked = head.cancel_requested
-        session.out.json({"id": str(head.id), "status": head.status, "cancel_requested": asked})
+        told: Json = {"id": str(head.id), "status": head.status, "cancel_requested": asked}
+        session.out.json({**told, "in_doubt": doubts} if doubts else told)
     elif head.cancel_requested:
         session.out.line(f"Asked the holder of thread {head.id} to end its run; it has not done so yet.")
     else:
         session.out.line(f"Cancelled. Thread {head.id} {_state(head)}.")
+        tell_doubts(Teller(session.out), doubts)
 
 
 @app.command(epilog=examples("lockstitch fork customer-42 --at 17", "lockstitch fork customer-42 --key what-if"))
@@ -176,6 +180,14 @@ def fork(
         session.out.json({"id": str(made.id), "key": made.key, "forked_from": made.state["forked_from"]})
     else:
         session.out.line(str(made.id))
+
+
+def _doubts(store: SyncStore, head: Thread) -> list[Json]:
+    """Return the calls in doubt of the last run, if it has ended."""
+    from lockstitch.runtime.doubts import shown
+
+    runs = [run for run in store.runs(head) if run.parent_run_id is None]
+    return shown(runs[-1]) if runs and not runs[-1].open else []
 
 
 def _prompt(given: str) -> str:

@@ -39,6 +39,10 @@ def serve(
         list[str] | None, typer.Option(metavar="NAME", help="A name in metadata of traces whose value is not kept.")
     ] = None,
     keep_secrets: Annotated[bool, typer.Option("--keep-secrets", help="Redact nothing in traces.")] = False,
+    force_sql: Annotated[
+        bool,
+        typer.Option("--force-sql", help="Run SQL as the store's own user if no login can only read."),
+    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Show threads of a demonstration, in a store of their own.")
     ] = False,
@@ -64,6 +68,7 @@ def serve(
         keep_secrets=keep_secrets,
         work=work,
         concurrency=concurrency,
+        sql_force=force_sql,
     )
     service = Service(session, settings, host=host, port=port, grace=grace, demo=demo)
     left = asyncio.run(service.serve())

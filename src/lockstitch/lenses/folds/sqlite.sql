@@ -109,7 +109,7 @@ FROM lens_messages m;
 
 -- The calls that responses ask for, by thread, position of the response and place in it.
 CREATE VIEW lens_calls AS
-SELECT s.thread_id, s.run_id, s.position, e.value AS call, (
+SELECT s.id AS response_id, s.thread_id, s.run_id, s.position, e.value AS call, (
            SELECT count(*) FROM json_each(s.message, '$.content') b
            WHERE b.key < e.key AND b.type = 'object' AND b.value ->> '$.type' = 'tool_use') AS call_index
 FROM main.stitches s, json_each(CASE json_type(s.message, '$.content') WHEN 'array' THEN s.message ELSE '{"content":[]}' END,

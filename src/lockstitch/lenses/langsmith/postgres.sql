@@ -113,18 +113,22 @@ UNION ALL
 -- a mirror they have a row already.
 SELECT asked.block ->> 'id', coalesce(root.foreign_id, root.id::text), coalesce(s.call_id, s.id::text),
        asked.block ->> 'name', asked.block -> 'input', NULL, NULL, NULL, NULL, 0, NULL,
-       s.id::text || coalesce(' ' || (asked.block ->> 'id'), ''), root.id::text, s.id::text
+       s.id::text || ' ' || asked.place, root.id::text, s.id::text
 FROM lockstitch.runs root
 JOIN lockstitch.runs r ON r.thread_id = root.thread_id AND r.turn = root.turn
 JOIN lockstitch.stitches s ON s.run_id = r.id
-CROSS JOIN LATERAL jsonb_array_elements(
-    CASE WHEN s.calls > 0 THEN lockstitch.safe_jsonb(s.message) -> 'content' ELSE '[]'::jsonb END) AS asked (block)
+-- The place of a call among the calls of its response says which one it is: ids may repeat.
+CROSS JOIN LATERAL (
+    SELECT b.block, b.place - 1 AS place, row_number() OVER (ORDER BY b.place) - 1 AS index
+    FROM jsonb_array_elements(CASE WHEN s.calls > 0 THEN lockstitch.safe_jsonb(s.message) -> 'content'
+                                   ELSE '[]'::jsonb END) WITH ORDINALITY AS b (block, place)
+    WHERE b.block ->> 'type' = 'tool_use') AS asked
 WHERE root.parent_run_id IS NULL AND root.source = 'native' AND r.status IN ('pending', 'running', 'waiting')
-  AND s.type = 'llm_call' AND s.calls > 0 AND asked.block ->> 'type' = 'tool_use'
+  AND s.type = 'llm_call' AND s.calls > 0
   -- Counted, since for NOT EXISTS the planner would rather read all stitches once.
   AND (SELECT count(*) FROM lockstitch.stitches a
        WHERE a.run_id = s.run_id AND a.type = 'tool_call' AND a.reply_to = s.position
-         AND a.call_id = asked.block ->> 'id') = 0;
+         AND a.call_index = asked.index) = 0;
 
 CREATE VIEW agent_runs AS
 SELECT run_id, start_time, end_time, status, error, user_id, session_id, thread_id, input_messages, output_messages,

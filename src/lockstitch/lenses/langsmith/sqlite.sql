@@ -107,7 +107,7 @@ SELECT coalesce(asked.value ->> '$.id', s.call_id) AS tool_call_id,
        CASE WHEN s.type = 'tool_call' THEN s.duration_ms END AS execution_latency_ms,
        CASE WHEN s.type = 'tool_call' AND s.status NOT IN ('ok', 'settled') THEN 1 ELSE 0 END AS is_tool_error,
        CASE WHEN s.type = 'tool_call' AND s.status NOT IN ('ok', 'settled') THEN s.status END AS error_type,
-       s.id || coalesce(' ' || (asked.value ->> '$.id'), '') AS row_id, root.id AS run_id_row, l.id AS llm_call_id_row
+       s.id || CASE WHEN s.type = 'llm_call' THEN ' ' || asked.key ELSE '' END AS row_id, root.id AS run_id_row, l.id AS llm_call_id_row
 FROM main.run_rows root
 JOIN main.run_rows r ON r.thread_no = root.thread_no AND r.turn = root.turn
 JOIN main.stitch_rows s ON s.run_no = r.no
@@ -123,7 +123,10 @@ WHERE root.parent_run_id IS NULL AND s.type IN ('tool_call', 'llm_call')
   AND asked.type = 'object' AND asked.value ->> '$.type' = 'tool_use'
   AND (s.type = 'tool_call' OR NOT EXISTS (SELECT 1 FROM main.stitch_rows a
                                            WHERE a.run_no = s.run_no AND a.type = 'tool_call' AND a.reply_to = s.position
-                                             AND a.call_id = asked.value ->> '$.id'));
+                                             -- Ids may repeat within a response, so a call is known by its place.
+                                             AND a.call_index = (SELECT count(*) FROM json_each(s.message, '$.content') e
+                                                                 WHERE e.key < asked.key AND e.type = 'object'
+                                                                   AND e.value ->> '$.type' = 'tool_use')));
 
 CREATE VIEW agent_runs AS
 SELECT run_id, start_time, end_time, status, error, user_id, session_id, thread_id, input_messages, output_messages,

@@ -41,7 +41,7 @@ SELECT t.id AS agent_uuid,
         SELECT coalesce(jsonb_agg(jsonb_build_object(
                    'tool_use_id', call.block -> 'id', 'name', call.block -> 'name', 'input', call.block -> 'input')
                    ORDER BY call.position, call.index), '[]')
-        FROM (SELECT s.position, index, lockstitch.call_at(t.id, s.position, index) AS block
+        FROM (SELECT s.id AS response_id, s.position, index, lockstitch.call_at(t.id, s.position, index) AS block
               FROM lockstitch.runs r
               JOIN lockstitch.stitches s ON s.thread_id = t.id AND s.run_id = r.id AND s.type = 'llm_call',
                    generate_series(0, s.calls - 1) AS index
@@ -52,6 +52,9 @@ SELECT t.id AS agent_uuid,
                        AND a.call_index = index) = 0) AS call
         WHERE EXISTS (SELECT 1 FROM lockstitch.elements(lockstitch.safe_jsonb(t.waiting_for)) AS one
                       WHERE one.element ->> 'kind' = 'frontend_tools'
+                        -- By key: calls of several members may have the same id.
+                        AND coalesce(one.element ->> 'key', replace(call.response_id::text, '-', '') || '-' || call.index)
+                            = replace(call.response_id::text, '-', '') || '-' || call.index
                         AND coalesce(one.element ->> 'id', call.block ->> 'id') = call.block ->> 'id'))
         ELSE '[]' END AS pending_frontend_tools,
     CASE WHEN relay.awaiting THEN (

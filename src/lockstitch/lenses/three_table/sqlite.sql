@@ -52,6 +52,9 @@ SELECT t.id AS agent_uuid,
                                 AND a.call_index = c.call_index)
               AND EXISTS (SELECT 1 FROM json_each(t.waiting_for) w
                           WHERE w.value ->> '$.kind' = 'frontend_tools'
+                            -- By key: calls of several members may have the same id.
+                            AND coalesce(w.value ->> '$.key', replace(c.response_id, '-', '') || '-' || c.call_index)
+                                = replace(c.response_id, '-', '') || '-' || c.call_index
                             AND coalesce(w.value ->> '$.id', c.call ->> '$.id') = c.call ->> '$.id')
             ORDER BY c.position, c.call_index)) ELSE '[]' END AS pending_frontend_tools,
     CASE WHEN relay.awaiting THEN (

@@ -16,7 +16,8 @@ from lockstitch.runtime.wording import keepable, message_of
 
 TITLE_LENGTH: Final = 50
 _SHOWN: Final = 800
-_FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?```\s*$", re.DOTALL)
+# No two repeats in a row may match the same character: a long answer would be tried in every way there is.
+_FENCE: Final = re.compile(r"^\s*```(?:json)?[^\S\n]*\n(.*?)\n?```\s*$", re.DOTALL)
 
 
 async def check_answer(stage: Stage, text: str) -> None:

@@ -9,6 +9,7 @@ from lockstitch.records import Json, Run, Stitch, new_id, tool_result
 from lockstitch.records.fold import injected
 from lockstitch.runtime.bare import bare_setup
 from lockstitch.runtime.beginning import begin_within, recall
+from lockstitch.runtime.doubts import of_inner, sentence, with_doubts
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.leading import member_of, task_of
 from lockstitch.runtime.setup import Setup
@@ -63,7 +64,9 @@ async def compile_answer(stage: Stage, drive: Drive) -> None:
         await inner.journal.commit()
     else:
         await recall(inner)
-    await _drive(stage, inner, drive)
+    compiled = await _drive(stage, inner, drive)
+    if not compiled.open and (doubts := of_inner(compiled)):
+        journal.change_run(state=with_doubts(journal.open, doubts))
     journal.follow(inner.journal)
 
 
@@ -136,8 +139,11 @@ async def _answer(stage: Stage, call: Call, run: Run) -> None:
     journal = stage.journal
     failed = run.status != "completed"
     content = await _said(stage, run)
+    doubts = of_inner(run)
     if failed:
-        content = f"{run.agent} {run.status}: {run.error or 'it did not come to an answer.'}"
+        content = f"{run.agent} {run.status}: {run.error or 'it did not come to an answer.'} {sentence(doubts)}".strip()
+    if doubts:
+        journal.change_run(state=with_doubts(journal.open, doubts))
     # From its run's beginning to now, so that what it took covers its run where both are drawn.
     took = (journal.clock.now() - run.started_at).total_seconds()
     journal.note(

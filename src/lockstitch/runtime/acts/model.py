@@ -1,6 +1,7 @@
 """Calling the model: with retries that are recorded, pieces that are told as they come, and one llm_call at the end."""
 
 import asyncio
+import itertools
 import logging
 import random
 import re
@@ -235,19 +236,29 @@ def _note_partial(stage: Stage, request: ModelRequest, hearing: _Hearing, step: 
 
 
 def _with_calls(message: Message, step: int) -> Message:
-    """The message with calls that can be answered and sent back, whatever the model wrote: each with an id of its own,
-    a name as tools have them, and an object as input."""
+    """Return the message with calls that can be answered and sent back, whatever the model wrote.
+
+    Each call has a name as tools have them, an object as input, and an id that no other call of this response has. The
+    id may be one that an earlier response has used: the record keeps what the model said.
+    """
     content: Any = message.get("content")
     if not isinstance(content, list):
         return message
+    given = {str(block.get("id")) for block in cast("list[Json]", content) if block.get("type") == "tool_use"}
     seen: set[str] = set()
     parts: list[Json] = []
     for index, block in enumerate(cast("list[Json]", content)):
         if block.get("type") == "tool_use":
-            block = _mended(block, f"call_{step}_{index}", seen)
+            block = _mended(block, _unused(f"call_{step}_{index}", given | seen), seen)
             seen.add(block["id"])
         parts.append(block)
     return message if parts == content else {**message, "content": parts}
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """Return `name`, with a number after it if another call of the response has it."""
+    candidates = (f"{name}_{number}" if number else name for number in itertools.count())
+    return next(one for one in candidates if one not in taken)
 
 
 def _mended(call: Json, new_id: str, seen: set[str]) -> Json:

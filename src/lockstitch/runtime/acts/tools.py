@@ -3,17 +3,20 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from lockstitch.errors import Refused
+from lockstitch.errors import LockstitchError, Refused
 from lockstitch.records import Entry, Json, codec, tool_result
 from lockstitch.runtime import points
 from lockstitch.runtime.acts.files import keep_file
 from lockstitch.runtime.acts.ordering import check_budget, place_orders, refusal, settle_wait
+from lockstitch.runtime.decide import IN_DOUBT
+from lockstitch.runtime.doubts import doubt_of, with_doubts
 from lockstitch.runtime.orders import Orders
 from lockstitch.runtime.provider import INVALID_JSON
 from lockstitch.runtime.situation import Call
@@ -44,14 +47,28 @@ class _Outcome:
     duration_ms: int
 
 
+@dataclass(slots=True)
+class _Begun:
+    """The calls whose tools have started, and the outcomes of tools that finished although they were cancelled."""
+
+    started: set[int] = field(default_factory=set[int])
+    finished: list[_Outcome] = field(default_factory=list[_Outcome])
+
+
 _Running = dict["asyncio.Task[_Outcome]", Call]
 
 
 async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
-    """Run the calls. The last batch of results is noted, and committed by whoever acts next."""
+    """Run the calls. The last batch of results is noted, and committed by the next act.
+
+    If the run is to end, or this process gives it up, the results of tools that have finished are noted all the same:
+    an effect whose result is known is not in doubt. A call that was marked and never started is answered as such.
+    """
     journal = stage.journal
     waiting = deque(calls)
     running: _Running = {}
+    starting: list[Call] = []
+    begun = _Begun()
     try:
         while True:
             starting = _next(waiting, stage.setup.definition.parallel_tools - len(running))
@@ -60,18 +77,64 @@ async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
                 await _commit_and_tell(stage, starting)
             if len(starting) == 1 and not running and not waiting:
                 # Nothing to run beside it, so no task of its own.
-                _note(stage, await stage.unless_stopped(_run(stage, starting[0])))
+                _note(stage, await stage.unless_stopped(_run(stage, starting[0], begun)))
                 return
-            running |= {asyncio.create_task(_run(stage, call)): call for call in starting}
+            running |= {asyncio.create_task(_run(stage, call, begun)): call for call in starting}
             if not running:
                 return
             await stage.unless_stopped(_some_end(running))
             _note_ended(stage, running)
     except Stopped:
-        _note_ended(stage, running)
+        await _end(running)
+        if stage.lost is None:
+            _note_interrupted(stage, running, begun, starting)
+        raise
+    except asyncio.CancelledError:
+        await _end(running)
+        if stage.lost is None:
+            _note_interrupted(stage, running, begun)
+            # The run stays open, and the next executor must know what has finished.
+            await asyncio.shield(_commit_results(stage))
         raise
     finally:
         await _end(running)
+
+
+async def _commit_results(stage: Stage) -> None:
+    """Commit the noted results. If the store refuses or does not answer, the calls are in doubt."""
+    with suppress(LockstitchError):
+        await stage.journal.commit()
+
+
+def _note_interrupted(stage: Stage, running: _Running, begun: _Begun, starting: Sequence[Call] = ()) -> None:
+    """Note what is known when calls are given up: results that came all the same, and calls that never started."""
+    finished = {outcome.call.index: outcome for outcome in begun.finished}
+    for task in [task for task in running if task.done() and not task.cancelled()]:
+        del running[task]
+        if task.exception() is None:
+            finished[task.result().call.index] = task.result()
+    for _, outcome in sorted(finished.items()):
+        _note(stage, outcome)
+    for call in starting:
+        if call.index not in begun.started:
+            _note_unstarted(stage, call)
+
+
+def _note_unstarted(stage: Stage, call: Call) -> None:
+    """Answer a call whose mark is committed and whose tool did not start: it is not in doubt."""
+    journal = stage.journal
+    block = tool_result(call.id, "The run ended before this call was started.", is_error=True)
+    journal.note(
+        journal.entry(
+            "tool_call",
+            name=call.name,
+            call_id=call.id,
+            call_index=call.index,
+            reply_to=journal.asked_at(call),
+            status="cancelled",
+            message=block,
+        )
+    )
 
 
 async def _some_end(running: _Running) -> None:
@@ -123,8 +186,8 @@ async def _commit_and_tell(stage: Stage, starting: Sequence[Call]) -> None:
     await stage.journal.commit()
 
 
-async def _run(stage: Stage, call: Call) -> _Outcome:
-    """One call, whatever becomes of it."""
+async def _run(stage: Stage, call: Call, begun: _Begun) -> _Outcome:
+    """Run one call, and return its outcome. If it is cancelled after its tool has finished, `begun` has the outcome."""
     journal = stage.journal
     tool = stage.setup.tools[call.name]
     response = journal.situation.response
@@ -138,46 +201,98 @@ async def _run(stage: Stage, call: Call) -> _Outcome:
         response_id=response.id if response is not None else None,
         agents=stage.setup.agents,
         lane=journal.lane,
-        nested=journal.nested,
+        call_index=call.index,
     )
     began = journal.clock.now()
     content: Any = None
     problem: Exception | None = None
     files: list[Entry] = []
+    finished = False
+
+    def outcome() -> _Outcome:
+        duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
+        return _Outcome(call, content, problem, files, context.orders if problem is None else Orders(), duration)
+
     try:
         points.reach("tool.before")
         assert tool.call is not None
         work = tool.call(context, _arguments(call))
         limit = tool.timeout or stage.setup.definition.tool_timeout or stage.deadline
-        content = as_content(await _within(limit, work))
+        begun.started.add(call.index)
+        try:
+            content = as_content(await _within(limit, work))
+        except _FinishedLate as late:
+            problem = late.problem
+            content, finished = None if problem is not None else as_content(late.result), True
+            raise asyncio.CancelledError from None
+        finished = True
         points.reach("tool.after")
         await check_budget(stage, context.orders)
         await settle_wait(stage, context.orders)
         for made in context.files:
             files += await keep_file(stage, made, step=call.step)
+    except asyncio.CancelledError:
+        # What a tool ordered is made with its result, if the limits allow it, which were not checked yet.
+        if finished and not context.orders.data:
+            begun.finished.append(outcome())
+        raise
     except Exception as exc:  # whatever a tool raises is its result
         problem = exc
-    duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
-    orders = context.orders if problem is None else Orders()
-    return _Outcome(call, content, problem, files, orders, duration)
+    return outcome()
+
+
+class _FinishedLate(BaseException):
+    """The call was cancelled, and its tool finished with this result, or had failed with this problem before."""
+
+    def __init__(self, result: Any = None, problem: Exception | None = None) -> None:
+        self.result = result
+        self.problem = problem
+
+
+class _OutOfTime(TimeoutError):
+    """The tool exceeded its time limit and was cancelled."""
 
 
 async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
-    """What a tool gives within its time. It runs in a task of its own, so that one that will not end holds up nobody,
-    and one that cancels itself is told from a run that is given up."""
+    """Return the result of a tool. It runs in a task of its own, so that a tool that does not end blocks nothing else,
+    and a tool that cancels itself is distinguished from a run that is given up.
+
+    Raises `_OutOfTime` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
+    finishes nevertheless.
+    """
     task = asyncio.create_task(_staying(work))
     try:
         await asyncio.wait({task}, timeout=limit)
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=_PATIENCE)
-            task.add_done_callback(_forget)
+    except asyncio.CancelledError:
+        ended = task.done()
+        await _give_up(task)
+        if task.done() and not task.cancelled():
+            problem = task.exception()
+            if problem is None:
+                raise _FinishedLate(task.result()) from None
+            if ended and isinstance(problem, Exception):
+                raise _FinishedLate(problem=problem) from None
+        raise
+    await _give_up(task)
     if not task.done() or (task.cancelled() and task.cancelling()):
-        raise TimeoutError(f"The tool did not end within {limit} seconds.")
+        raise _OutOfTime(f"The tool did not end within {limit} seconds.")
     if task.cancelled():
         raise ToolFailed("The tool gave itself up.")
     return task.result()
+
+
+async def _give_up(task: "asyncio.Task[Any]") -> None:
+    """Cancel a tool that still runs, and wait a moment for it to end."""
+    if task.done():
+        return
+    task.cancel()
+    try:
+        await asyncio.wait({task}, timeout=_PATIENCE)
+    finally:
+        if not task.done():
+            # A tool in a thread defers the first cancellation, since its result may still come.
+            task.cancel()
+        task.add_done_callback(_forget)
 
 
 async def _staying(work: Awaitable[Any]) -> Any:
@@ -215,6 +330,14 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
         content = said if isinstance(problem, Refused | ToolFailed) else f"{kind}: {said}"
         data: Json = {"type": kind, "message": said}
         entries.append(journal.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
+    known = stage.setup.definition.tool(call.name)
+    doubtful = isinstance(problem, _OutOfTime) and known is not None and known.effect != "safe"
+    if doubtful and known is not None and known.effect == "once" and known.on_doubt == "ask":
+        # The call stays open: `decide` has the thread wait until a person settles it.
+        journal.note(*entries)
+        return
+    if doubtful:
+        content = f"{content} {IN_DOUBT}"
     block = _block(call.id, content, failed)
     size, limit = _size(block["content"]), stage.setup.definition.tool_result_limit
     if size > limit:
@@ -225,20 +348,20 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
         block = _block(call.id, said, failed=True)
     failed = bool(block.get("is_error"))
     place_orders(stage, call, orders)
-    journal.note(
-        *entries,
-        journal.entry(
-            "tool_call",
-            name=call.name,
-            call_id=call.id,
-            call_index=call.index,
-            reply_to=journal.asked_at(call),
-            status="error" if failed else "ok",
-            message=block,
-            data=orders.data,
-            duration_ms=outcome.duration_ms,
-        ),
+    answer = journal.entry(
+        "tool_call",
+        name=call.name,
+        call_id=call.id,
+        call_index=call.index,
+        reply_to=journal.asked_at(call),
+        status="in_doubt" if doubtful else "error" if failed else "ok",
+        message=block,
+        data=orders.data,
+        duration_ms=outcome.duration_ms,
     )
+    journal.note(*entries, answer)
+    if doubtful:
+        journal.change_run(state=with_doubts(journal.open, [doubt_of(answer)]))
     stage.tell("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
 
 

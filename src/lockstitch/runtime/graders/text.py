@@ -9,7 +9,8 @@ from lockstitch.runtime.grader import Answered
 QUOTED: Final = 80
 """Characters of an answer in the reason of a grade; the whole of it stands in its run."""
 
-_FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?```\s*$", re.DOTALL)
+# No two repeats in a row may match the same character: a long answer would be tried in every way there is.
+_FENCE: Final = re.compile(r"^\s*```(?:json)?[^\S\n]*\n(.*?)\n?```\s*$", re.DOTALL)
 
 
 def plain(text: str) -> str:

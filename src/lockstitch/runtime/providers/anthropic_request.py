@@ -14,6 +14,7 @@ from anthropic import transform_schema
 from lockstitch.records import Json, Message
 from lockstitch.records.message import blocks
 from lockstitch.runtime.provider import ModelRequest, ProviderError
+from lockstitch.runtime.providers.content import with_unique_ids
 from lockstitch.runtime.providers.transport import merged
 
 CacheTime = Literal["5m", "1h"]
@@ -31,7 +32,7 @@ def build(request: ModelRequest, cache: CacheTime | None) -> Json:
     body: Json = {
         "model": request.model,
         "max_tokens": request.max_tokens,
-        "messages": _with_breakpoints(_messages(request.messages), mark),
+        "messages": _with_breakpoints(with_unique_ids(_messages(request.messages)), mark),
     }
     client_tools = list(request.tools)
     if request.system:

@@ -1,10 +1,12 @@
 """What all providers do with the content of messages, whichever vocabulary theirs is."""
 
 import json
+import operator
+from collections.abc import Sequence
 from typing import Any, cast
 
 from lockstitch.errors import Refused
-from lockstitch.records import Json, codec
+from lockstitch.records import Json, Message, codec
 from lockstitch.records.message import blocks
 from lockstitch.runtime.provider import INVALID_JSON, Piece, PieceKind
 
@@ -37,6 +39,46 @@ def whole(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def with_unique_ids(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of a request so that no two calls in it have the same id.
+
+    Servers that number their calls from 0 in each response repeat ids, and the record keeps them. The Anthropic API
+    rejects a request with a repeated id, and no API allows it within one response. The first call keeps its id. Later
+    calls get a number behind it, and so do their results. Only the messages before a call decide about its id, so the
+    prefix of a conversation stays the same while it grows.
+    """
+    counts: dict[str, int] = {}
+    used: set[str] = set()
+    given: dict[str, list[str]] = {}
+    """The new ids of the last calls with an id whose results are still to come."""
+    return [_renamed(message, counts, used, given) for message in messages]
+
+
+def _renamed(message: Message, counts: dict[str, int], used: set[str], given: dict[str, list[str]]) -> Message:
+    content: Any = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts: list[Any] = []
+    fresh: set[str] = set()
+    for part in cast("list[Any]", content):
+        block = cast("Json", part) if isinstance(part, dict) else {}
+        if block.get("type") == "tool_use":
+            known = new = str(block.get("id"))
+            while new in used:
+                counts[known] = counts.get(known, 1) + 1
+                new = f"{known}_{counts[known]}"
+            used.add(new)
+            given[known] = [*given[known], new] if known in fresh else [new]
+            fresh.add(known)
+            parts.append(part if new == known else {**block, "id": new})
+        elif block.get("type") == "tool_result" and (names := given.get(str(block.get("tool_use_id")))):
+            new = names.pop(0) if len(names) > 1 else names[0]
+            parts.append(part if new == block["tool_use_id"] else {**block, "tool_use_id": new})
+        else:
+            parts.append(part)
+    return message if all(map(operator.is_, parts, cast("list[Any]", content))) else {**message, "content": parts}
 
 
 def piece_of(block: Json) -> Piece | None:

@@ -10,14 +10,14 @@ from typing import Any
 from lockstitch.records import Json, Message
 from lockstitch.records.message import blocks
 from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.content import data_url, document_text, result_parts
+from lockstitch.runtime.providers.content import data_url, document_text, result_parts, with_unique_ids
 from lockstitch.runtime.providers.openai_client import KEPT, arguments_of, effort, is_strict
 from lockstitch.runtime.providers.transport import merged
 
 
 def build(request: ModelRequest, *, custom: bool) -> Json:
     """The whole body; `custom` servers know max_tokens rather than max_completion_tokens."""
-    messages = [each for message in request.messages for each in _messages(message)]
+    messages = [each for message in with_unique_ids(request.messages) for each in _messages(message)]
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: Json = {

@@ -11,7 +11,7 @@ from typing import Any
 from lockstitch.records import Json, Message
 from lockstitch.records.message import blocks
 from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.content import data_url, document_text, result_parts
+from lockstitch.runtime.providers.content import data_url, document_text, result_parts, with_unique_ids
 from lockstitch.runtime.providers.openai_client import KEPT, arguments_of, effort, is_strict, reasons
 from lockstitch.runtime.providers.transport import merged
 
@@ -19,7 +19,7 @@ from lockstitch.runtime.providers.transport import merged
 def build(request: ModelRequest) -> Json:
     body: Json = {
         "model": request.model,
-        "input": [item for message in request.messages for item in _items(message)],
+        "input": [item for message in with_unique_ids(request.messages) for item in _items(message)],
         "max_output_tokens": request.max_tokens,
         "store": False,
     }

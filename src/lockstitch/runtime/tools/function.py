@@ -10,7 +10,7 @@ from pydantic.errors import PydanticUserError
 
 from lockstitch.errors import Refused
 from lockstitch.records import Json
-from lockstitch.runtime.blocking import run_blocking
+from lockstitch.runtime.blocking import run_to_end
 from lockstitch.runtime.tool import Call, Effect, OnDoubt, Tool, ToolContext
 
 _CONTEXT: Final = "ctx"
@@ -129,7 +129,7 @@ def _call(function: Callable[..., Any], model: type[BaseModel]) -> Call:
         if is_async:
             return await function(**arguments)
         # So that a tool that blocks holds up neither other tools nor the process's beat.
-        found = await run_blocking(partial(function, **arguments))
+        found = await run_to_end(partial(function, **arguments))
         return await cast("Any", found) if inspect.isawaitable(found) else found
 
     return call

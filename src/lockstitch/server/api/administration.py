@@ -7,6 +7,7 @@ from pydantic import Field
 
 from lockstitch.records import Json, Token
 from lockstitch.server.access import Admin, Reader
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
 from lockstitch.server.api.parameters import Body, Limit, Moment, Name
 from lockstitch.store.picture import Painter
@@ -22,13 +23,13 @@ class NewToken(Body):
     expires_at: Moment | None = None
 
 
-@router.get("/tokens")
+@router.get("/tokens", response_model=list[shapes.Token])
 async def tokens(caller: Admin) -> Exact:
     """All tokens of the project, the oldest first, revoked ones too; never what opens anything."""
     return Exact([_shown(token) for token in await caller.store.tokens.listed()])
 
 
-@router.post("/tokens", status_code=201)
+@router.post("/tokens", status_code=201, response_model=shapes.NewToken)
 async def make_token(caller: Admin, wanted: NewToken) -> Exact:
     """Make a token. What it is, is told this once."""
     token, secret = await caller.store.tokens.make(wanted.name, wanted.scopes, expires_at=wanted.expires_at)
@@ -36,7 +37,7 @@ async def make_token(caller: Admin, wanted: NewToken) -> Exact:
     return Exact({**_shown(token), "token": secret}, 201)
 
 
-@router.delete("/tokens/{name}")
+@router.delete("/tokens/{name}", response_model=shapes.Token)
 async def revoke_token(caller: Admin, name: Annotated[Name, Path()]) -> Exact:
     """Have a token open nothing any more, from the next request on."""
     token = await caller.store.tokens.revoke(name)
@@ -44,13 +45,13 @@ async def revoke_token(caller: Admin, name: Annotated[Name, Path()]) -> Exact:
     return Exact(_shown(token))
 
 
-@router.get("/audit")
+@router.get("/audit", response_model=list[shapes.Audit])
 async def audit(caller: Admin, limit: Limit = 50) -> Exact:
     """Who did what to the project, the newest first."""
     return Exact(rows(await caller.store.audits.latest(limit)))
 
 
-@router.get("/workers")
+@router.get("/workers", response_model=shapes.Workers)
 async def workers(caller: Reader) -> Exact:
     """The processes that drive threads, and what they hold of this project."""
     picture = await Painter(caller.store, all_projects=False).paint()
@@ -65,7 +66,7 @@ async def workers(caller: Reader) -> Exact:
     return Exact({"workers": found, "open": picture.counts})
 
 
-@router.get("/projects")
+@router.get("/projects", response_model=shapes.Projects)
 async def projects(caller: Reader) -> Exact:
     """The projects that the caller may see: a token's own; all that have runs, where no token is needed."""
     if caller.house.settings.tokens_needed or caller.actor != "local":

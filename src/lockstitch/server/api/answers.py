@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse
 
 from lockstitch.records import Record, codec
 
 
-class Exact(Response):
+class Exact(JSONResponse):
     """JSON as the record has it: large integers and the order of keys survive."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         return codec.dumps(content)

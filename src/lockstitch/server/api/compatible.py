@@ -16,6 +16,7 @@ from lockstitch.records import Json, Thread, format_time
 from lockstitch.runtime import Agent, Event, submit_results
 from lockstitch.runtime.formatters import sse
 from lockstitch.server.access import Caller, Reader, Writer
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
 from lockstitch.server.api.parameters import Body, Limit, Name, Offset, Plain, Ref
@@ -65,14 +66,14 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
     return _streamed(caller, agent, head, head.position)
 
 
-@router.get("/sessions")
+@router.get("/sessions", response_model=shapes.Sessions)
 async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> Exact:
     """The threads as the document's sessions, the most recently active first."""
     found = await caller.store.threads(limit=limit + 1, offset=offset)
     return Exact({"sessions": [_session(head) for head in found[:limit]], "has_more": len(found) > limit})
 
 
-@router.get("/{ref}/conversations")
+@router.get("/{ref}/conversations", response_model=shapes.Conversations)
 async def conversations(
     caller: Reader,
     ref: Ref,

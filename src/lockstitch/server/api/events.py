@@ -24,9 +24,15 @@ router = APIRouter(prefix="/api", tags=["events"])
 
 EVENT_STREAM: Final = "text/event-stream"
 
-STREAM: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "Server-sent events", "content": {EVENT_STREAM: {"schema": {"type": "string"}}}}
-}
+
+def stream_content() -> dict[str, Any]:
+    """Return the description of a stream's events, a new one each time: FastAPI adds to what it is given."""
+    members = {name: {"type": "string"} for name in ("event", "data", "id")}
+    schema = {"title": "Event", "type": "object", "properties": members, "required": ["data"]}
+    return {"content": {EVENT_STREAM: {"schema": schema}}}
+
+
+STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"description": "Server-sent events", **stream_content()}}
 
 _log = logging.getLogger("lockstitch.server")
 

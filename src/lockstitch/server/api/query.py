@@ -9,6 +9,7 @@ from lockstitch import lenses
 from lockstitch.backend import Answer
 from lockstitch.records.cells import plain
 from lockstitch.server.access import Admin, Caller
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.parameters import Body, Plain
 
@@ -28,7 +29,7 @@ class Question(Body):
     limit: Annotated[int, Field(ge=1)] | None = None
 
 
-@router.get("")
+@router.get("", response_model=shapes.Cells)
 async def sql(
     caller: Admin,
     q: Annotated[Plain, Query(min_length=1, max_length=_LONGEST)],
@@ -39,7 +40,7 @@ async def sql(
     return as_answer(await ask(caller, q, lens, limit))
 
 
-@router.post("")
+@router.post("", response_model=shapes.Cells)
 async def ask_sql(caller: Admin, question: Question) -> Exact:
     """The same, for questions that are too long for an address."""
     return as_answer(await ask(caller, question.query, question.lens, question.limit))
@@ -50,7 +51,7 @@ async def ask(caller: Caller, query: str, lens: str | None = None, limit: int | 
     settings = caller.house.settings
     await caller.store.audits.note(caller.actor, "sql", lens or "record", query=query)
     most = settings.sql_rows if limit is None else min(limit, settings.sql_rows)
-    return await caller.store.sql(query, limit=most, seconds=settings.sql_seconds, lens=lens)
+    return await caller.store.sql(query, limit=most, seconds=settings.sql_seconds, lens=lens, force=settings.sql_force)
 
 
 def as_answer(answer: Answer) -> Exact:

@@ -12,6 +12,7 @@ from lockstitch.records import Entry, Json, Thread, new_id
 from lockstitch.runtime import answer, approve, cancel, deny, settle, submit_results
 from lockstitch.runtime.beginning import as_message
 from lockstitch.server.access import Caller, Writer
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.parameters import Body, Plain, Ref
 from lockstitch.server.following import status_of
@@ -20,6 +21,7 @@ from lockstitch.server.guard import mention
 router = APIRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=Exact)
 
 CallId = Annotated[Plain, Field(min_length=1, max_length=255)]
+"""The id of a call that waits, or its key: both as in `waiting_for`. Ids may repeat within a thread, keys do not."""
 
 
 class Approval(Body):
@@ -42,6 +44,7 @@ class Settlement(Body):
 
 class Reply(Body):
     text: Plain
+    call_id: CallId | None = None
 
 
 class ToolResult(Body):
@@ -61,21 +64,21 @@ class Delivery(Body):
     id: Annotated[Plain, Field(min_length=1, max_length=200)] | None = None
 
 
-@router.post("/approve")
+@router.post("/approve", response_model=shapes.Status)
 async def approve_call(caller: Writer, ref: Ref, said: Approval) -> Exact:
     """Agree to a call that waits for a person."""
     await approve(caller.store, ref, said.call_id, by=caller.actor)
     return await _now(caller, ref)
 
 
-@router.post("/deny")
+@router.post("/deny", response_model=shapes.Status)
 async def deny_call(caller: Writer, ref: Ref, said: Denial) -> Exact:
     """Refuse a call that waits for a person; the model is told, and why."""
     await deny(caller.store, ref, said.call_id, reason=said.reason, by=caller.actor)
     return await _now(caller, ref)
 
 
-@router.post("/settle")
+@router.post("/settle", response_model=shapes.Status)
 async def settle_call(caller: Writer, ref: Ref, said: Settlement) -> Exact:
     """Say what became of a call that was cut off half-way."""
     done, redo, unknown = said.done, said.redo, said.unknown
@@ -83,43 +86,48 @@ async def settle_call(caller: Writer, ref: Ref, said: Settlement) -> Exact:
     return await _now(caller, ref)
 
 
-@router.post("/answer")
+@router.post("/answer", response_model=shapes.Status)
 async def answer_question(caller: Writer, ref: Ref, said: Reply) -> Exact:
     """Answer the question that a thread asked in the middle of a run."""
-    await answer(caller.store, ref, said.text, by=caller.actor)
+    await answer(caller.store, ref, said.text, call_id=said.call_id, by=caller.actor)
     return await _now(caller, ref)
 
 
-@router.post("/tool_results")
+@router.post("/tool_results", response_model=shapes.Status)
 async def tool_results(caller: Writer, ref: Ref, said: ToolResults) -> Exact:
     """Hand in the results of the calls that a browser was to execute: exactly those that are waited for."""
     await submit_results(caller.store, ref, [one.model_dump() for one in said.results])
     return await _now(caller, ref)
 
 
-@router.post("/deliver", status_code=202)
+@router.post("/deliver", status_code=202, response_model=shapes.Status)
 async def deliver(caller: Writer, ref: Ref, said: Delivery) -> Exact:
-    """Leave a message for a thread whose agent runs elsewhere: a worker goes on with it."""
+    """Leave a message for a thread whose agent runs elsewhere. A worker answers it, after those accepted before.
+
+    GET /api/runs/{run_id}/result tells the answer to this message, and the status `pending` until its run begins.
+    """
     head = await caller.store.thread(ref)
     entry = Entry(type="input", message=as_message(said.input))
     sender = f"api:{said.id or new_id()}"
-    await caller.store.deliver(head, entry, kind="input", sender=sender)
-    return await _now(caller, ref, 202)
+    receipt = await caller.store.deliver(head, entry, kind="input", sender=sender)
+    mention(thread=head.id, run=receipt.delivery_id)
+    now = await caller.store.thread(head)
+    return Exact({**status_of(now), "run_id": str(receipt.delivery_id)}, 202)
 
 
-@router.post("/cancel", status_code=202)
+@router.post("/cancel", status_code=202, response_model=shapes.Status)
 async def cancel_run(caller: Writer, ref: Ref) -> Exact:
     """Have the open run end, whoever drives it, and all that it has children do."""
     return _shown(await cancel(caller.store, ref), 202)
 
 
-@router.post("/retry", status_code=202)
+@router.post("/retry", status_code=202, response_model=shapes.StatusOfRun)
 async def retry(caller: Writer, ref: Ref) -> Exact:
     """Begin a failed or cancelled run anew, on the same context."""
     return await _left_to_workers(caller, ref, "retry")
 
 
-@router.post("/resume", status_code=202)
+@router.post("/resume", status_code=202, response_model=shapes.StatusOfRun)
 async def resume(caller: Writer, ref: Ref) -> Exact:
     """Have a thread go on that was cut off or waits for its time to come."""
     return await _left_to_workers(caller, ref, "resume")

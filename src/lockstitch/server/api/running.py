@@ -1,6 +1,6 @@
 """Runs begun over HTTP. A worker drives them, here or elsewhere: whoever asked may go, and nothing is lost."""
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Request
 from pydantic import Field
@@ -10,17 +10,23 @@ from lockstitch.errors import NotFound
 from lockstitch.records import Json, Thread
 from lockstitch.records.thread import TERMINAL
 from lockstitch.runtime import Result
-from lockstitch.runtime.driving import run_of
+from lockstitch.runtime.driving import result_for, run_of
 from lockstitch.runtime.result import result_in
 from lockstitch.server.access import Caller, Writer
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
-from lockstitch.server.api.events import EVENT_STREAM, STREAM, streamed
+from lockstitch.server.api.events import EVENT_STREAM, stream_content, streamed
 from lockstitch.server.api.parameters import Body, Name, Plain
 from lockstitch.server.following import LIVELY, QUIET, Follower, is_idle
 from lockstitch.server.guard import mention
 from lockstitch.server.problems import Problem
 
 router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=Exact)
+
+
+_WAITED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "With `wait` the result; with `stream` events", "model": shapes.Result, **stream_content()}
+}
 
 
 class Prompt(Body):
@@ -36,7 +42,7 @@ class Prompt(Body):
     wait: bool = False
 
 
-@router.post("/{name}/runs", status_code=202, responses=STREAM)
+@router.post("/{name}/runs", status_code=202, responses=_WAITED, response_model=shapes.Result)
 async def run(
     request: Request,
     caller: Writer,
@@ -46,8 +52,10 @@ async def run(
 ) -> Response:
     """Begin a run, or leave the message in line behind one that is open.
 
-    Answers 202 with the thread and the run at once; with `wait` the result when it has ended or waits for somebody;
-    with `stream`, or where only text/event-stream is accepted, the events of the thread until then.
+    Answers 202 with the thread and the run at once. If the message waits in line, the status is `pending`, and
+    `run_id` is the id that its run will have: GET /api/runs/{run_id}/result tells the answer to this message. With
+    `wait` the answer comes when the run has ended or waits for somebody; with `stream`, or where only
+    text/event-stream is accepted, the events of the thread until then.
     """
     stream = prompt.stream or (accept or "").startswith(EVENT_STREAM)
     if stream and prompt.wait:
@@ -86,10 +94,10 @@ def followed(caller: Caller, before: Thread | None, begun: Result) -> Response:
 
 
 async def waited(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
-    """The result of the run that a message caused, once it has ended or the thread waits for somebody. Of the run that
-    is in its way, if the message is in line and that one waits.
+    """The result of the run that a message caused, once the run has ended or the thread waits for somebody. If the
+    message is in line behind a run that waits for somebody, the result of that run.
 
-    How it stands, and False, if the caller or the server leaves before.
+    If the caller or the server leaves before, how the message stands, and False.
     """
     store, news = caller.store, caller.house.news
     with news.read(begun.thread_id) as reader:
@@ -99,8 +107,8 @@ async def waited(request: Request, caller: Caller, begun: Result) -> tuple[Resul
             own = await store.run(begun.run_id) if begun.in_line is None else await run_of(store, head, begun.in_line)
             done = idle or (own is not None and own.status in TERMINAL)
             if done or news.leaving or await request.is_disconnected():
-                run = own or await store.desk.last_run(head) or await store.run(begun.run_id)
-                return await result_in(store, run), done
+                ahead = await store.desk.open_run(head) if own is None and idle else None
+                return await (result_for(store, begun.run_id) if ahead is None else result_in(store, ahead)), done
             await reader.wait(LIVELY if head.status == "running" else QUIET)
 
 

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 
 from lockstitch.bridges.outgoing.langsmith import export_run
-from lockstitch.records import Run
-from lockstitch.runtime.result import result_in
+from lockstitch.records import Json, Run
+from lockstitch.runtime.driving import result_for
 from lockstitch.server.access import Caller, Reader
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
 from lockstitch.server.api.parameters import RunRef
 from lockstitch.server.guard import mention
@@ -16,32 +17,34 @@ from lockstitch.store.traces import LINES
 router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exact)
 
 
-@router.get("/{id}")
+@router.get("/{id}", response_model=shapes.RunWithUsage)
 async def run(caller: Reader, id: RunRef) -> Exact:
     """One run, with its usage under the names that providers use."""
     found = await _known(caller, id)
     return Exact({**found.as_json(), "usage": found.usage})
 
 
-@router.get("/{id}/result")
+@router.get("/{id}/result", response_model=shapes.Result)
 async def result(caller: Reader, id: RunRef) -> Exact:
-    """What came of a run, or where it stands."""
-    return Exact((await result_in(caller.store, await _known(caller, id))).as_json())
+    """What came of a run, or where it stands; `pending` while its message waits in line."""
+    found = await result_for(caller.store, id)
+    mention(thread=found.thread_id, run=found.run_id)
+    return Exact(found.as_json())
 
 
-@router.get("/{id}/log")
+@router.get("/{id}/log", response_model=list[shapes.Stitch])
 async def log(caller: Reader, id: RunRef) -> Exact:
     """Everything that a run did, in order."""
     return Exact(rows(await caller.store.log((await _known(caller, id)).id)))
 
 
-@router.get("/{id}/messages")
+@router.get("/{id}/messages", response_model=list[Json])
 async def messages(caller: Reader, id: RunRef) -> Exact:
     """What was said in a run, whatever was compacted since."""
     return Exact(await caller.store.messages((await _known(caller, id)).id))
 
 
-@router.get("/{id}/trace")
+@router.get("/{id}/trace", response_model=shapes.Trace)
 async def trace(
     caller: Reader,
     id: RunRef,
@@ -52,7 +55,7 @@ async def trace(
     return Exact((await caller.store.trace((await _known(caller, id)).id, depth=depth, limit=limit)).as_json())
 
 
-@router.get("/{id}/export")
+@router.get("/{id}/export", response_model=list[Json])
 async def export(
     caller: Reader, id: RunRef, form: Annotated[Literal["langsmith"], Query(alias="as")] = "langsmith"
 ) -> Exact:
@@ -63,7 +66,7 @@ async def export(
     return answer
 
 
-@router.get("/{a}/difference/{b}")
+@router.get("/{a}/difference/{b}", response_model=shapes.Difference)
 async def difference(caller: Reader, a: RunRef, b: RunRef) -> Exact:
     """What differs between two runs: as wholes, and step by step."""
     one, other = await _known(caller, a), await _known(caller, b)

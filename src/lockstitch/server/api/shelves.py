@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lockstitch.errors import NotFound
 from lockstitch.records import Feedback, File, Json, Memory
 from lockstitch.server.access import Caller, Reader, Writer
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
 from lockstitch.server.api.parameters import Body, Id, Limit, Name, Plain, Ref
 from lockstitch.server.problems import Problem
@@ -46,7 +47,7 @@ class NewFeedback(Body):
     source: Name = "native"
 
 
-@router.get("/memories")
+@router.get("/memories", response_model=list[shapes.Memory])
 async def memories(
     caller: Reader,
     user_id: Annotated[Plain | None, Query()] = None,
@@ -58,7 +59,7 @@ async def memories(
     return Exact(rows(await caller.store.memories.list(limit=limit, project=caller.project, **equal)))
 
 
-@router.post("/memories", status_code=201)
+@router.post("/memories", status_code=201, response_model=shapes.Memory)
 async def remember(caller: Writer, memory: NewMemory) -> Exact:
     """Remember something."""
     now = caller.store.clock.now()
@@ -74,7 +75,7 @@ async def remember(caller: Writer, memory: NewMemory) -> Exact:
     return Exact(made.as_json(), 201)
 
 
-@router.delete("/memories/{id}")
+@router.delete("/memories/{id}", response_model=shapes.Deleted)
 async def forget(caller: Writer, id: Id) -> Exact:
     """Forget something."""
     deleted = await caller.store.memories.delete(id=id, project=caller.project)
@@ -83,7 +84,7 @@ async def forget(caller: Writer, id: Id) -> Exact:
     return Exact({"deleted": deleted})
 
 
-@router.get("/feedback")
+@router.get("/feedback", response_model=list[shapes.Feedback])
 async def feedback(
     caller: Reader,
     thread: Annotated[Plain | None, Query(max_length=300)] = None,
@@ -99,7 +100,7 @@ async def feedback(
     return Exact(rows(await caller.store.feedback.list(limit=limit, **equal)))
 
 
-@router.post("/feedback", status_code=201)
+@router.post("/feedback", status_code=201, response_model=shapes.Feedback)
 async def give_feedback(caller: Writer, said: NewFeedback) -> Exact:
     """Say something about a thread, a run or a stitch."""
     now, store = caller.store.clock.now(), caller.store
@@ -123,7 +124,7 @@ async def give_feedback(caller: Writer, said: NewFeedback) -> Exact:
     return Exact(made.as_json(), 201)
 
 
-@router.get("/threads/{ref}/files")
+@router.get("/threads/{ref}/files", response_model=list[shapes.File])
 async def files(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
     """The files that a thread's runs made or changed."""
     head = await caller.store.thread(ref)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from lockstitch.records import Json, Run, format_time
 from lockstitch.records.figures import Group
 from lockstitch.server.access import Reader
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.parameters import Limit, Moment, Plain, Since
 from lockstitch.store.statistics import Only, Statistics
@@ -17,7 +18,7 @@ router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_cl
 Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
 
 
-@router.get("")
+@router.get("", response_model=shapes.Statistics)
 async def stats(
     caller: Reader,
     by: Annotated[list[Group] | None, Query(description="Put usage together by these.")] = None,

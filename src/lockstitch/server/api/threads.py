@@ -9,6 +9,7 @@ from lockstitch.errors import NotFound
 from lockstitch.records import Json, Thread
 from lockstitch.records.thread import Kind, Status
 from lockstitch.server.access import Reader, Writer
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
 from lockstitch.server.api.parameters import Body, Limit, Moment, Name, Offset, Plain, Position, Ref, Since
 from lockstitch.server.guard import mention
@@ -52,7 +53,7 @@ class Fork(Body):
     user_id: Annotated[Plain, Field(max_length=255)] | None = None
 
 
-@router.get("")
+@router.get("", response_model=shapes.Threads)
 async def threads(
     caller: Reader,
     status: Annotated[list[Status] | None, Query()] = None,
@@ -85,7 +86,7 @@ async def threads(
     )
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, response_model=shapes.Thread)
 async def start(caller: Writer, goal: Goal) -> Exact:
     """Start a thread with a goal. Nothing runs in this request: a worker drives it."""
     given: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
@@ -98,13 +99,13 @@ async def start(caller: Writer, goal: Goal) -> Exact:
     return Exact(made.as_json(), 201)
 
 
-@router.get("/{ref}")
+@router.get("/{ref}", response_model=shapes.Thread)
 async def thread(caller: Reader, ref: Ref) -> Exact:
     """One thread, by id or key."""
     return Exact((await _known(caller.store, ref)).as_json())
 
 
-@router.patch("/{ref}")
+@router.patch("/{ref}", response_model=shapes.Thread)
 async def edit(caller: Writer, ref: Ref, edit: Edit) -> Exact:
     """Change what may be changed at any time; what is not named stays."""
     head = await _known(caller.store, ref)
@@ -114,7 +115,7 @@ async def edit(caller: Writer, ref: Ref, edit: Edit) -> Exact:
     return Exact((await caller.store.thread(head)).as_json())
 
 
-@router.delete("/{ref}")
+@router.delete("/{ref}", response_model=shapes.Deleted)
 async def delete(
     caller: Writer, ref: Ref, force: Annotated[bool, Query(description="Even while somebody holds it.")] = False
 ) -> Exact:
@@ -127,33 +128,33 @@ async def delete(
     return Exact({"deleted": deleted})
 
 
-@router.get("/{ref}/tree")
+@router.get("/{ref}/tree", response_model=shapes.ThreadTree)
 async def tree(caller: Reader, ref: Ref) -> Exact:
     """The thread with everything below it, each with its children in it."""
     head = await _known(caller.store, ref)
     return Exact((await trees(caller.store.backend, [head]))[0].as_json())
 
 
-@router.get("/{ref}/children")
+@router.get("/{ref}/children", response_model=list[shapes.ThreadRow])
 async def children(caller: Reader, ref: Ref) -> Exact:
     """The threads that a thread has made, with the sums over their runs."""
     found = await caller.store.children(await _known(caller.store, ref))
     return Exact([{**one.as_json(), **_more(one.thread)} for one in await caller.store.overview(found)])
 
 
-@router.get("/{ref}/ancestors")
+@router.get("/{ref}/ancestors", response_model=list[shapes.Thread])
 async def ancestors(caller: Reader, ref: Ref) -> Exact:
     """Parent, grandparent and so on up to the root."""
     return Exact(rows(await caller.store.ancestors(await _known(caller.store, ref))))
 
 
-@router.get("/{ref}/context")
+@router.get("/{ref}/context", response_model=list[Json])
 async def context(caller: Reader, ref: Ref) -> Exact:
     """The messages that the model would get now."""
     return Exact(await caller.store.context(await _known(caller.store, ref)))
 
 
-@router.get("/{ref}/history")
+@router.get("/{ref}/history", response_model=shapes.History)
 async def history(
     caller: Reader,
     ref: Ref,
@@ -172,13 +173,13 @@ async def history(
     )
 
 
-@router.get("/{ref}/runs")
+@router.get("/{ref}/runs", response_model=list[shapes.Run])
 async def runs(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
     """The runs of a thread in the order in which they began."""
     return Exact(rows(await caller.store.runs(await _known(caller.store, ref), limit=limit)))
 
 
-@router.get("/{ref}/stitches")
+@router.get("/{ref}/stitches", response_model=shapes.Stitches)
 async def stitches(
     caller: Reader, ref: Ref, first: Position = 1, last: Position | None = None, limit: Limit = 100
 ) -> Exact:
@@ -191,13 +192,13 @@ async def stitches(
     return Exact({"stitches": rows(found), "next": end + 1 if first <= end < wanted else None})
 
 
-@router.get("/{ref}/size")
+@router.get("/{ref}/size", response_model=dict[str, int])
 async def size(caller: Reader, ref: Ref) -> Exact:
     """The bytes that a thread takes, by what they are."""
     return Exact(await caller.store.size(await _known(caller.store, ref)))
 
 
-@router.post("/{ref}/fork", status_code=201)
+@router.post("/{ref}/fork", status_code=201, response_model=shapes.Thread)
 async def fork(caller: Writer, ref: Ref, fork: Fork | None = None) -> Exact:
     """A new thread that goes on from a position of this one."""
     head = await _known(caller.store, ref)

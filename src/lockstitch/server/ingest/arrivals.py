@@ -6,28 +6,23 @@ everything of it stands in the record, and stays with its problem, in quarantine
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound, StoreError
+from lockstitch.errors import StoreError
 from lockstitch.records import Json
 from lockstitch.records.shelves import RawBody
 from lockstitch.server.problems import Problem
 from lockstitch.server.settings import Settings
 from lockstitch.store import Store
+from lockstitch.store.ingest_queue import IngestQueue, Quarantined
 
 AGAIN: Final = {"Retry-After": "3"}
 """Seconds after which senders come back. LangSmith's client asks some ten times, so this is how long it holds out."""
 
 IN_MEMORY: Final = 16 << 20
 """Bytes of bodies that are kept at hand until they are read; those beyond are read from the store again."""
-
-WAITING: Final = (Where("parsed", "=", False), Where("problem", "is null"))
-QUARANTINED: Final = Where("problem", "is not null")
 
 
 @dataclass(slots=True)
@@ -47,17 +42,10 @@ class Counts(NamedTuple):
     bytes: int
     """Of what this process has taken and not read yet."""
     quarantined: int
-
-
-class Quarantined(NamedTuple):
-    """A body that could not be read, or not all of it."""
-
-    id: UUID
-    source: str
-    problem: str
-    size: int
-    headers: Json
-    at: datetime
+    oldest_seconds: float | None = None
+    """Seconds that the oldest waiting body has waited. None if none waits."""
+    stuck: int = 0
+    """Bodies that have waited for more than a minute."""
 
 
 class Intake:
@@ -77,6 +65,9 @@ class Intake:
         """How many bodies this process has done with."""
         self._taken = 0
         self._known: set[UUID] = set()
+        self._queues: dict[str | None, IngestQueue] = {}
+        self.looking = asyncio.Semaphore(2)
+        """Held while a thread looks at a body before it is stored."""
 
     @property
     def crowded(self) -> bool:
@@ -122,12 +113,17 @@ class Intake:
             return False
         return True
 
+    def queue(self, project: str | None = None) -> IngestQueue:
+        """Return the ingest queue of one project, or of all."""
+        found = self._queues.get(project)
+        if found is None:
+            found = self._queues[project] = IngestQueue(self._store.backend, self._store.clock, project)
+        return found
+
     async def counts(self, project: str | None = None) -> Counts:
         """How much waits and how much lies in quarantine: of one project, or of all."""
-        where = () if project is None else (Where("project", "=", project),)
-        count = self._store.backend.count
-        waiting = await count(Find(RawBody, (*where, *WAITING)))
-        return Counts(waiting, self._bytes, await count(Find(RawBody, (*where, QUARANTINED))))
+        status = await self.queue(project).status()
+        return Counts(status.waiting, self._bytes, status.quarantined, status.oldest_seconds, status.stuck)
 
     # For the digester
 
@@ -174,38 +170,19 @@ class Intake:
 
     async def quarantine(self, project: str, limit: int) -> list[Quarantined]:
         """What could not be read of a project's, newest first."""
-        where = (Where("project", "=", project), QUARANTINED)
-        return [
-            Quarantined(row.id, row.source, row.problem or "", size, row.headers, row.at)
-            async for row, size in self._one_by_one(where, limit)
-        ]
+        return await self.queue(project).quarantined(limit)
 
     async def held(self, project: str, row_id: UUID) -> RawBody:
         """One body of a project in quarantine, or NotFound."""
-        row = await self._store.backend.get(RawBody, (row_id,))
-        if row is None or row.project != project or row.problem is None:
-            raise NotFound(f"There is no body {row_id} in quarantine.")
-        return row
+        return await self.queue(project).held(row_id)
 
     async def retry(self, project: str, row_id: UUID) -> None:
         """Have a body read once more."""
-        row = (await self.held(project, row_id)).changed(problem=None)
-        await self._store.backend.put([row])
+        row = await self.queue(project).retry(row_id)
         self._bytes += len(row.body)
         self._taken += 1
         self._enqueue(row)
 
     async def drop(self, project: str, row_id: UUID) -> None:
         """Delete a body in quarantine for good."""
-        row = await self.held(project, row_id)
-        await self._store.backend.delete(Find(RawBody, (Where("id", "=", row.id),)))
-
-    async def _one_by_one(self, where: tuple[Where, ...], limit: int) -> AsyncIterator[tuple[RawBody, int]]:
-        """Rows without their bodies, and how large those are: each may be large, so no two are read at once."""
-        after = None
-        for _ in range(limit):
-            found = await self._store.backend.find(Find(RawBody, where, order=("-id",), after=after, limit=1))
-            if not found:
-                return
-            after = (found[0].id,)
-            yield found[0].changed(body=b""), len(found[0].body)
+        await self.queue(project).drop(row_id)

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from lockstitch.bridges import langsmith
+from lockstitch.bridges.budget import Budget, Limits, ReadingStopped
 from lockstitch.bridges.langsmith.feedback import read_feedback
 from lockstitch.bridges.span import Attachment, Bridge, Item, Remark
-from lockstitch.errors import LockstitchError, Refused
+from lockstitch.errors import BodyTooExpensive, LockstitchError, Refused
 from lockstitch.records import codec
 from lockstitch.records.shelves import RawBody
 
@@ -17,6 +18,8 @@ SOURCES: Final = (LANGSMITH, OTEL)
 
 _RUN: Final = re.compile(r"/runs/([^/?]+)$")
 _FEEDBACK: Final = re.compile(r"/feedback(?:/([^/?]+))?$")
+_PROBLEMS: Final = 100
+"""Problems of one body that are listed."""
 _NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
 
 
@@ -34,15 +37,32 @@ def bridge_of(source: str) -> Bridge:
 class Reader:
     """One body on its way into the record, and what is wrong with it."""
 
-    def __init__(self, row: RawBody) -> None:
+    def __init__(self, row: RawBody, limits: Limits | None = None) -> None:
         self.row = row
+        self.budget = Budget(limits or Limits())
         self.problems: list[str] = []
+        self.weight = 0
+        """About how many bytes the last item has."""
         self._items = self._opened()
 
     def next(self) -> Item | None:
-        """What it says next; None at its end. Never raises: whatever is wrong is a problem of this body alone."""
+        """Return the next item; None at the end of the body.
+
+        Errors become problems of this body. A body that exceeds its budget ends there, with that as its problem.
+        Raises `ReadingStopped` if another thread stopped the budget.
+        """
         try:
-            return next(self._items, None)
+            with self.budget.running():
+                item = next(self._items, None)
+                if item is not None:
+                    self.weight = weight(item)
+                    self.budget.item_size(self.weight)
+                return item
+        except ReadingStopped:
+            raise
+        except BodyTooExpensive as exc:
+            # First, since it is why the rest was not read.
+            self.problems.insert(0, str(exc))
         except LockstitchError as exc:
             self.problems.append(str(exc))
         except RecursionError:
@@ -52,7 +72,8 @@ class Reader:
         return None
 
     def _tell(self, exc: LockstitchError) -> None:
-        self.problems.append(str(exc))
+        if len(self.problems) < _PROBLEMS:
+            self.problems.append(str(exc))
 
     def _opened(self) -> Iterator[Item]:
         row = self.row
@@ -60,14 +81,16 @@ class Reader:
         if row.source == OTEL:
             from lockstitch.bridges import otel
 
-            yield from otel.read_body(row.body, on_bad=self._tell)
+            yield from otel.read_body(row.body, on_bad=self._tell, budget=self.budget)
         elif match := _FEEDBACK.search(path):
-            yield from read_feedback(row.body, "the body", match[1])
+            yield from read_feedback(row.body, "the body", match[1], self.budget)
         else:
             match = _RUN.search(path)
             run_id = match[1] if match and match[1] not in _NO_RUNS else None
             headers = {name: str(value) for name, value in row.headers.items()}
-            yield from langsmith.read(row.body, "the body", headers, run_id=run_id, on_bad=self._tell)
+            yield from langsmith.read(
+                row.body, "the body", headers, run_id=run_id, on_bad=self._tell, budget=self.budget
+            )
 
 
 def weight(item: Item) -> int:

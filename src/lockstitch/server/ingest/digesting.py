@@ -5,11 +5,15 @@ waits already. Whatever it is stopped at is begun again, which changes nothing t
 
 A body that ends the process would do so for ever, since it is the first to be read after a restart. So what was left by
 an earlier process is read one by one, and each attempt is counted before it is made.
+
+No body blocks the others. If a part cannot be written, it is halved until the spans that fail are alone. Their body
+goes to quarantine with the reason. Everything else of it is in the record. Only a store that does not work is waited
+for.
 """
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -17,28 +21,43 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
+from lockstitch.bridges.budget import ReadingStopped
 from lockstitch.bridges.ingest import Ingest
+from lockstitch.bridges.parcels import Outcome
 from lockstitch.bridges.span import Attachment, Item, Remark
-from lockstitch.errors import Conflict, LockstitchError, StoreError
+from lockstitch.errors import (
+    LockstitchError,
+    SchemaMismatch,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
+from lockstitch.records import Worker
 from lockstitch.records.shelves import RawBody
 from lockstitch.runtime.cost import price
 from lockstitch.runtime.provider import Usage
-from lockstitch.server.ingest.arrivals import WAITING, Intake, Waiting
-from lockstitch.server.ingest.bodies import SOURCES, Reader, bridge_of, weight
+from lockstitch.server.ingest.arrivals import Intake, Waiting
+from lockstitch.server.ingest.bodies import SOURCES, Reader, bridge_of
 from lockstitch.server.settings import Settings
 from lockstitch.store import Store
+from lockstitch.store.ingest_queue import WAITING
 
 ITEMS: Final = 64
 ITEMS_BYTES: Final = 256 << 10
 """What one commit carries at most, unless one span alone has more: some ten milliseconds of the event loop."""
 
 ROWS: Final = 32
-SMALL: Final = 32 << 10
-"""Bytes of bodies that are read without leaving the event loop's thread, if they are not packed."""
+SMALL: Final = 4 << 10
+"""Bytes of bodies that are read in the thread of the event loop, if they are not packed. Reading costs at most some
+milliseconds for them, whatever they hold."""
 
 PAUSE: Final = 0.005
 QUIET: Final = 0.01
 """Seconds without a new body after which senders are not being kept waiting."""
+ANSWER: Final = 5.0
+"""Seconds in which a store that works answers."""
+
 PATIENCE: Final = 0.05
 """Seconds that it gives way to senders at most before the next part."""
 
@@ -48,8 +67,19 @@ SWEEP: Final = 10.0
 ATTEMPTS: Final = 10
 """How often a body may be under way when the process ends, which may have had other reasons for it."""
 
+TRIES: Final = 3
+"""How often a part may fail with an error of a store that answers, before the part is taken for the cause."""
+
 _PROBLEM: Final = 2_000
 _log = logging.getLogger("lockstitch.server")
+
+
+class _Blamed(Exception):
+    """A store that answers failed again and again on the same part."""
+
+    def __init__(self, cause: StoreError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class _Read(NamedTuple):
@@ -67,9 +97,21 @@ class Digester:
         self._leaving = False
         self._reported: set[str] = set()
         self._warm = False
+        self._survived: Counter[UUID] = Counter()
+        """Attempts on a body that were counted and that did not end the process."""
+        self._readers: list[Reader] = []
 
     async def run(self) -> None:
         """Read until told to leave."""
+        while not self._leaving:
+            try:
+                await self._read()
+            except Exception:
+                # All bodies are still in the store. The next sweep finds them.
+                _log.exception("Reading arrivals failed; it starts again")
+                await asyncio.sleep(1.0)
+
+    async def _read(self) -> None:
         clock = asyncio.get_running_loop().time
         await self._sweep(older_than=0.0)
         swept = clock()
@@ -87,6 +129,9 @@ class Digester:
     def leave(self) -> None:
         """Have it end after the part that it is in; what is left is read after the next start."""
         self._leaving = True
+        # A reader thread may be in the middle of a large body. It stops at its next step, and the body waits.
+        for reader in self._readers:
+            reader.budget.stop()
         self._intake.arrived.set()
 
     async def _rows(self, rows: list[Waiting]) -> None:
@@ -96,13 +141,10 @@ class Digester:
                 groups.setdefault((row.project, row.source), []).append(row)
             for group in groups.values():
                 await self._digest(group)
-        except _STORE as exc:
+        except StoreError as exc:
             self._intake.give_back(rows)
             await self._wait(exc)
             return
-        except Exception:
-            # A mistake of ours. The rows are where they were: the next sweep tries each alone, and not for ever.
-            _log.exception("Arrivals could not be read")
         if not self._leaving:
             self._intake.done(rows)
 
@@ -129,23 +171,41 @@ class Digester:
             after = (row.id,)
             if self._intake.knows(row.id):
                 continue
-            attempts = int(row.headers.get("attempts") or 0)
+            attempts = int(row.headers.get("attempts") or 0) - self._survived.pop(row.id, 0)
             if attempts >= ATTEMPTS:
                 await self._keep(row, [f"The server ended {attempts} times while it read this."])
                 continue
             # Before the attempt is counted: a process that is ended while it still loads has not tried anything.
             await self._make_ready()
-            row = row.changed(headers={**row.headers, "attempts": attempts + 1})
-            await self._store.backend.put([row])
+            counted = row.changed(headers={**row.headers, "attempts": attempts + 1})
+            await self._store.backend.put([counted])
             try:
-                await self._digest([row])
-            except _STORE:
+                done = await self._digest([counted])
+            except StoreError:
+                self._survived[row.id] = 1
                 raise
-            except Exception:
-                _log.exception("An arrival could not be read")
+            if not done:
+                # The server is stopped, which is not the fault of the body.
+                await self._store.backend.put([row.changed(headers={**row.headers, "attempts": attempts})])
 
-    async def _digest(self, rows: Sequence[RawBody]) -> None:
-        """Bring what bodies of one project and source say into the record, and let go of them."""
+    async def _digest(self, rows: Sequence[RawBody]) -> bool:
+        """Bring what bodies of one project and source say into the record, and let go of them.
+
+        Returns False if the server is stopped before. If it fails as a whole, each body is read alone. One that fails
+        alone goes to quarantine. Raises `StoreError` if the store does not work.
+        """
+        try:
+            return await self._digest_together(rows)
+        except StoreError:
+            raise
+        except Exception as exc:
+            _log.exception("Arrivals cannot be read")
+            if len(rows) > 1:
+                return all([await self._digest([row]) for row in rows])
+            await self._keep(rows[0], [_reason(exc)])
+            return True
+
+    async def _digest_together(self, rows: Sequence[RawBody]) -> bool:
         first = rows[0]
         await self._make_ready()
         try:
@@ -153,18 +213,21 @@ class Digester:
         except LockstitchError as exc:
             for row in rows:
                 await self._keep(row, [str(exc)])
-            return
+            return True
         settings = self._settings
         store = self._store.in_project(first.project)
         ingest = Ingest(store, bridge, keep_secrets=settings.keep_secrets, hide=settings.redact)
-        readers = [Reader(row) for row in rows]
+        readers = self._readers = [Reader(row, settings.body_cost) for row in rows]
         waiting = deque(readers)
         small = all(_is_plain(row) for row in rows) and sum(len(row.body) for row in rows) <= SMALL
         while True:
             await self._give_way()
             if self._leaving:
-                return
-            part = _part(waiting) if small else await asyncio.to_thread(_part, waiting)
+                return False
+            try:
+                part = _part(waiting) if small else await asyncio.to_thread(_part, waiting)
+            except ReadingStopped:
+                return False
             if not part:
                 break
             await self._take(ingest, part)
@@ -174,6 +237,7 @@ class Digester:
         for reader in readers:
             if reader.problems:
                 await self._keep(reader.row, reader.problems)
+        return True
 
     async def _make_ready(self) -> None:
         """Load what reads bodies: with the first of them, since it takes a while, and some memory."""
@@ -184,13 +248,14 @@ class Digester:
     async def _take(self, ingest: Ingest, part: Sequence[_Read]) -> None:
         """Write a part. What cannot be written is found by halves, so that nothing else suffers from it."""
         try:
-            outcome = await ingest.take([each.item for each in part])
-        except _STORE:
-            raise
+            outcome = await self._try(ingest, part)
         except Exception as exc:
+            if isinstance(exc, StoreError):
+                raise
+            cause = exc.cause if isinstance(exc, _Blamed) else exc
             if len(part) == 1:
-                _log.warning("A span of an arrival cannot be written", exc_info=exc)
-                part[0].reader.problems.append(f"span {_name(part[0].item)}: {type(exc).__name__}: {exc}")
+                _log.warning("A span of an arrival cannot be written", exc_info=cause)
+                part[0].reader.problems.append(f"span {_name(part[0].item)}: {_reason(cause)}")
                 return
             half = len(part) // 2
             await self._take(ingest, part[:half])
@@ -200,6 +265,33 @@ class Digester:
             readers = {_name(each.item): each.reader for each in part}
             for span_id, why in outcome.refused:
                 readers.get(span_id, part[0].reader).problems.append(why)
+
+    async def _try(self, ingest: Ingest, part: Sequence[_Read]) -> Outcome:
+        """Write a part, a few times if the store fails and yet answers.
+
+        Raises `StoreError` if the store does not work. Raises another error if the part itself is the cause.
+        """
+        for tries in range(1, TRIES + 1):
+            try:
+                return await ingest.take([each.item for each in part])
+            except _BROKEN:
+                raise
+            except StoreError as exc:
+                if not await self._answers():
+                    raise
+                if tries == TRIES:
+                    raise _Blamed(exc) from exc
+                await asyncio.sleep(0.1 * 2**tries)
+        raise AssertionError
+
+    async def _answers(self) -> bool:
+        """True if the store answers a question, so that it is not the store that fails."""
+        try:
+            async with asyncio.timeout(ANSWER):
+                await self._store.backend.find(Find(Worker, limit=1))
+        except (StoreError, TimeoutError):
+            return False
+        return True
 
     async def _keep(self, row: RawBody, problems: Sequence[str]) -> None:
         """Put a body into quarantine."""
@@ -222,7 +314,7 @@ class Digester:
             try:
                 await self._left_behind(older_than)
                 return
-            except _STORE as exc:
+            except StoreError as exc:
                 await self._wait(exc)
 
     async def _wait(self, exc: Exception) -> None:
@@ -236,8 +328,8 @@ class Digester:
 IN_ONE_GO: Final = 1 << 20
 """Bytes of bodies that are taken together; a larger one comes alone."""
 
-_STORE: Final = (StoreError, Conflict)
-"""What is not the fault of a body."""
+_BROKEN: Final = (StoreFull, StoreReadOnly, StoreDamaged, SchemaMismatch)
+"""Errors of a store that answers and cannot be written. They are never the fault of a body."""
 
 
 def _load(now: datetime) -> None:
@@ -258,12 +350,16 @@ def _part(waiting: deque[Reader]) -> list[_Read]:
             waiting.popleft()
             continue
         part.append(_Read(item, waiting[0]))
-        size += weight(item)
+        size += waiting[0].weight
     return part
 
 
 def _is_plain(row: RawBody) -> bool:
     return row.body[:2] != b"\x1f\x8b" and row.body[:4] != b"\x28\xb5\x2f\xfd"
+
+
+def _reason(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {exc}"
 
 
 def _name(item: Item) -> str:

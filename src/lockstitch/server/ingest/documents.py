@@ -13,9 +13,11 @@ from starlette.responses import JSONResponse
 from lockstitch.lenses import script
 from lockstitch.records import Json, Run, codec, format_time
 from lockstitch.server.access import Caller, Ingester, Reader
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.guard import mention
 from lockstitch.server.ingest.langsmith import take
+from lockstitch.store.store import ask
 
 router = APIRouter(tags=["traces"], default_response_class=Exact)
 
@@ -23,7 +25,7 @@ _ROWS: Final = 100_000
 _SECONDS: Final = 30.0
 
 
-@router.get("/traces")
+@router.get("/traces", response_model=shapes.Traces)
 async def traces(
     caller: Reader,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
@@ -36,14 +38,14 @@ async def traces(
     return Exact({"traces": [_shown(rows[str(run.id)]) for run in runs if str(run.id) in rows]})
 
 
-@router.get("/trace/{trace_id}")
+@router.get("/trace/{trace_id}", response_model=shapes.TraceRows)
 async def trace(caller: Reader, trace_id: str) -> Exact:
     """One run with its rows of `llm_calls` and `tool_calls`."""
     run, calls, tools = await _parts(caller, trace_id)
     return Exact({"run": _shown(run), "llm_calls": list(map(_shown, calls)), "tool_calls": list(map(_shown, tools))})
 
 
-@router.get("/trace_nested/{trace_id}")
+@router.get("/trace_nested/{trace_id}", response_model=shapes.TraceNested)
 async def trace_nested(caller: Reader, trace_id: str) -> Exact:
     """One run as a tree: its steps in order, the tools that each asked for below it."""
     run, calls, tools = await _parts(caller, trace_id)
@@ -55,7 +57,7 @@ async def trace_nested(caller: Reader, trace_id: str) -> Exact:
     return Exact({**_shown(run), "steps": steps, "children": [tool for rest in below.values() for tool in rest]})
 
 
-@router.post("/langsmith-webhook", status_code=202)
+@router.post("/langsmith-webhook", status_code=202, response_model=shapes.Taken)
 async def webhook(request: Request, caller: Ingester) -> JSONResponse:
     """Take in what an automation rule of LangSmith sends: {"rule_id": …, "runs": […]}."""
     return await take(request, caller)
@@ -79,7 +81,7 @@ async def _rows(caller: Caller, table: str, column: str, runs: list[Run]) -> lis
     # Ids of the record: nothing that anybody wrote gets into the statement.
     ids = ", ".join(f"'{run.id}'" for run in runs)
     query = f"SELECT * FROM lens_{table} WHERE {column} IN ({ids})"
-    answer = await caller.house.store.sql(query, limit=_ROWS, seconds=_SECONDS, lens="langsmith")
+    answer = await ask(caller.house.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
     json = _json_columns(table)
     return [
         {name: _read(value, name in json) for name, value in zip(answer.columns, row, strict=True)}

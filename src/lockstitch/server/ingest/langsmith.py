@@ -7,11 +7,12 @@ no 4xx here but for tokens and for bodies beyond all bounds.
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from lockstitch.server.access import Ingester
+from lockstitch.server.api import shapes
 from lockstitch.server.ingest.bodies import LANGSMITH, OTEL
-from lockstitch.server.ingest.otlp import answer
+from lockstitch.server.ingest.otlp import EXPORTED, answer
 from lockstitch.server.ingest.sending import accept
 
 PREFIXES: Final = ("", "/api/v1")
@@ -55,10 +56,9 @@ async def take_feedback(request: Request, caller: Ingester, feedback_id: str) ->
     return await take(request, caller)
 
 
-async def take_spans(request: Request, caller: Ingester) -> Any:
+async def take_spans(request: Request, caller: Ingester) -> Response:
     """Take in OpenTelemetry, which LangSmith's client sends when it is told to trace that way."""
-    await accept(request, caller, OTEL)
-    return answer(request)
+    return answer(request, await accept(request, caller, OTEL))
 
 
 def routers() -> tuple[APIRouter, ...]:
@@ -67,10 +67,12 @@ def routers() -> tuple[APIRouter, ...]:
 
 def _router(prefix: str) -> APIRouter:
     router = APIRouter(prefix=prefix, tags=["langsmith"])
-    router.add_api_route("/info", info, methods=["GET"])
+    router.add_api_route("/info", info, methods=["GET"], response_model=shapes.Info)
     for path in ("/runs", "/runs/batch", "/runs/multipart", "/feedback"):
-        router.add_api_route(path, take, methods=["POST"], status_code=202)
-    router.add_api_route("/runs/{run_id}", take_run, methods=["PATCH"], status_code=202)
-    router.add_api_route("/feedback/{feedback_id}", take_feedback, methods=["PATCH"], status_code=202)
-    router.add_api_route("/otel/v1/traces", take_spans, methods=["POST"])
+        router.add_api_route(path, take, methods=["POST"], status_code=202, response_model=shapes.Taken)
+    for path, changed in (("/runs/{run_id}", take_run), ("/feedback/{feedback_id}", take_feedback)):
+        router.add_api_route(path, changed, methods=["PATCH"], status_code=202, response_model=shapes.Taken)
+    router.add_api_route(
+        "/otel/v1/traces", take_spans, methods=["POST"], responses=EXPORTED, response_class=JSONResponse
+    )
     return router

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from lockstitch.errors import NotFound
 from lockstitch.records import Json, Run, codec, format_time, parse_time
 from lockstitch.server.access import Caller, Reader
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.guard import mention
 from lockstitch.server.ingest.langsmith import PREFIXES
@@ -31,6 +32,10 @@ _SETTLING: Final = 5.0
 
 _MOMENT: Final = timedelta(microseconds=1)
 _UNSERVED: Final = ("query", "filter", "trace_filter", "tree_filter", "reference_example")
+
+
+_PAGE_OF_RUN: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "The page of the run, for a browser"}}
+_NOT_SERVED: Final[dict[int | str, dict[str, Any]]] = {501: {"description": "A filter that this server does not have"}}
 
 
 class Asked(BaseModel):
@@ -191,10 +196,11 @@ def routers() -> tuple[APIRouter, ...]:
 
 def _router(prefix: str) -> APIRouter:
     router = APIRouter(prefix=prefix, tags=["langsmith"], default_response_class=Exact)
-    router.add_api_route("/runs/query", list_runs, methods=["POST"])
-    router.add_api_route("/runs/{run_id}", read_run, methods=["GET"])
-    router.add_api_route("/sessions", list_sessions, methods=["GET"])
-    router.add_api_route("/sessions/{session}", read_session, methods=["GET"])
+    add = router.add_api_route
+    add("/runs/query", list_runs, methods=["POST"], response_model=shapes.LangSmithRuns, responses=_NOT_SERVED)
+    add("/runs/{run_id}", read_run, methods=["GET"], response_model=shapes.LangSmithRun, responses=_PAGE_OF_RUN)
+    add("/sessions", list_sessions, methods=["GET"], response_model=list[shapes.LangSmithProject])
+    add("/sessions/{session}", read_session, methods=["GET"], response_model=shapes.LangSmithProject)
     return router
 
 

@@ -1,45 +1,64 @@
 """OTLP over HTTP: traces are taken, in protobuf or JSON. Exporters send metrics and logs along; those are let go."""
 
 import logging
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
+from lockstitch.records import codec
+from lockstitch.server import wire
 from lockstitch.server.access import Ingester
+from lockstitch.server.api import shapes
 from lockstitch.server.ingest.bodies import OTEL
 from lockstitch.server.ingest.sending import accept
+from lockstitch.server.wire import PROTOBUF, is_json
 
 router = APIRouter(tags=["otlp"])
 
 _JSON: Final = "application/json"
-_PROTOBUF: Final = "application/x-protobuf"
 _log = logging.getLogger("lockstitch.server")
 _told: set[str] = set()
 
 
-def answer(request: Request) -> Response:
-    """An empty response, that all went well, in the form of the request: {} or a message without fields."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _JSON:
-        return Response(b"{}", media_type=_JSON)
-    return Response(b"", media_type=_PROTOBUF)
+EXPORTED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Accepted. `partialSuccess` is there only if some spans were not.",
+        "model": shapes.Exported,
+        "content": {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 
 
-@router.post("/v1/traces")
+def answer(request: Request, problems: Sequence[str] = ()) -> Response:
+    """Return an ExportTraceServiceResponse in the form of the request.
+
+    It is empty if all spans were accepted. Otherwise `partial_success` has the number of spans that were rejected, and
+    why.
+    """
+    message = "; ".join(filter(None, problems))
+    if is_json(request):
+        partial = {"partialSuccess": {"rejectedSpans": str(len(problems)), "errorMessage": message}}
+        return Response(codec.dumps(partial if problems else {}), media_type=_JSON)
+    inner = wire.varint_field(1, len(problems)) + wire.text_field(2, message)
+    return Response(wire.bytes_field(1, inner) if problems else b"", media_type=PROTOBUF)
+
+
+@router.post("/v1/traces", responses=EXPORTED, response_class=JSONResponse)
 async def traces(request: Request, caller: Ingester) -> Response:
-    """Take in spans."""
-    await accept(request, caller, OTEL)
-    return answer(request)
+    """Accept spans. A request that cannot be read at all is answered with 400, as OTLP says."""
+    return answer(request, await accept(request, caller, OTEL))
 
 
-@router.post("/v1/metrics")
+@router.post("/v1/metrics", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/metrics", include_in_schema=False)
 async def metrics(request: Request, caller: Ingester) -> Response:
     """Metrics are accepted and not kept."""
     return await _let_go(request, "metrics")
 
 
-@router.post("/v1/logs")
+@router.post("/v1/logs", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/logs", include_in_schema=False)
 async def logs(request: Request, caller: Ingester) -> Response:
     """Logs are accepted and not kept."""

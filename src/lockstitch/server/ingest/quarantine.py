@@ -7,12 +7,13 @@ from fastapi import APIRouter, Query, Response
 
 from lockstitch.records import format_time
 from lockstitch.server.access import Admin
+from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 
 router = APIRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_class=Exact)
 
 
-@router.get("")
+@router.get("", response_model=shapes.Arrivals)
 async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Exact:
     """How much waits to be read, and what could not be read, newest first."""
     intake = caller.house.intake
@@ -27,7 +28,11 @@ async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 
     )
 
 
-@router.get("/{arrival_id}/body")
+@router.get(
+    "/{arrival_id}/body",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
 async def body(caller: Admin, arrival_id: UUID) -> Response:
     """A body in quarantine as it came, to look at or to send elsewhere."""
     row = await caller.house.intake.held(caller.project, arrival_id)
@@ -36,7 +41,7 @@ async def body(caller: Admin, arrival_id: UUID) -> Response:
     return Response(row.body, media_type="application/octet-stream", headers=name)
 
 
-@router.post("/{arrival_id}/retry", status_code=202)
+@router.post("/{arrival_id}/retry", status_code=202, response_model=shapes.Arrival)
 async def retry(caller: Admin, arrival_id: UUID) -> Exact:
     """Have a body read once more."""
     await caller.house.intake.retry(caller.project, arrival_id)

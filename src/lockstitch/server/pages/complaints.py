@@ -9,7 +9,7 @@ from typing import Final
 _COLUMN: Final = re.compile(r"no such column: ([\w.\"]+)|column \"?([\w.]+)\"? does not exist", re.IGNORECASE)
 _TABLE: Final = re.compile(r"no such table: ([\w.]+)|relation \"([\w.]+)\" does not exist", re.IGNORECASE)
 _NEAR: Final = re.compile(r"(?:at or )?near \"(.+?)\"", re.IGNORECASE)
-_HIDDEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_HIDDEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _FENCE: Final = re.compile(r"^ {0,3}(```+|~~~+)")
-_HEADING: Final = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*$")
+_HEADING: Final = re.compile(r"^ {0,3}#{1,6}\s+(.*)$")
 _BULLET: Final = re.compile(r"^ {0,3}[-*+]\s+(.*)$")
 _NUMBER: Final = re.compile(r"^ {0,3}(\d{1,9})[.)]\s+(.*)$")
 _INLINE: Final = re.compile(
@@ -59,7 +59,8 @@ def blocks(text: str) -> list[Block]:
             end_paragraph()
         elif heading := _HEADING.match(line):
             end_paragraph()
-            found.append(Block("h", [inlines(heading[2])]))
+            # A pattern that also skips the closing marks would try each length of them at each character.
+            found.append(Block("h", [inlines(heading[1].rstrip("#").rstrip())]))
         elif (bullet := _BULLET.match(line)) or (_NUMBER.match(line) and not paragraph):
             end_paragraph()
             kind, number = ("ul", None) if bullet else ("ol", _NUMBER.match(line))
@@ -77,6 +78,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def inlines(text: str) -> list[Inline]:
+    """Return the inline nodes of a text. Each alternative of the pattern is bounded, so the work is linear."""
     found: list[Inline] = []
     place = 0
     for match in _INLINE.finditer(text):

@@ -1,7 +1,7 @@
 """What is open in a thread: calls that a person can end, calls that run, and messages that wait in line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
-from lockstitch.records import Json, Letter, Run, Stitch, Thread, text_of
+from lockstitch.records import Json, Letter, Run, Stitch, Thread, text_of, tool_uses
 from lockstitch.records.thread import personal_waits
 from lockstitch.runtime.definition import Definition, ToolDefinition
 from lockstitch.runtime.situation import Call, Situation, begins_recent
@@ -40,6 +40,8 @@ class Asked:
     question: str = ""
     options: list[str] = field(default_factory=list[str])
     key: str = ""
+    earlier: bool = False
+    """True if the run that is retried made the call, so that this run does not repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Ask:
 
     @property
     def id(self) -> str:
-        return f"ask-{self.kind}-{self.calls[0].id}"
+        """The id of the element. It holds the key, since the next call may have the same id."""
+        return f"ask-{self.kind}-{self.calls[0].key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +95,26 @@ async def _of_run(store: Store, head: Thread, run: Run) -> tuple[list[Ask], list
     """What a run asks people, and which of its calls run."""
     situation = Situation(head, run, await _recent(store, head, run))
     definition = await _definition(store, head, run)
-    calls = {call.id: call for call in situation.calls if call.state != "answered"}
+    calls = {call.key: await _with_input(store, head, call) for call in situation.calls if call.state != "answered"}
     told = [one for one in _waits(head, situation) if one.get("run") in (None, str(run.id))]
-    asks = _asks(head, run, told, calls, definition)
-    asked = {call.id for ask in asks for call in ask.calls}
-    begun = {stitch.call_id: stitch.at for stitch in situation.since if stitch.type == "tool_started"}
+    asks = _asks(told, calls, definition)
+    asked = {call.key for ask in asks for call in ask.calls}
+    begun = {stitch.call_index: stitch.at for stitch in situation.since if stitch.type == "tool_started"}
     running = [
-        (call, begun.get(call.id))
+        (call, begun.get(call.index))
         for call in calls.values()
-        if call.id not in asked and call.state in ("running", "cut")
+        if call.key not in asked and call.state in ("running", "cut")
     ]
     return asks, running
+
+
+async def _with_input(store: Store, head: Thread, call: Call) -> Call:
+    """Return the call with its input, which is in the response of the retried run if an earlier run made the call."""
+    if not call.earlier:
+        return call
+    found = await store.stitches(head, call.response, call.response)
+    blocks = tool_uses(found[0].message) if found else []
+    return replace(call, input=blocks[call.index].get("input")) if call.index < len(blocks) else call
 
 
 async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
@@ -138,23 +150,21 @@ def _waits(head: Thread, situation: Situation) -> list[Json]:
     return personal_waits(told)
 
 
-def _asks(
-    head: Thread, run: Run, told: Sequence[Json], calls: dict[str, Call], definition: Definition | None
-) -> list[Ask]:
-    waits = [one for one in told if str(one.get("id")) in calls and calls[str(one.get("id"))].state != "allowed"]
+def _asks(told: Sequence[Json], calls: dict[str, Call], definition: Definition | None) -> list[Ask]:
+    waits = [one for one in told if str(one.get("key")) in calls and calls[str(one["key"])].state != "allowed"]
     asks: list[Ask] = []
     for wait in (one for one in waits if one.get("kind") != "frontend_tools"):
-        call = calls[str(wait["id"])]
-        asks.append(Ask(str(wait["kind"]), waiting.since_of(wait), [_asked(head, run, call, definition)]))
+        call = calls[str(wait["key"])]
+        asks.append(Ask(str(wait["kind"]), waiting.since_of(wait), [_asked(call, definition)]))
     browser = [one for one in waits if one.get("kind") == "frontend_tools"]
     if browser:
         # Their results are handed in together, since the model is told of them together.
-        asked = [_asked(head, run, calls[str(one["id"])], definition) for one in browser]
+        asked = [_asked(calls[str(one["key"])], definition) for one in browser]
         asks.append(Ask("frontend_tools", waiting.since_of(browser[0]), asked))
     return asks
 
 
-def _asked(head: Thread, run: Run, call: Call, definition: Definition | None) -> Asked:
+def _asked(call: Call, definition: Definition | None) -> Asked:
     tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
     given: Any = call.input
     options: Any = given.get("options") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -167,7 +177,8 @@ def _asked(head: Thread, run: Run, call: Call, definition: Definition | None) ->
         fields=fields_of(tool.input_schema, given) if tool and tool.side == "frontend" else [],
         question=call.question or "",
         options=[str(one) for one in _list(options)][:20],
-        key=f"{head.id}:{call.id}" if run.parent_run_id is None else f"{head.id}:{run.id}:{call.id}",
+        key=call.key,
+        earlier=call.earlier,
     )
 
 

@@ -60,10 +60,12 @@ async def settle_call(
 
 
 @router.post("/answer")
-async def answer_question(request: Request, caller: Actor, ref: str, text: Text) -> Response:
+async def answer_question(
+    request: Request, caller: Actor, ref: str, text: Text, call: Annotated[str | None, Form(max_length=255)] = None
+) -> Response:
     if not text.strip():
         raise Refused("An answer says something.")
-    await answer(caller.store, ref, text, by=caller.actor)
+    await answer(caller.store, ref, text, call_id=call or None, by=caller.actor)
     return await _done(request, caller, ref, "Answered")
 
 
@@ -163,12 +165,14 @@ async def _row(request: Request, caller: Caller, ref: str, said: str) -> Respons
 
 def _result(call: Asked, number: int, form: Any, failed: bool) -> Json:
     written = str(form.get(f"raw.{number}", "")).strip()
+    # The call that the form showed. If the thread waits for another call by now, the results are refused.
+    key = str(form.get(f"call.{number}", call.key))
     if failed:
-        return {"tool_use_id": call.id, "content": written or "The person answered with an error.", "is_error": True}
+        return {"tool_use_id": key, "content": written or "The person answered with an error.", "is_error": True}
     if written:
-        return {"tool_use_id": call.id, "content": written}
+        return {"tool_use_id": key, "content": written}
     told = filled(call.fields, f"field.{number}.", form)
     try:
-        return {"tool_use_id": call.id, "content": codec.dumps(told).decode()}
+        return {"tool_use_id": key, "content": codec.dumps(told).decode()}
     except LockstitchError as exc:
         raise Refused(f"This cannot be kept: {exc}") from exc

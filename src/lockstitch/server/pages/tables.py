@@ -12,6 +12,7 @@ from lockstitch.records import Letter, Limit, Record, Run, Stitch, Thread, Worke
 from lockstitch.records.shelves import SHELVES
 from lockstitch.server.pages.examples import RECORD
 from lockstitch.store import Store
+from lockstitch.store.store import ask
 
 _RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, Limit, *SHELVES)
 
@@ -53,7 +54,7 @@ async def _told(store: Store, lens: str) -> Schema:
             ]
             return Schema("sqlite", _tables(wanted, told))
     asked = files("lockstitch.server").joinpath("columns.sql").read_text(encoding="utf-8").format(schema=lens)
-    answer = await store.sql(asked, limit=100_000)
+    answer = await ask(store, asked, limit=100_000, seconds=10.0, own=True)
     return Schema("postgres", _tables(wanted, [(str(row[0]), str(row[1]), str(row[2])) for row in answer.rows]))
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
-from lockstitch.records import ERRORS, Json, Run, Stitch, Thread, codec, text_of
+from lockstitch.records import ERRORS, Json, Run, Stitch, Thread, codec, text_of, tool_uses
 from lockstitch.records.message import blocks
 from lockstitch.server.pages import markdown
 from lockstitch.server.pages.code import LIMIT, one_line
@@ -26,6 +26,12 @@ HIDDEN: Final = frozenset(
 
 _SEALED: Final = "It is kept, and its provider alone can read it."
 
+_PERMISSIONS: Final = {
+    "approved": "Approved",
+    "redo": "To be run again: allowed",
+    "settled": "Settled",
+    "in_doubt": "Outcome unknown",
+}
 BAD: Final = frozenset({"error", "failed", "denied", "cancelled", "in_doubt"})
 """What a call's status says when it gave no result."""
 
@@ -56,6 +62,8 @@ class Talk:
         self._responses = calls
         self._runs = runs
         self._children = children
+        self._asked: dict[int, list[Any]] = {}
+        """The inputs that a response gives its calls, by the position of the response."""
 
     @classmethod
     async def of(cls, store: Store, head: Thread, stitches: Sequence[Stitch]) -> "Talk":
@@ -127,10 +135,12 @@ class Talk:
                 return Knot(stitch, "line", about={"said": _retried(stitch)})
             case "permission":
                 by = f" by {data['by']}" if data.get("by") else ""
-                word = {"approved": "Approved", "redo": "To be run again: allowed"}.get(
-                    stitch.status or "", stitch.status
-                )
-                return Knot(stitch, "line", about={"said": f"{word}{by}", "code": stitch.name})
+                about = {"said": f"{_PERMISSIONS.get(stitch.status or '', stitch.status)}{by}", "code": stitch.name}
+                if stitch.message is not None:
+                    about["more"] = text_of(stitch.message)
+                return Knot(stitch, "line", about=about)
+            case "thread_taken_over":
+                return Knot(stitch, "line", about={"said": "Taken over", "more": stitch.name or ""})
             case "fork":
                 return Knot(stitch, "fork", "ink", {"origin": _forked(stitch)})
             case _ if stitch.type in ERRORS and data.get("fatal", True):
@@ -147,11 +157,8 @@ class Talk:
 
     def _call(self, stitch: Stitch) -> dict[str, Any]:
         """A call with what it was given and what it gave."""
-        response = self._responses.get(stitch.reply_to or -1)
-        asked: Any = stitch.data.get("input")
-        for block in blocks(response.message) if response is not None and response.message else ():
-            if block.get("type") == "tool_use" and block.get("id") == stitch.call_id:
-                asked = block.get("input")
+        inputs, index = self._inputs(stitch.reply_to), stitch.call_index
+        asked: Any = inputs[index] if index is not None and index < len(inputs) else stitch.data.get("input")
         message = stitch.message or {}
         given: Any = message.get("content", stitch.data.get("output"))
         failed = bool(message.get("is_error")) or stitch.status in BAD
@@ -164,6 +171,15 @@ class Talk:
             "by": stitch.data.get("by"),
         }
 
+    def _inputs(self, position: int | None) -> list[Any]:
+        """Return the inputs of the calls that a response asks for, by the index of the call."""
+        response = self._responses.get(position or -1)
+        if response is None:
+            return []
+        if response.position not in self._asked:
+            self._asked[response.position] = [use.get("input") for use in tool_uses(response.message)]
+        return self._asked[response.position]
+
     def _child(self, stitch: Stitch) -> Row | None:
         return self._children.get(stitch.child_id) if stitch.child_id else None
 
@@ -171,13 +187,15 @@ class Talk:
 def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
     """What a response says, block by block; its calls have stitches of their own."""
     parts: list[tuple[str, Any]] = []
+    left = LIMIT
     media: dict[int, Medium] = {medium.block: medium for medium in media_of(stitch)}
     for number, block in enumerate(blocks(stitch.message or {})):
         match block.get("type"):
             case "text":
                 text = str(block.get("text") or "")
                 if text.strip():
-                    parts.append(("say", (markdown.blocks(text[:LIMIT]), len(text) > LIMIT)))
+                    parts.append(("say", (markdown.blocks(text[:left]), len(text) > left)))
+                    left = max(0, left - len(text))
             case "thinking" | "redacted_thinking":
                 parts.append(
                     ("think", str(block.get("thinking") or "It is kept, and can be read by its provider alone."))

@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.records import Json, Run, Stitch, Thread, answer_of, text_of
+from lockstitch.records import Json, Run, Stitch, Thread, answer_of, call_key, text_of
 from lockstitch.records.message import blocks, tool_uses
 from lockstitch.server.pages import waiting
 from lockstitch.server.pages.code import answer_line, arguments, one_line
@@ -73,15 +73,15 @@ class Teller:
             case "frontend_tools":
                 return [("code", name), ("", f"runs in your browser{more}")]
             case _:
-                call = await self._call(thread, str(wait.get("id")))
+                call = await self._call(thread, str(wait.get("key")))
                 return [("code", name), ("", arguments(call.get("input") if call else None, 120) + more)]
 
-    async def _call(self, thread: Thread, call_id: str) -> Json | None:
-        """The call that a thread waits with: in its last response, a little before its end."""
+    async def _call(self, thread: Thread, key: str) -> Json | None:
+        """Return the call with this key from the last responses of the thread, or None."""
         first = max(thread.first_position, thread.position - _RECENT)
         for stitch in reversed(await self._store.stitches(thread, first)):
-            for block in tool_uses(stitch.message) if stitch.type == "llm_call" else ():
-                if block.get("id") == call_id:
+            for index, block in enumerate(tool_uses(stitch.message) if stitch.type == "llm_call" else ()):
+                if call_key(stitch.id, index) == key:
                     return block
         return None
 
@@ -90,8 +90,7 @@ class Teller:
         recent = await self._store.stitches(thread, first)
         if not recent:
             return [("", "begins")]
-        answered = {stitch.call_id for stitch in recent if stitch.type == "tool_call"}
-        begun = [one for one in recent if one.type == "tool_started" and one.call_id not in answered]
+        begun = running_calls(recent)
         last = begun[0] if begun else recent[-1]
         seconds = (self._store.clock.now() - last.at).total_seconds() if last.at else 0
         step = f"step {last.step_number or 1} · "
@@ -133,6 +132,21 @@ class Teller:
             return said or ", ".join(calls)
         content: Any = tip.message.get("content")
         return content if isinstance(content, str) else text_of(tip.message)
+
+
+def running_calls(recent: Sequence[Stitch]) -> list[Stitch]:
+    """Return the last tool_started of each call that has no result yet. Later responses may reuse a call id."""
+    begun: dict[tuple[UUID | None, int | None], Stitch] = {}
+    for stitch in recent:
+        call = (stitch.run_id, stitch.call_index)
+        if stitch.type == "tool_started":
+            begun[call] = stitch
+        elif stitch.type == "tool_call":
+            begun.pop(call, None)
+        elif stitch.type == "llm_call":
+            # All calls of the earlier response of this run have results.
+            begun = {known: one for known, one in begun.items() if known[0] != stitch.run_id}
+    return list(begun.values())
 
 
 def _short(seconds: float) -> str:

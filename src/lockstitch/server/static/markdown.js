@@ -18,12 +18,19 @@ function inlines(text, plain) {
   return found;
 }
 
+// A loop, since a pattern would try each length of the closing marks at each character of a long heading.
+function withoutClosingMarks(heading) {
+  let end = heading.length;
+  while (end && heading[end - 1] === "#") end--;
+  return heading.slice(0, end).trimEnd();
+}
+
 export function markdown(text, plain = (bare) => [bare]) {
   const found = [], lines = text.split("\n");
   let paragraph = [];
   const end = () => { if (paragraph.length) found.push(element("p", {}, ...inlines(paragraph.join("\n"), plain))); paragraph = []; };
   for (let place = 0; place < lines.length; place++) {
-    const line = lines[place], fence = line.match(/^ {0,3}(```+|~~~+)/), heading = line.match(/^ {0,3}#{1,6}\s+(.*?)\s*#*$/);
+    const line = lines[place], fence = line.match(/^ {0,3}(```+|~~~+)/), heading = line.match(/^ {0,3}#{1,6}\s+(.*)$/);
     const bullet = line.match(/^ {0,3}[-*+]\s+(.*)$/), number = line.match(/^ {0,3}\d{1,9}[.)]\s+(.*)$/);
     if (fence) {
       end();
@@ -31,7 +38,7 @@ export function markdown(text, plain = (bare) => [bare]) {
       while (++place < lines.length && !lines[place].trim().startsWith(fence[1])) code.push(lines[place]);
       found.push(element("pre", { class: "code" }, element("code", {}, code.join("\n"))));
     } else if (!line.trim()) end();
-    else if (heading) { end(); found.push(element("p", { class: "strong" }, ...inlines(heading[1], plain))); }
+    else if (heading) { end(); found.push(element("p", { class: "strong" }, ...inlines(withoutClosingMarks(heading[1]), plain))); }
     else if (bullet || number && !paragraph.length) {
       end();
       const kind = bullet ? "UL" : "OL", item = element("li", {}, ...inlines((bullet ?? number)[1], plain));

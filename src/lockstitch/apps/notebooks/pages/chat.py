@@ -148,10 +148,11 @@ async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, 
     types = ["llm_call", "tool_call"]
     where = (Where("thread_id", "=", head.id), Where("run_id", "in", ids), Where("type", "in", types))
     recent = await store.backend.find(Find(Stitch, where, order=("-position",), limit=20))
-    answered = {one.call_id for one in recent if one.type == "tool_call"}
+    answered = {(one.reply_to, one.call_index) for one in recent if one.type == "tool_call"}
     found: dict[UUID, str] = {}
     for one in reversed([one for one in recent if one.type == "llm_call"]):
-        names = [str(call.get("name")) for call in tool_uses(one.message) if call.get("id") not in answered]
+        calls = enumerate(tool_uses(one.message))
+        names = [str(call.get("name")) for index, call in calls if (one.position, index) not in answered]
         if one.run_id is not None:
             found[one.run_id] = _word(names[0]) if names else ""
     return found

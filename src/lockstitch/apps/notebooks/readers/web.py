@@ -1,16 +1,21 @@
 """Fetching a source from the web: http and https only, and never from inside of one's own network.
 
 A name is looked up once, and what it stands for is both checked and connected to: a name that answers differently the
-second time leads nowhere else. Redirects are followed by hand, each checked like the first address.
+second time leads nowhere else. Redirects are followed by hand, each checked like the first address. One deadline covers
+the lookup, the connection, the headers and the body, of all redirects together. Messages do not contain the addresses
+that a name resolves to, since they would describe the network of the server to the user.
 """
 
 import http.client
+import io
 import ipaddress
+import queue
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Collection
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from lockstitch.apps.notebooks.reader import Limits
@@ -43,9 +48,9 @@ def fetch(url: str, limits: Limits, *, allowed: Collection[str] = ()) -> Fetched
     asked = url
     for _ in range(_REDIRECTS + 1):
         parts = _parts(asked)
-        connection = _connect(parts, allowed, _left(deadline, url))
+        opened = _opened(parts, allowed, lambda: _left(deadline, url))
         try:
-            answer = _ask(connection, parts, url)
+            answer = _ask(opened, parts)
             location = answer.getheader("Location")
             if answer.status in (301, 302, 303, 307, 308) and location:
                 asked = _onward(asked, location, url)
@@ -56,7 +61,7 @@ def fetch(url: str, limits: Limits, *, allowed: Collection[str] = ()) -> Fetched
         except (OSError, http.client.HTTPException) as exc:
             raise Refused(f"{url} cannot be fetched: {_said(exc)}. Nothing was added.") from exc
         finally:
-            connection.close()
+            opened.shut()
         return Fetched(asked, (answer.getheader("Content-Type") or "").partition(";")[0].strip().lower(), content)
     raise Refused(f"{url} leads on more than {_REDIRECTS} times. Nothing was added.")
 
@@ -81,37 +86,96 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _connect(parts: SplitResult, allowed: Collection[str], seconds: float) -> http.client.HTTPConnection:
+def _opened(parts: SplitResult, allowed: Collection[str], left: Callable[[], float]) -> "_Timed":
     host = parts.hostname or ""
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
-    address = _address(host, port, allowed)
+    address = _address(host, port, allowed, left)
     try:
-        raw = socket.create_connection((address, port), timeout=min(seconds, _SOCKET_SECONDS))
+        raw = socket.create_connection((address, port), timeout=min(left(), _SOCKET_SECONDS))
         if secure:
+            # The handshake as a whole has to end within the timeout of the socket.
+            raw.settimeout(min(left(), _SOCKET_SECONDS))
             raw = ssl.create_default_context().wrap_socket(raw, server_hostname=host)
     except OSError as exc:
         raise Refused(f"{host} cannot be reached: {_said(exc)}. Nothing was added.") from exc
-    connection = http.client.HTTPConnection(host, port)
-    connection.sock = raw
-    return connection
+    return _Timed(raw, left)
 
 
-def _address(host: str, port: int, allowed: Collection[str]) -> str:
-    """The address behind a name, if it is one of the public network, or the host is allowed."""
+class _Timed:
+    """A socket as `http.client` uses it. Each operation gets only the time that is left of the whole.
+
+    The timeout of a socket limits one operation. A server that sends a byte now and then would never reach it.
+    """
+
+    def __init__(self, inner: socket.socket, left: Callable[[], float]) -> None:
+        self._inner = inner
+        self._left = left
+
+    def sendall(self, data: bytes) -> None:
+        self._wait()
+        self._inner.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReader(self._receive))
+
+    def close(self) -> None:
+        """Do nothing: `http.client` closes its socket before the response is read. `shut` closes it."""
+
+    def shut(self) -> None:
+        self._inner.close()
+
+    def _receive(self, buffer: Any) -> int:
+        self._wait()
+        return self._inner.recv_into(buffer)
+
+    def _wait(self) -> None:
+        self._inner.settimeout(min(self._left(), _SOCKET_SECONDS))
+
+
+class _TimedReader(io.RawIOBase):
+    def __init__(self, receive: Callable[[Any], int]) -> None:
+        self._receive = receive
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        return self._receive(buffer)
+
+
+def _address(host: str, port: int, allowed: Collection[str], left: Callable[[], float]) -> str:
+    """Return the address behind a name, if it is one of the public network, or the host is allowed."""
     try:
         name = host.encode("idna").decode() if not host.isascii() else host
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        addresses = _looked_up(name, port, left)
     except (OSError, UnicodeError) as exc:
         raise Refused(f"There is no host {host}. Nothing was added.") from exc
-    addresses = [str(one[4][0]) for one in found]
-    if host not in allowed:
-        for address in addresses:
-            if not _public(address):
-                raise Refused(
-                    f"{host} is inside of a private network ({address}), and sources are not fetched from there."
-                )
+    if host not in allowed and not all(map(_public, addresses)):
+        raise Refused(f"{host} is inside of a private network, and sources are not fetched from there.")
     return addresses[0]
+
+
+def _looked_up(name: str, port: int, left: Callable[[], float]) -> list[str]:
+    """Return the addresses of a name. The resolver has no time limit, so it runs in a thread that can be left."""
+    answers: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+            answers.put([str(one[4][0]) for one in found])
+        except (OSError, UnicodeError) as exc:
+            answers.put(exc)
+
+    threading.Thread(target=look_up, name="lockstitch-resolver", daemon=True).start()
+    try:
+        found = answers.get(timeout=left())
+    except queue.Empty:
+        left()
+        raise Refused(f"The name {name} takes too long to be looked up. Nothing was added.") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _public(text: str) -> bool:
@@ -128,7 +192,9 @@ def _public(text: str) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _ask(connection: http.client.HTTPConnection, parts: SplitResult, url: str) -> http.client.HTTPResponse:
+def _ask(opened: _Timed, parts: SplitResult) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
+    connection.sock = cast("socket.socket", opened)
     path = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
     headers = {"User-Agent": f"lockstitch/{VERSION}", "Accept": "text/html, text/*, application/pdf, */*;q=0.1"}
     connection.request("GET", path, headers={**headers, "Accept-Encoding": "identity"})

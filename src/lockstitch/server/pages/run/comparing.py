@@ -15,6 +15,7 @@ from lockstitch.server.pages.code import arguments, one_line
 from lockstitch.server.pages.figures import dollars
 from lockstitch.server.pages.frame import page
 from lockstitch.server.pages.run.wording import Side, apart, sides
+from lockstitch.store.aligning import Allowance
 from lockstitch.store.difference import Change, Difference, Pair, Step
 
 router = APIRouter(include_in_schema=False)
@@ -184,6 +185,7 @@ def _steps(found: Difference) -> tuple[list[Json], int]:
     """The steps in order; those that are the same are only counted, stretch by stretch."""
     steps: list[Json] = []
     same = differing = 0
+    allowance = Allowance()
     for number, pair in enumerate(found.pairs, 1):
         if pair.same:
             same += 1
@@ -201,7 +203,7 @@ def _steps(found: Difference) -> tuple[list[Json], int]:
                 "a": _title(pair.a),
                 "b": _title(pair.b),
                 "look": (pair.b or pair.a or _NOTHING).kind,
-                "changes": [_change(change) for change in pair.changes] or _alone(pair),
+                "changes": [_change(change, allowance) for change in pair.changes] or _alone(pair),
             }
         )
     if same and differing <= SHOWN:
@@ -240,6 +242,6 @@ def _alone(pair: Pair) -> Sequence[Json]:
     return rows
 
 
-def _change(change: Change) -> Json:
-    shown: Side = apart(change.a, change.b)
+def _change(change: Change, allowance: Allowance) -> Json:
+    shown: Side = apart(change.a, change.b, allowance)
     return {"name": change.name, "a": shown.a, "b": shown.b}

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError, NotFound
-from lockstitch.records import Json, Run, Stitch, Thread, tool_uses
+from lockstitch.records import Json, Run, Stitch, Thread, call_key, tool_uses
 from lockstitch.records.figures import TOOL_ERRORS
 from lockstitch.records.message import blocks
 from lockstitch.server.pages.run import asked, spent
@@ -90,7 +90,8 @@ async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
 
 async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Panel:
     asking = await store.stitches(head.id, stitch.reply_to, stitch.reply_to) if stitch.reply_to else []
-    use, pointer = _use(asking[0] if asking else None, stitch.call_id)
+    response = asking[0] if asking else None
+    use, pointer = _use(response, stitch.call_index)
     given = use.get("input") if use else stitch.data.get("inputs")
     where = f"{stitch.reply_to}" if use else None
     result = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
@@ -105,7 +106,7 @@ async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Pane
         [
             Tab("input", "Input", [data("", given, pointer if use else "/data/inputs", at=where)]),
             Tab("result", "Result", result or [note("It gave nothing back.", failed=False)]),
-            Tab("call", "Call", [facts(await _call_facts(store, head, run, stitch.name, stitch.call_id, stitch))]),
+            Tab("call", "Call", [facts(await _call_facts(store, head, run, stitch, response, stitch.call_index))]),
             _raw(stitch),
         ],
     )
@@ -116,10 +117,10 @@ async def _of_open_call(store: Store, head: Thread, run: Run, asking: Stitch, in
     if index >= len(uses):
         raise NotFound("There is no such call in this response.")
     use = uses[index]
-    call_id, name = str(use.get("id")), str(use.get("name"))
-    wait = next((one for one in head.waiting_for if str(one.get("id")) == call_id), None)
+    key, name = call_key(asking.id, index), str(use.get("name"))
+    wait = next((one for one in head.waiting_for if one.get("key") == key), None)
     says = str(wait.get("kind")).replace("_", " ") if wait else "open"
-    _, pointer = _use(asking, call_id)
+    _, pointer = _use(asking, index)
     what = "It waits for a person." if wait else "It has no result yet."
     link: Part = {"kind": "link", "text": "Open the thread to answer", "path": f"/threads/{head.id}"}
     result = [note(what, f"What for: {says}." if wait else "", failed=False), *([link] if wait else [])]
@@ -132,7 +133,7 @@ async def _of_open_call(store: Store, head: Thread, run: Run, asking: Stitch, in
         [
             Tab("input", "Input", [data("", use.get("input"), pointer)]),
             Tab("result", "Result", result),
-            Tab("call", "Call", [facts(await _call_facts(store, head, run, name, call_id, None))]),
+            Tab("call", "Call", [facts(await _call_facts(store, head, run, None, asking, index))]),
             Tab("raw", "Raw", [data("", use, pointer.rpartition("/")[0])]),
         ],
     )
@@ -218,16 +219,30 @@ def _of_other(stitch: Stitch) -> Panel:
 
 
 async def _call_facts(
-    store: Store, head: Thread, run: Run, name: str | None, call_id: str | None, stitch: Stitch | None
+    store: Store, head: Thread, run: Run, stitch: Stitch | None, response: Stitch | None, index: int | None
 ) -> list[tuple[str, Any]]:
-    """How a call was made: what may be done with it again, under which key, how often it was begun."""
-    known: list[tuple[str, Any]] = [("Call", call_id)]
-    if run.source == "native":
-        where = (Where("run_id", "=", run.id), Where("type", "=", "tool_started"), Where("call_id", "=", call_id))
-        begun = await store.backend.count(Find(Stitch, where)) if call_id else 0
+    """Return the effect of a call, its idempotency key and the number of attempts.
+
+    `stitch` is its result, `response` and `index` say which call it is.
+    """
+    uses = tool_uses(response.message) if response is not None else []
+    use = uses[index] if index is not None and index < len(uses) else {}
+    known: list[tuple[str, Any]] = [("Call", stitch.call_id if stitch is not None else use.get("id"))]
+    if run.source == "native" and response is not None and index is not None:
+        # Other responses of the run may have used the same call id, so count only what follows this response.
+        where = [
+            Where("run_id", "=", run.id),
+            Where("type", "=", "tool_started"),
+            Where("call_index", "=", index),
+            Where("position", ">", response.position),
+        ]
+        if stitch is not None:
+            where.append(Where("position", "<", stitch.position))
+        begun = await store.backend.count(Find(Stitch, where))
+        name = stitch.name if stitch is not None else str(use.get("name"))
         known += [
             ("Effect", await _effect(store, head, run, name)),
-            ("Idempotency key", f"{head.id}:{call_id}"),
+            ("Idempotency key", call_key(response.id, index)),
             ("Attempts", max(begun, 1 if stitch is not None else 0)),
         ]
     if stitch is not None:
@@ -249,13 +264,14 @@ async def _effect(store: Store, head: Thread, run: Run, name: str | None) -> str
     return None
 
 
-def _use(asking: Stitch | None, call_id: str | None) -> tuple[Json | None, str]:
-    """The call in the response that asks for it, and where its input stands."""
-    if asking is not None and asking.message is not None:
-        for number, block in enumerate(blocks(asking.message)):
-            if block.get("type") == "tool_use" and block.get("id") == call_id:
-                return block, f"/message/content/{number}/input"
-    return None, ""
+def _use(asking: Stitch | None, index: int | None) -> tuple[Json | None, str]:
+    """Return the call at `index` of a response, and the pointer to its input."""
+    if asking is None or asking.message is None or index is None:
+        return None, ""
+    places = [number for number, block in enumerate(blocks(asking.message)) if block.get("type") == "tool_use"]
+    if index >= len(places):
+        return None, ""
+    return blocks(asking.message)[places[index]], f"/message/content/{places[index]}/input"
 
 
 def _given(stitch: Stitch, name: str) -> list[Part]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, cast
 from uuid import UUID
 
-from lockstitch.records import Json, Run, Thread, codec
+from lockstitch.records import Json, Run, Thread, call_key, codec
 from lockstitch.records.figures import TOOL_ERRORS
 from lockstitch.records.thread import PERSONAL
 from lockstitch.records.words import duration
@@ -28,6 +28,9 @@ _WAITING: Final = {"frontend_tools": "browser", "doubt": "in doubt"}
 
 OPEN: Final = -1
 """The length of what has not ended."""
+
+_GUIDES: Final = 12
+"""Levels above a row for which a guide is drawn."""
 
 _COLUMNS: Final = (
     *(("start", "d"), ("cost", "d")),
@@ -137,8 +140,8 @@ def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
 
 
 def _waits(head: Thread) -> dict[str, str]:
-    """What is asked of a person, by call."""
-    kinds = ((str(one.get("id")), str(one.get("kind"))) for one in head.waiting_for)
+    """Return what the thread asks of a person, by the key of the call."""
+    kinds = ((str(one.get("key")), str(one.get("kind"))) for one in head.waiting_for)
     return {call: _WAITING.get(kind, kind) for call, kind in kinds if kind in PERSONAL}
 
 
@@ -219,7 +222,7 @@ class _Drawing:
             case "tool":
                 if node.type == "tool_use":
                     call = node.call_index or 0
-                    note = self._waits.get(node.call_id or "", "open")
+                    note = self._waits.get(_key(node), "open")
                     status = "waiting" if look == _WAIT else "open"
                 elif look == _FAIL or node.status not in ("ok", None):
                     note = node.status or ""
@@ -299,7 +302,7 @@ class _Drawing:
         if node.kind == "thread":
             return _CHILD
         if node.type == "tool_use":
-            return _WAIT if node.call_id in self._waits else _TOOL
+            return _WAIT if _key(node) in self._waits else _TOOL
         if node.type == "run_paused":
             return _WAIT if node.status in PERSONAL and node.pause_ms is None and not self._ended else _PAUSE
         if node.status in TOOL_ERRORS or (node.kind == "event" and node.type.endswith(("error", "failed", "retry"))):
@@ -317,17 +320,22 @@ def _column(kind: str, values: Sequence[Any]) -> "array[Any]":
         return make(kind, [min(value, most) for value in values])
 
 
+def _key(node: Node) -> str:
+    """The key of a call without result: its node has the id of the response."""
+    return call_key(node.id, node.call_index or 0)
+
+
 def _early(node: Node) -> int:
     return OPEN if node.first_token_ms is None else node.first_token_ms
 
 
 def _ancestry(parents: "array[Any]", row: int) -> list[int]:
-    """The rows from below the root down to this one, of which at most the last levels are drawn."""
+    """Return the rows above this one and itself, the highest first. At most the last levels are drawn."""
     above: list[int] = []
-    while row > 0:
+    while row > 0 and len(above) < _GUIDES:
         above.append(row)
         row = parents[row]
-    return above[::-1][-12:]
+    return above[::-1]
 
 
 def _last_of_siblings(made: Waterfall, limit: int) -> list[bool]:

@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
+
+from lockstitch.store.aligning import Allowance, align
 
 _WORDS: Final = 3_000
 """Words of both texts up to which they are compared word by word; longer ones are compared by lines."""
@@ -30,8 +31,11 @@ def sides(a: Any, b: Any) -> Side:
     return Side([(False, as_text(a))], [(False, as_text(b))])
 
 
-def apart(a: Any, b: Any) -> Side:
-    """Both as texts, in pieces that tell what only one of them has."""
+def apart(a: Any, b: Any, allowance: Allowance) -> Side:
+    """Return both as texts, in pieces that show what only one of them has.
+
+    Texts whose comparison costs more than the allowance of the page are shown whole.
+    """
     left, right = as_text(a), as_text(b)
     if not left or not right:
         return Side([(True, left)] if left else [], [(True, right)] if right else [])
@@ -41,7 +45,7 @@ def apart(a: Any, b: Any) -> Side:
     end = _shared(left[::-1], right[::-1])
     tail = left[len(left) - end :]
     left, right = left[: len(left) - end], right[: len(right) - end]
-    middle = _compared(left, right)
+    middle = _compared(left, right, allowance)
     return Side(*(_joined(head, pieces, tail) for pieces in middle))
 
 
@@ -59,7 +63,7 @@ def _shared(a: str, b: str) -> int:
     return length
 
 
-def _compared(left: str, right: str) -> Side:
+def _compared(left: str, right: str, allowance: Allowance) -> Side:
     words_a, words_b = _PIECE.findall(left), _PIECE.findall(right)
     if len(words_a) + len(words_b) > _WORDS:
         words_a, words_b = left.splitlines(keepends=True), right.splitlines(keepends=True)
@@ -67,9 +71,12 @@ def _compared(left: str, right: str) -> Side:
             return Side([(True, left)], [(True, right)])
     pieces_a: list[Piece] = []
     pieces_b: list[Piece] = []
-    for kind, start_a, end_a, start_b, end_b in SequenceMatcher(None, words_a, words_b, autojunk=False).get_opcodes():
-        _put(pieces_a, kind != "equal", words_a[start_a:end_a])
-        _put(pieces_b, kind != "equal", words_b[start_b:end_b])
+    stretches = align(words_a, words_b, allowance)
+    if stretches is None:
+        return Side([(True, left)], [(True, right)])
+    for stretch in stretches:
+        _put(pieces_a, not stretch.equal, words_a[stretch.start_a : stretch.end_a])
+        _put(pieces_b, not stretch.equal, words_b[stretch.start_b : stretch.end_b])
     return Side(pieces_a, pieces_b)
 
 

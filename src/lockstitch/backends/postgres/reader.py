@@ -1,0 +1,174 @@
+"""`Readers`: connections for SQL of users, logged in as a role that can only read.
+
+A session that has logged in with more rights cannot give them up for good. SET ROLE and SET SESSION AUTHORIZATION are
+undone by a query that calls set_config, also in a text that is only parsed when it runs (query_to_xml). So SQL of users
+runs on a connection that has never had more rights:
+
+1. If the URL names a login (`reader=user:password`), that one.
+2. Else, if the store's own user may create roles, a login that this process makes for itself. It is a member of
+   `lockstitch_reader` and nothing else. Its password is random, exists in memory only, and expires within a day. The
+   login is dropped when the store is closed; the next process that makes one drops those that have expired.
+3. Else the query is refused, unless the caller forces it. A forced query has all rights of the store's own user, held
+   by a read-only transaction alone.
+
+Each login is examined before it is used, also one that the URL names.
+"""
+
+import asyncio
+import secrets
+from contextlib import suppress
+from typing import Final
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from lockstitch.backends.postgres.connection import Connection
+from lockstitch.backends.postgres.lenses import READER
+from lockstitch.backends.postgres.pool import Pool
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.errors import LockstitchError, Refused
+
+VALID: Final = "1 day"
+CONNECTIONS: Final = 20
+"""Sessions of one login at once."""
+
+_INSTEAD: Final = (
+    "Name a login that can only read in the store's URL (reader=user:password), or force the query, which then runs "
+    "with all rights of the store's user."
+)
+
+# Set for every session of the login. A query may change them, but not what is already counted for it.
+_SETTINGS: Final = (
+    ("default_transaction_read_only", "on"),
+    ("idle_in_transaction_session_timeout", "60s"),
+    ("idle_session_timeout", "60s"),
+)
+_SETTINGS_OF_SUPERUSERS: Final = (("temp_file_limit", "1GB"),)
+
+
+class Readers:
+    """Opens connections for SQL of users, and keeps the login of this process. Safe to use from many tasks."""
+
+    def __init__(self, pool: Pool, dialect: Dialect) -> None:
+        self._pool = pool
+        self._dialect = dialect
+        self._login: str | None = None
+        """The name of the login that this process has made."""
+        self._conninfo = ""
+        self._making = asyncio.Lock()
+
+    async def connect(self, *, force: bool) -> Connection:
+        """Return a new connection that can only read. With `force` the store's own user, if there is no other way.
+
+        Raises Refused, and says what to do, if there is no such login.
+        """
+        try:
+            return await self._connect()
+        except Refused:
+            if not force:
+                raise
+            return await self._pool.connect(prepared=True)
+
+    async def close(self) -> None:
+        """Drop the login of this process."""
+        login, self._login = self._login, None
+        if login is None:
+            return
+        # A login that cannot be dropped now expires, and is dropped by another process.
+        with suppress(psycopg.Error, LockstitchError):
+            connection = await self._pool.connect(listening=True)
+            try:
+                await connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(login)))
+            finally:
+                await connection.close()
+
+    async def _connect(self) -> Connection:
+        if self._pool.address.reader is not None:
+            return await self._open(self._pool.address.reader, "The login that the store's URL names for reading")
+        made = "The login that Lockstitch made for reading"
+        try:
+            return await self._open(await self._made(), made)
+        except _LoginFailed:
+            # It may have expired, or an administrator has dropped it.
+            await self.close()
+        return await self._open(await self._made(), made)
+
+    async def _open(self, conninfo: str, what: str) -> Connection:
+        try:
+            connection = await Connection.open(conninfo, prepare=True)
+        except psycopg.OperationalError as exc:
+            # A server that is gone is another matter: then this fails too, and says so.
+            await (await self._pool.connect(listening=True)).close()
+            reason = str(exc).strip().splitlines()[-1]
+            raise _LoginFailed(f"{what} cannot connect ({reason}). {_INSTEAD}") from exc
+        try:
+            ((faults,),) = await connection.execute_one(self._dialect.statement("reader_faults", {}))
+        except BaseException:
+            await connection.close()
+            raise
+        if faults:
+            await connection.close()
+            raise Refused(f"{what} could do more than read: it {faults}. {_INSTEAD}")
+        return connection
+
+    async def _made(self) -> str:
+        async with self._making:
+            if self._login is None:
+                self._login, self._conninfo = await self._make()
+            return self._conninfo
+
+    async def _make(self) -> tuple[str, str]:
+        """Create a login; its name, and how to connect as it."""
+        name, password = f"lockstitch_sql_{secrets.token_hex(8)}", secrets.token_urlsafe(32)
+        own = await self._pool.connect(listening=True)
+        try:
+            ((has_group, may_create, is_superuser),) = await own.execute_one(
+                self._dialect.statement("reader_possible", {})
+            )
+            if not has_group or not may_create:
+                raise Refused(_why_not(has_group, is_superuser))
+            for (expired,) in await own.execute_one(self._dialect.statement("reader_expired", {})):
+                with suppress(psycopg.Error):
+                    await own.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(expired)))
+            async with own.transaction():
+                await self._create(own, name, password, is_superuser)
+        except (pg.InsufficientPrivilege, pg.ReadOnlySqlTransaction) as exc:
+            raise Refused(f"The store's user cannot create a login ({exc.diag.message_primary}). {_INSTEAD}") from exc
+        finally:
+            await own.close()
+        return name, make_conninfo(self._pool.address.listening, user=name, password=password)
+
+    async def _create(self, own: Connection, name: str, password: str, is_superuser: bool) -> None:
+        # Hashed here, so that the password does not appear in the server's log.
+        hashed = own.pgconn.encrypt_password(password.encode(), name.encode()).decode()
+        login = sql.Identifier(name)
+        ((until,),) = await own.execute_one(self._dialect.statement("reader_until", {"valid": VALID}))
+        await own.execute(
+            sql.SQL(
+                "CREATE ROLE {} LOGIN PASSWORD {} NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION INHERIT "
+                "CONNECTION LIMIT {} VALID UNTIL {} IN ROLE {}"
+            ).format(
+                login, sql.Literal(hashed), sql.Literal(CONNECTIONS), sql.Literal(str(until)), sql.Identifier(READER)
+            )
+        )
+        for setting, value in (*_SETTINGS, *(_SETTINGS_OF_SUPERUSERS if is_superuser else ())):
+            await own.execute(
+                sql.SQL("ALTER ROLE {} SET {} = {}").format(login, sql.Identifier(setting), sql.Literal(value))
+            )
+
+
+class _LoginFailed(Refused):
+    """The server does not accept a login."""
+
+
+def _why_not(has_group: bool, is_superuser: bool) -> str:
+    if not has_group and is_superuser:
+        return (
+            "SQL of users is asked as the role lockstitch_reader, and this database does not have it yet. "
+            "Run `lockstitch migrate`."
+        )
+    if is_superuser:
+        return f"SQL of users needs a login that can only read. {_INSTEAD}"
+    return f"SQL of users needs a login that can only read, and the store's user cannot create one. {_INSTEAD}"

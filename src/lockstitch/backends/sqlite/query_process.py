@@ -1,0 +1,148 @@
+"""A program that runs one SQL statement of a user on a SQLite file, and ends.
+
+SQLite calls no handler while a single function works, and its memory belongs to the whole process. So a statement that
+may not be trusted runs in a process of its own, which has limits and can be killed. The interpreter runs this file by
+its path and loads nothing else. The file imports the standard library only.
+
+Input: one line of JSON. The input stays open while the caller waits. When it ends, the caller is gone, and this process
+ends too. Output: frames, each a length of 4 bytes and that much JSON: the columns, the rows, and a last object that
+tells how it ended.
+"""
+
+import base64
+import json
+import os
+import select
+import sqlite3
+import struct
+import sys
+import threading
+import time
+from typing import Any
+
+OVERRUN = 3
+"""The exit code of a process that has stopped itself because its time was over."""
+
+GRACE = 0.2
+"""Seconds that SQLite gets to stop by itself."""
+
+_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+_FORBIDDEN_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts5", "fts3_tokenizer"}
+
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 64 << 20,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_COLUMN: 2000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 1000,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 500,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 1_000_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 100,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 10_000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 10,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_HEAP = 256 << 20
+"""Bytes that SQLite may allocate."""
+_MEMORY = 1 << 30
+"""Bytes of address space of this process."""
+_TEMPORARY = 1 << 30
+"""Bytes of one temporary file of a large sort."""
+
+
+def authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
+    """Allow reading, and nothing else."""
+    if action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.buffer.readline())
+    _limit(request["seconds"])
+    threading.Thread(target=_watch, args=(request["seconds"] + GRACE,), daemon=True).start()
+    end = _run(request)
+    _send(end)
+    sys.stdout.buffer.flush()
+    # Not by returning: closing a connection with a large heap takes time, and nothing is left to be saved.
+    os._exit(0)
+
+
+def _run(request: dict[str, Any]) -> dict[str, Any]:
+    """Execute the statement and send what it gives; how it ended."""
+    deadline = time.monotonic() + request["seconds"]
+    try:
+        connection = sqlite3.connect(request["uri"], uri=True, isolation_level=None, timeout=5)
+        connection.execute(f"PRAGMA hard_heap_limit = {_HEAP}")
+        for statement in request["before"]:
+            connection.execute(statement)
+        for function in ("json_each", "json_tree"):
+            # SQLite declares the table of such a function at its first use, which the authorizer would refuse.
+            connection.execute(f"SELECT 1 FROM {function}('[]')")
+        connection.execute("PRAGMA query_only = ON")
+        for limit, value in _LIMITS.items():
+            connection.setlimit(limit, value)
+    except sqlite3.Error as exc:
+        return {"opening": str(exc), "code": getattr(exc, "sqlite_errorcode", 0)}
+    connection.set_authorizer(authorize)
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    try:
+        return _fetch(connection.execute(request["sql"]), request["limit"], request["bytes"])
+    except MemoryError:
+        return {"error": "memory"}
+    except (sqlite3.Error, sqlite3.Warning) as exc:
+        if getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            return {"error": "time"}
+        return {"error": "sql", "message": str(exc)[:2000]}
+
+
+def _fetch(cursor: sqlite3.Cursor, limit: int, most: int) -> dict[str, Any]:
+    """Send columns and rows, until there are enough or their bytes are too many."""
+    _send([column[0] for column in cursor.description or ()])
+    size = 0
+    for number, row in enumerate(cursor):
+        size += sum(len(value) if isinstance(value, str | bytes) else 16 for value in row) + 64
+        if number == limit or size > most:
+            return {"error": "size"} if number == 0 and limit else {"more": True}
+        _send([_plain(value) for value in row])
+    return {"more": False}
+
+
+def _plain(value: Any) -> Any:
+    return {"bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _send(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    sys.stdout.buffer.write(struct.pack(">I", len(text)) + text)
+
+
+def _watch(seconds: float) -> None:
+    """End this process when its caller is gone, or when its time is over whatever SQLite does."""
+    ready, _, _ = select.select([0], [], [], seconds)
+    os._exit(1 if ready else OVERRUN)
+
+
+def _limit(seconds: float) -> None:
+    try:
+        import resource
+    except ImportError:
+        return
+    for kind, value in (
+        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_FSIZE, _TEMPORARY),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, int(seconds) + 5),
+    ):
+        _, hard = resource.getrlimit(kind)
+        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (wanted, wanted))
+
+
+if __name__ == "__main__":
+    main()

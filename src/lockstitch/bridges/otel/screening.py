@@ -1,0 +1,84 @@
+"""`screen`: look at an OTLP request before it is accepted: which spans can be read, and which values must go."""
+
+import gzip
+import io
+from typing import NamedTuple
+
+from lockstitch.bridges.budget import Budget
+from lockstitch.bridges.gzipped import MAGIC as GZIP_MAGIC
+from lockstitch.bridges.otel.decoding import checked
+from lockstitch.bridges.otel.framing import Frame, frames
+from lockstitch.bridges.otel.redacting import redacted_frame
+from lockstitch.bridges.redaction import may_hide
+from lockstitch.bridges.zstd import MAGIC as ZSTD_MAGIC
+from lockstitch.errors import Unreadable
+
+_SHOWN = 5
+
+
+class Screened(NamedTuple):
+    """What a request holds."""
+
+    body: bytes
+    """The body to store: the very same if redaction has nothing to hide."""
+    accepted: int
+    rejected: int
+    """Spans, or larger parts, that cannot be read."""
+    problems: list[str]
+    """What is wrong with the first of them."""
+
+    @property
+    def malformed(self) -> bool:
+        """True if nothing of the request can be read."""
+        return bool(self.rejected) and not self.accepted
+
+
+def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[str] = frozenset()) -> Screened:
+    """Read all spans of a body, and hide the values that the record would not keep.
+
+    If something is hidden, parts that cannot be read are left out of the new body: nobody knows what they contain.
+    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    """
+    accepted = rejected = 0
+    problems: list[str] = []
+    parts: list[bytes] = []
+    hidden = False
+    with budget.running():
+        for frame in frames(io.BytesIO(body), "the body", budget=budget):
+            found = [frame] if isinstance(frame, Unreadable) else checked(frame)
+            read = unread = False
+            for span in found:
+                budget.item()
+                if isinstance(span, Unreadable):
+                    rejected, unread = rejected + 1, True
+                    problems += [str(span)] if len(problems) < _SHOWN else []
+                else:
+                    accepted += 1
+                    read = True
+            if isinstance(frame, Frame) and not keep_secrets and (read or not unread):
+                changed = redacted_frame(frame, hide) if read and may_hide(frame.body, hide) else None
+                hidden |= changed is not None
+                parts.append(changed if changed is not None else _whole(frame))
+    new = b"".join(parts) if hidden else body
+    if hidden and body.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
+        # As small as it was, about.
+        new = gzip.compress(new, 1)
+    return Screened(new, accepted, rejected, problems)
+
+
+def _whole(frame: Frame) -> bytes:
+    """A record as it stands in a body of one request."""
+    if frame.form == "json":
+        return frame.body if frame.body.endswith(b"\n") else frame.body + b"\n"
+    if frame.form == "request":
+        return frame.body
+    return b"\x0a" + _varint(len(frame.body)) + frame.body
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,96 @@
+"""`ingest`: the state of the ingest queue, and reading bodies from quarantine again."""
+
+from typing import Annotated
+
+import typer
+
+from lockstitch.cli.parameters import examples
+from lockstitch.cli.session import session_of
+from lockstitch.cli.table import Column
+from lockstitch.cli.text import one_line, plural, time
+from lockstitch.errors import NotFound
+from lockstitch.records import Json, as_id, format_time
+from lockstitch.store.ingest_queue import Quarantined
+
+app = typer.Typer()
+ingest = typer.Typer(
+    name="ingest",
+    help="Show the ingest queue; read bodies in quarantine again.",
+    rich_markup_mode=None,
+)
+app.add_typer(ingest)
+
+_ACTOR = "command line"
+_SHOWN = 20
+
+
+@ingest.command(epilog=examples("lockstitch ingest status", "lockstitch ingest status --project acme --json"))
+def status(context: typer.Context) -> None:
+    """Show how many bodies of traces wait to be read, for how long, and which are in quarantine and why.
+
+    A server acknowledges a body once it is stored, and reads it into the record afterwards. A body that has waited for
+    more than a minute is stuck. A body that cannot be read completely is in quarantine.
+    """
+    session = session_of(context)
+    with session.open() as store:
+        queue = store.awaited.ingest_queue
+        found = store.portal.call(queue.status())
+        held = store.portal.call(queue.quarantined(None if session.as_json else _SHOWN))
+    if session.as_json:
+        session.out.json({**found._asdict(), "quarantine": [_shown(one) for one in held]})
+        return
+    oldest = "" if found.oldest_seconds is None else f", the oldest for {found.oldest_seconds:,.0f} s"
+    waiting = plural(found.waiting, "body", "bodies")
+    session.out.line(f"Waiting: {waiting}{oldest}. Stuck: {found.stuck:,}. In quarantine: {found.quarantined:,}.")
+    if held:
+        columns = [
+            Column("ID"),
+            Column("CAME"),
+            Column("FROM"),
+            Column("SIZE", right=True),
+            Column("PROBLEM", flexible=True),
+        ]
+        session.out.table(
+            columns,
+            [[str(one.id), time(one.at), one.source, f"{one.size:,}", one_line(one.problem)] for one in held],
+        )
+    if found.quarantined > len(held):
+        session.out.note(f"… and {found.quarantined - len(held):,} more; --json lists them all.")
+
+
+@ingest.command(
+    epilog=examples("lockstitch ingest retry", "lockstitch ingest retry 018f6a3e-7c1d-7b2a-9f00-5d2c1a7e4b11")
+)
+def retry(
+    context: typer.Context,
+    body_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The body. Without it: all in quarantine.", show_default=False)
+    ] = None,
+) -> None:
+    """Put bodies from quarantine into the ingest queue again, for example after an upgrade.
+
+    A running server reads them within half a minute, else the next one that starts. What is in the record already is
+    not doubled.
+    """
+    session = session_of(context)
+    with session.open() as store:
+        queue, audits = store.awaited.ingest_queue, store.awaited.audits
+        if body_id is None:
+            ids = [one.id for one in store.portal.call(queue.quarantined())]
+        elif (wanted := as_id(body_id)) is not None:
+            ids = [wanted]
+        else:
+            raise NotFound(f"There is no body {body_id} in quarantine.")
+        for one in ids:
+            store.portal.call(queue.retry(one))
+            store.portal.call(audits.note(_ACTOR, "retry arrival", str(one)))
+    if session.as_json:
+        session.out.json({"retried": [str(one) for one in ids]})
+    elif ids:
+        session.out.line(f"{plural(len(ids), 'body', 'bodies')} in the ingest queue again.")
+    else:
+        session.out.note(f"Project {session.project} has no body in quarantine.")
+
+
+def _shown(one: Quarantined) -> Json:
+    return {**one._asdict(), "id": str(one.id), "at": format_time(one.at)}

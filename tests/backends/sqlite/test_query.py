@@ -1,0 +1,223 @@
+"""SQL of users on SQLite: neither time nor memory without bound, no process left behind, and nothing but reading."""
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from lockstitch.backend import ANSWER
+from lockstitch.errors import Refused, StoreError
+from lockstitch.store import Store, open_store
+from tests.backends.postgres.until import until
+from tests.cli.calling import environment
+
+pytestmark = pytest.mark.anyio
+
+MARGIN = 8.0
+"""Seconds that a busy machine may take to start and end a process, beside the limit of a query."""
+
+LONG = "hex(zeroblob(30000000))"
+"""A text of 60 MB, just below the limit of one value."""
+
+
+@pytest.fixture(params=["file", "memory", "files"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    urls = {"file": f"sqlite:///{tmp_path / 's.db'}", "memory": "sqlite:///:memory:", "files": f"file://{tmp_path}/f"}
+    async with open_store(urls[request.param]) as opened:
+        await opened.create(key="k")
+        yield opened
+
+
+@pytest.fixture
+async def file_store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with open_store(f"sqlite:///{tmp_path / 's.db'}") as opened:
+        await opened.create(key="k")
+        yield opened
+
+
+async def test_answers_with_all_kinds_of_values(store: Store) -> None:
+    answer = await store.sql(
+        "SELECT 1, 2.5, 'é\u2028\U0001f600', x'00ff', NULL, 9223372036854775807, 9e999, key FROM threads"
+    )
+    assert answer.rows == [(1, 2.5, "é\u2028\U0001f600", b"\x00\xff", None, 2**63 - 1, float("inf"), "k")]
+    assert (await store.sql("SELECT title FROM agent_config", lens="three_table")).rows == [(None,)]
+
+
+MEMORY = [
+    "SELECT zeroblob(900000000)",
+    "SELECT hex(zeroblob(400000000))",
+    "SELECT printf('%.*c', 900000000, 'x')",
+    "SELECT replace(hex(zeroblob(30000)), '0', hex(zeroblob(30000)))",
+    "SELECT group_concat(hex(zeroblob(10000000))) FROM (VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9))",
+    "WITH RECURSIVE n(x) AS (SELECT 'x' UNION ALL SELECT x || x FROM n) SELECT max(length(x)) FROM n",
+    "SELECT json_group_array(hex(zeroblob(10000000))) FROM (VALUES (1), (2), (3), (4), (5), (6), (7), (8))",
+    "SELECT quote(zeroblob(60000000))",
+    "SELECT " + ", ".join(f"{LONG} AS a{number}" for number in range(40)),
+    "SELECT randomblob(60000000) FROM (VALUES (1), (2), (3)) ORDER BY 1",
+]
+
+
+@pytest.mark.parametrize("query", MEMORY)
+async def test_rejects_query_that_needs_too_much_memory(file_store: Store, query: str) -> None:
+    before, children = _peak(), _peak_of_children()
+    with pytest.raises(Refused, match=r"memory|too big|MiB|longer than"):
+        await file_store.sql(query, seconds=10)
+    assert _peak() - before < 200 << 20, "this process keeps its size"
+    # Children of other tests in this process may have been larger.
+    assert _peak_of_children() <= max(children, 1100 << 20)
+
+
+def _peak_of_children() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+TEXT = "hex(zeroblob(8000000))"
+START = f"substr({TEXT}, 1, 8000000)"
+TIME = [
+    ENDLESS,
+    # Single functions that call no handler: each would take minutes or hours.
+    f"SELECT instr({TEXT}, {START} || 'x')",
+    f"SELECT replace({TEXT}, {START} || 'x', 'y')",
+    f"SELECT {TEXT} LIKE '%' || substr({TEXT}, 1, 4000) || '_x%'",
+    f"SELECT {TEXT} GLOB '*' || substr({TEXT}, 1, 4000) || '?x*'",
+    "SELECT count(*) FROM json_each((SELECT json_group_array(1) FROM "
+    "(WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 300000) SELECT x FROM n))) b, "
+    "(WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n) c",
+]
+
+
+@pytest.mark.parametrize("query", TIME)
+async def test_stops_query_when_time_is_over(file_store: Store, query: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(Refused, match="longer than 1 s"):
+        await file_store.sql(query, seconds=1)
+    assert time.monotonic() - started < 1 + MARGIN
+    assert _children() == []
+
+
+async def test_other_requests_are_answered_meanwhile(file_store: Store) -> None:
+    asking = asyncio.create_task(file_store.sql(TIME[1], seconds=5))
+    slowest = 0.0
+    while not asking.done():
+        started = time.monotonic()
+        await file_store.thread("k")
+        slowest = max(slowest, time.monotonic() - started)
+        await asyncio.sleep(0.01)
+    with pytest.raises(Refused):
+        await asking
+    assert slowest < 2.0
+
+
+async def test_kills_process_when_caller_is_cancelled(file_store: Store) -> None:
+    asking = asyncio.create_task(file_store.sql(ENDLESS, seconds=600))
+    await until(lambda: bool(_children()))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert _children() == []
+
+
+async def test_runs_few_queries_at_once(file_store: Store) -> None:
+    asking = [asyncio.create_task(file_store.sql(ENDLESS, seconds=2)) for _ in range(10)]
+    most = 0
+    while not all(task.done() for task in asking):
+        most = max(most, len(_children()))
+        await asyncio.sleep(0.01)
+    assert all(isinstance(outcome, Refused) for outcome in await asyncio.gather(*asking, return_exceptions=True))
+    assert 1 <= most <= 4
+    assert _children() == []
+
+
+ORPHAN = """
+import asyncio, sys
+from lockstitch.store import open_store
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        print("ready", flush=True)
+        await store.sql(sys.argv[2], seconds=600)
+
+asyncio.run(main())
+"""
+
+
+def test_process_ends_when_server_is_killed(tmp_path: Path) -> None:
+    """Also while a single function works, which calls no handler."""
+    program = [sys.executable, "-c", ORPHAN, f"sqlite:///{tmp_path / 's.db'}", TIME[1]]
+    with subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        while not (children := _children(server.pid)):
+            time.sleep(0.01)
+        server.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while any(_lives(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(_lives(child) for child in children)
+
+
+def _children(parent: int | None = None) -> list[int]:
+    """The processes that run a query for this process, or for another one."""
+    parent = parent or os.getpid()
+    found: list[int] = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                status = (folder / "stat").read_text().rpartition(")")[2].split()
+                command = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if int(status[1]) == parent and b"query_process" in command and status[0] != "Z":
+                found.append(int(folder.name))
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_answer_is_cut_when_its_bytes_are_too_many(file_store: Store) -> None:
+    rows = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 500)"
+    answer = await file_store.sql(f"{rows} SELECT hex(zeroblob(524288)) FROM n", limit=500)
+    assert answer.more
+    assert sum(len(row[0]) for row in answer.rows) <= ANSWER
+    assert len(answer.rows) >= 30
+    with pytest.raises(Refused, match="32 MiB"):
+        await file_store.sql("SELECT hex(zeroblob(20000000))")
+
+
+async def test_counts_rows_as_before(file_store: Store) -> None:
+    rows = "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3"
+    for limit, more in ((2, True), (3, False), (4, False)):
+        answer = await file_store.sql(rows, limit=limit)
+        assert (len(answer.rows), answer.more) == (min(limit, 3), more)
+
+
+async def test_says_what_is_wrong_with_store(file_store: Store, tmp_path: Path) -> None:
+    (tmp_path / "s.db").unlink()
+    with pytest.raises(StoreError, match="cannot be opened"):
+        await file_store.sql("SELECT 1")
+
+
+@pytest.mark.parametrize("query", ["SELECT '\ud800'", "SELECT '\0'", "", " ", "-- nothing", "SELECT ?", "SELECT :a"])
+async def test_rejects_text_that_is_no_query(file_store: Store, query: str) -> None:
+    try:
+        answer = await file_store.sql(query)
+    except Refused:
+        return
+    assert (answer.columns, answer.rows) in (([], []), ([":a"], [(None,)]), (["?"], [(None,)]))

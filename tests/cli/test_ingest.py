@@ -1,0 +1,70 @@
+"""`lockstitch ingest`: the state of the ingest queue, and reading bodies from quarantine again."""
+
+import json
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from lockstitch.records.shelves import RawBody
+from lockstitch.store import Store
+from tests.cli.calling import Call
+from tests.cli.test_importing import looked
+
+
+async def fill(store: Store) -> list[str]:
+    """Two waiting bodies, one of them stuck, two in quarantine, and one of another project."""
+    now = store.clock.now()
+    rows = [
+        RawBody(source="langsmith", headers={}, body=b"{}", at=now - timedelta(seconds=90)),
+        RawBody(source="otel", headers={}, body=b"{}", at=now),
+        RawBody(source="langsmith", headers={}, body=b"12345", at=now, problem="span a: Conflict: no"),
+        RawBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty."),
+        RawBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty.", project="other"),
+    ]
+    await store.backend.put(rows)
+    return [str(row.id) for row in rows]
+
+
+@pytest.fixture
+def rows(lockstitch: Call, store_url: str) -> list[str]:
+    return looked(store_url, fill)
+
+
+def test_status_shows_waiting_stuck_and_quarantined_bodies(lockstitch: Call, rows: list[str]) -> None:
+    told = lockstitch("ingest", "status", "--json")
+    assert told.code == 0
+    found = json.loads(told.out)
+    assert (found["waiting"], found["stuck"], found["quarantined"]) == (2, 1, 2)
+    assert found["oldest_seconds"] >= 90
+    assert [(one["id"], one["problem"], one["size"]) for one in found["quarantine"]] == [
+        (rows[3], "It is empty.", 1),
+        (rows[2], "span a: Conflict: no", 5),
+    ]
+    spoken = lockstitch("ingest", "status")
+    assert spoken.out.startswith("Waiting: 2 bodies, the oldest for ")
+    assert "Stuck: 1. In quarantine: 2." in spoken.out
+    assert rows[2] in spoken.out
+    assert "span a: Conflict: no" in spoken.out
+
+
+def test_retry_puts_one_body_into_the_queue_again(lockstitch: Call, rows: list[str]) -> None:
+    told = lockstitch("ingest", "retry", rows[2], "--json")
+    assert (told.code, json.loads(told.out)) == (0, {"retried": [rows[2]]})
+    found = json.loads(lockstitch("ingest", "status", "--json").out)
+    assert (found["waiting"], found["quarantined"]) == (3, 1)
+
+
+def test_retry_without_id_puts_all_bodies_of_the_project_into_the_queue(lockstitch: Call, rows: list[str]) -> None:
+    told = lockstitch("ingest", "retry")
+    assert (told.code, told.out) == (0, "2 bodies in the ingest queue again.\n")
+    found = json.loads(lockstitch("ingest", "status", "--json").out)
+    assert (found["waiting"], found["quarantined"]) == (4, 0)
+    other = json.loads(lockstitch("ingest", "status", "--json", "--project", "other").out)
+    assert other["quarantined"] == 1
+    assert "no body in quarantine" in lockstitch("ingest", "retry").err
+
+
+def test_retry_of_unknown_body_is_not_found(lockstitch: Call, rows: list[str]) -> None:
+    for unknown in (str(uuid4()), "nonsense", rows[0], rows[4]):
+        assert lockstitch("ingest", "retry", unknown).code == 3

@@ -1,0 +1,120 @@
+"""A payment that is cancelled while it is made, for the crash matrix: the run is retried, and the payment made once.
+
+The tool requests the end of its own run after it has paid. A person who looks at the ledger settles each doubt. The
+model pays again only if it is told that the payment was not made.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lockstitch.errors import NotFound
+from lockstitch.records import Json, text_of
+from lockstitch.records.message import blocks
+from lockstitch.runtime import holding
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.provider import ModelRequest
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.replies import settle
+from lockstitch.runtime.tool import ToolContext
+from lockstitch.runtime.tools.function import tool
+from lockstitch.store import Store, open_store
+from tests.crash.errand import tools
+
+THREAD: Final = "cancelling"
+
+
+GIVEN: Final = {name: {"what": f"{name} it"} for name in ("look", "charge", "put")}
+
+
+def paying(given: Mapping[str, Json]) -> Callable[[ModelRequest], Any]:
+    """Return a model that pays unless it is done or unknown, puts the receipt away, and ends. Tools get `given`."""
+
+    def answer(request: ModelRequest) -> Any:
+        state, put = _read(request)
+        if state in ("new", "not paid"):
+            names = ["look", "charge"] if state == "new" else ["charge"]
+        elif state == "unknown":
+            return "I do not know whether it is paid."
+        elif not put:
+            names = ["put"]
+        else:
+            return "All done."
+        return {"calls": [{"name": name, "input": given[name]} for name in names]}
+
+    return answer
+
+
+def _read(request: ModelRequest) -> tuple[str, bool]:
+    """Return what the context says about the payment, and True if the receipt is put away."""
+    state, names = "new", dict[str, str]()
+    put = False
+    for message in request.messages:
+        for block in blocks(message):
+            match block.get("type"):
+                case "tool_use":
+                    names[str(block["id"])] = str(block["name"])
+                case "tool_result":
+                    name, text = names.get(str(block["tool_use_id"])), text_of(block)
+                    put = put or name == "put"
+                    if name == "charge":
+                        paid = "paid" if not block.get("is_error") else "not paid"
+                        state = "unknown" if "is unknown" in text else paid
+                case "text" if "[call_settled charge" in str(block.get("text")):
+                    text = str(block["text"])
+                    state = "paid" if "It took effect" in text else state
+                    state = "not paid" if "You may make this call again" in text else state
+                case _:
+                    pass
+    return state, put
+
+
+def agent(ledger: Path) -> Agent:
+    """An agent whose first payment requests the end of its run and then takes for ever."""
+    _, put, look, *_ = tools(ledger)
+    requested = ledger.with_suffix(".cancelled")
+
+    @tool(effect="once", on_doubt="ask")
+    async def charge(what: str, ctx: ToolContext) -> str:
+        """Charge."""
+        line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": "charge"}
+        with ledger.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        if not requested.exists():
+            requested.touch()
+            await ctx.store.edit(ctx.thread, cancel_requested=True)
+            await asyncio.Event().wait()
+        return what
+
+    return Agent("till", model=Scripted(paying(GIVEN)), tools=[charge, put, look], title=False)
+
+
+async def run(url: str, ledger: Path) -> None:
+    """Pay, or continue from where another process was killed."""
+    holding.LOOK = 0.02
+    till = agent(ledger)
+    async with open_store(url) as store:
+        try:
+            await store.thread(THREAD)
+        except NotFound:
+            await till.run("Pay.", store=store, thread=THREAD)
+        while True:
+            last = (await store.runs(THREAD))[-1]
+            if last.status == "completed":
+                return
+            if last.status in ("cancelled", "failed"):
+                await till.retry(THREAD, store=store)
+            elif not await _settle(store, ledger):
+                await till.resume(THREAD, store=store)
+
+
+async def _settle(store: Store, ledger: Path) -> bool:
+    """Settle the doubts of the thread by the ledger. False if it has none."""
+    head = await store.thread(THREAD)
+    waits = [one for one in head.waiting_for if one["kind"] == "doubt"] if head.status == "waiting" else []
+    for wait in waits:
+        paid = ledger.exists() and '"charge"' in ledger.read_text()
+        await settle(store, THREAD, wait["id"], **({"done": "charged"} if paid else {"redo": True}))
+    return bool(waits)

@@ -1,0 +1,132 @@
+"""Lenses on threads whose model numbers its calls from 0 in each response."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.records import Entry, tool_result
+from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.team import Team
+from lockstitch.store import Store
+from tests.lenses.looking import look
+from tests.runtime.agents import add, confirm, pay, scripted, shown
+from tests.runtime.books import delegate
+from tests.runtime.test_repeated_ids import numbered
+
+pytestmark = pytest.mark.anyio
+
+
+def read(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+async def test_langsmith_joins_each_result_with_its_own_request(store: Store):
+    turns = [
+        [numbered(("add", {"a": 1, "b": 1})), numbered(("add", {"a": 2, "b": 2})), "Done."],
+        [numbered(("add", {"a": 3, "b": 3})), numbered(("pay", {"amount": 4})), "Done."],
+    ]
+    agent = scripted(turns=turns, tools=[add, pay])
+    await agent.run("One", store=store, thread="t")
+    await agent.run("Two", store=store, thread="t")
+    rows = await look(
+        store,
+        "langsmith",
+        "SELECT l.run_id, l.step_index, t.tool_call_id, t.tool_name, t.tool_args, t.tool_status, t.tool_response "
+        "FROM llm_calls l JOIN tool_calls t ON t.run_id = l.run_id AND t.llm_call_id = l.llm_call_id "
+        "ORDER BY t.tool_response, l.step_index",
+    )
+    found = {(row["tool_name"], json.dumps(read(row["tool_args"])), row["tool_response"]) for row in rows}
+    assert found == {
+        ("add", '{"a": 1, "b": 1}', "2"),
+        ("add", '{"a": 2, "b": 2}', "4"),
+        ("add", '{"a": 3, "b": 3}', "6"),
+        ("pay", '{"amount": 4}', None),
+    }
+    assert {row["tool_call_id"] for row in rows} == {"call_0"}
+    assert len({row["run_id"] for row in rows}) == 2
+
+
+async def test_langsmith_shows_the_open_one_of_two_calls_with_one_id(store: Store):
+    head = await store.create(key="t")
+    run = store.new_run(head)
+    uses = [{"type": "tool_use", "id": "call_0", "name": f"tool_{at}", "input": {"at": at}} for at in range(2)]
+    said = Entry(type="llm_call", run_id=run.id, message={"role": "assistant", "content": uses})
+    result = Entry(
+        type="tool_call",
+        run_id=run.id,
+        name="tool_0",
+        call_id="call_0",
+        call_index=0,
+        reply_to=1,
+        status="ok",
+        message=tool_result("call_0", "done"),
+    )
+    await store.append(head, [said, result], new_runs=[run])
+    query = "SELECT tool_name, tool_args, tool_response FROM tool_calls ORDER BY tool_name"
+    rows = await look(store, "langsmith", query)
+    assert [(row["tool_name"], read(row["tool_args"]), row["tool_response"]) for row in rows] == [
+        ("tool_0", {"at": 0}, "done"),
+        ("tool_1", {"at": 1}, None),
+    ]
+    names = await look(store, "langsmith", "SELECT row_id FROM lens_tool_calls")
+    assert len({row["row_id"] for row in names}) == 2
+
+
+async def test_three_tables_list_only_the_calls_for_the_browser(store: Store, store_url: str):
+    """A member waits for the browser and another for a person, both with the call_0 of their own models."""
+    members = [
+        Agent("a", model=Scripted([numbered("confirm"), "Ok"]), tools=[confirm], title=False),
+        Agent("b", model=Scripted([numbered(("pay", {"amount": 1})), "Ok"]), tools=[pay], title=False),
+    ]
+    asks = numbered(*(tuple(delegate(name, "Do it").values()) for name in ("a", "b")))
+    crew = Team("crew", model=Scripted([asks, "Done."]), members=members, mode="parallel", title=False)
+    waits = await crew.run("Go", store=store, thread="t")
+    assert sorted(one["kind"] for one in waits.waiting_for) == ["approval", "frontend_tools"]
+    (row,) = await look(store, "three_table", "SELECT pending_frontend_tools FROM agent_config")
+    assert [one["name"] for one in row["pending_frontend_tools"]] == ["confirm"]
+    config = await asyncio.to_thread(shown, store_url, waits.thread_id)
+    if config is not None:
+        assert [one["name"] for one in config["pending_frontend_tools"]] == ["confirm"]
+
+
+@pytest.mark.parametrize("lens", ["three_table", "agentic_threads", "reasoning", "agno"])
+async def test_inputs_stand_with_their_own_results(store: Store, lens: str, tmp_path: Path):
+    queries = {
+        "three_table": "SELECT action_data AS told FROM agent_runs WHERE action_type = 'tool_execution'",
+        "agentic_threads": "SELECT tool_input, tool_output FROM stitches WHERE tool_name = 'add'",
+        "reasoning": "SELECT tool_input, tool_output FROM reasoning_steps WHERE tool_name = 'add'",
+        "agno": "SELECT runs AS told FROM agno_sessions",
+    }
+    turns = [
+        [
+            numbered(("add", {"a": 10, "b": 1}), ("add", {"a": 20, "b": 1})),
+            numbered(("add", {"a": 30, "b": 1})),
+            "Done.",
+        ],
+        [numbered(("add", {"a": 40, "b": 1})), "Done."],
+    ]
+    agent = scripted(turns=turns, tools=[add])
+    for said in ("One", "Two"):
+        await agent.run(said, store=store, thread="t")
+    rows = await look(store, lens, queries[lens])
+    if lens == "agno":
+        events = [event for run in read(rows[0]["told"]) for event in run["events"]]
+        told = [event for event in events if event["event"] == "ToolCallCompleted"]
+        assert [event["tool_call_id"] for event in told] == ["call_0", "call_1", "call_0", "call_0"]
+        return
+    pairs = [_pair(row) for row in rows]
+    assert sorted(pairs) == [(10, "11"), (20, "21"), (30, "31"), (40, "41")]
+
+
+def _pair(row: Any) -> tuple[int, str]:
+    if "told" in row:
+        told = read(row["told"])
+        return told["input"]["a"], str(told["result"])
+    output = read(row["tool_output"])
+    if isinstance(output, dict):
+        output = output.get("value") or output.get("content")
+    return read(row["tool_input"])["a"], str(output)

@@ -1,0 +1,119 @@
+"""Bodies that cost too much to read: they go into quarantine with the true reason, and nothing else waits for them."""
+
+import asyncio
+import gzip
+import threading
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from lockstitch.bridges.budget import Limits
+from lockstitch.records.shelves import RawBody
+from lockstitch.server import Settings
+from lockstitch.server.ingest.arrivals import Intake
+from lockstitch.server.ingest.bodies import Reader
+from lockstitch.server.ingest.digesting import digesting
+from lockstitch.store import Store
+from tests.bridges.importing import lens_rows
+from tests.server.ingest.sending import run_of, settled
+from tests.server.serving import caller, serving
+
+pytestmark = pytest.mark.anyio
+
+# Secrets are kept, so nothing looks at a body before it is stored.
+SMALL = Settings(keep_secrets=True, body_cost=Limits(unpacked_bytes=4 << 20, records=2_000, items=2_000))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        ("/runs", gzip.compress(b"[" + b"\n" * (32 << 20)), "unpacks to more than 4,194,304 bytes"),
+        ("/runs", gzip.compress(gzip.compress(b"[" + b"\n" * (64 << 20))), "unpacks to more than 4,194,304 bytes"),
+        ("/runs", b"{}\n" * 4_000, "more than 2,000 records"),
+        ("/runs/batch", b'{"post": [' + b"{}," * 4_000 + b"{}]}", "more than 2,000 records"),
+    ],
+    ids=["packed", "packed twice", "lines", "list"],
+)
+async def test_expensive_body_goes_into_quarantine_with_its_reason(
+    store: Store, path: str, body: bytes, reason: str
+) -> None:
+    good = run_of()
+    async with serving(store, settings=SMALL) as url, caller(url) as http:
+        assert (await http.post(path, content=body)).status_code == 202
+        assert (await http.post("/runs", json=good)).status_code == 202
+        said = await settled(http)
+        assert reason in said["quarantine"][0]["problem"]
+    assert [row["run_id"] for row in await lens_rows(store, "agent_runs")] == [good["id"]]
+    # The next process does not read it again.
+    async with serving(store, settings=SMALL) as url, caller(url) as http:
+        said = await settled(http)
+        assert (said["waiting"], said["quarantined"]) == (0, 1)
+
+
+@pytest.mark.parametrize("path", ["/runs", "/v1/traces"])
+async def test_body_that_unpacks_to_too_much_is_refused(store: Store, path: str) -> None:
+    settings = replace(SMALL, keep_secrets=False)
+    async with serving(store, settings=settings) as url, caller(url) as http:
+        answer = await http.post(path, content=gzip.compress(b"[" + b"\n" * (32 << 20)))
+        assert answer.status_code == 413
+        assert "unpacks to more than 4,194,304 bytes" in answer.text
+        assert (await settled(http))["quarantined"] == 0
+
+
+@pytest.mark.parametrize("zeros", [1 << 20, 500 << 20])
+async def test_gzipped_zeros_end(store: Store, http: httpx2.AsyncClient, zeros: int) -> None:
+    """A kilobyte took 22 seconds, and half a megabyte never ended."""
+    await store.backend.put(
+        [RawBody(source="otel", headers={"path": "/v1/traces"}, body=_zeros(zeros), at=store.clock.now())]
+    )
+    async with serving(store) as url, caller(url) as http:
+        said = await settled(http)
+    assert said["quarantined"] == 1
+    assert "empty requests" in said["quarantine"][0]["problem"]
+
+
+def _zeros(size: int) -> bytes:
+    member = 1 << 20
+    return gzip.compress(bytes(member)) * (size // member)
+
+
+async def test_shutdown_stops_a_reader_and_the_body_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread ends at its next step. The body is not lost: the next process reads it."""
+    reading = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    original = Reader.next
+
+    def next_item(self: Reader) -> object:
+        loop.call_soon_threadsafe(reading.set)
+        return original(self)
+
+    monkeypatch.setattr(Reader, "next", next_item)
+    # Half a gigabyte of commas: minutes of work without a record, and packed, so that a thread reads it.
+    body = gzip.compress(b"[" + b"," * (64 << 20))
+    settings = Settings(body_cost=Limits(unpacked_bytes=1 << 40, seconds=3600.0))
+    intake = Intake(store, settings)
+    async with digesting(store, intake, settings):
+        await intake.take(store.project, "langsmith", {"path": "/runs"}, body)
+        await reading.wait()
+    waiting = await intake.counts(store.project)
+    assert (waiting.waiting, waiting.quarantined) == (1, 0)
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b"[]"), b"[" + b" " * 5_000 + b"]"], ids=["packed", "large"])
+async def test_body_that_is_packed_or_not_small_is_read_in_a_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    threads: set[int] = set()
+    original = Reader.next
+
+    def next_item(self: Reader) -> object:
+        threads.add(threading.get_ident())
+        return original(self)
+
+    monkeypatch.setattr(Reader, "next", next_item)
+    async with serving(store) as url, caller(url) as http:
+        assert (await http.post("/runs", content=body)).status_code == 202
+        await settled(http)
+    assert threads
+    assert threading.get_ident() not in threads

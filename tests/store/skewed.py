@@ -1,0 +1,47 @@
+"""A second process whose wall clock differs by so many days: `python -m tests.store.skewed URL DAYS THREAD LEASE`.
+
+It claims a thread of its own, then looks at the one that the test holds, and prints what it found. It stays until its
+standard input ends, and does not renew its lease.
+"""
+
+import asyncio
+import json
+import sys
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from lockstitch.errors import ThreadBusy
+from lockstitch.records import SystemClock
+from lockstitch.store import open_store
+
+
+class Skewed(SystemClock):
+    """The wall clock of a machine, some days off."""
+
+    def __init__(self, days: float) -> None:
+        self._days = timedelta(days=days)
+
+    def now(self) -> datetime:
+        return super().now() + self._days
+
+
+async def look(url: str, days: float, thread_id: UUID, lease: float) -> None:
+    async with open_store(url, clock=Skewed(days)) as store:
+        await store.register(lease_seconds=lease)
+        own = await store.claim(await store.create(kind="goal", goal="mine"))
+        busy = None
+        try:
+            await store.claim(thread_id)
+        except ThreadBusy as exc:
+            busy = str(exc)
+        released = [str(one) for one in await store.reap()]
+        # Twice: right after its own heartbeat a worker asks about nobody who was heard of at the same time.
+        store._leases._beaten = None
+        released += [str(one) for one in await store.reap()]
+        print(json.dumps({"own": str(own.id), "busy": busy, "released": released}), flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+
+if __name__ == "__main__":
+    url, days, thread, lease = sys.argv[1:]
+    asyncio.run(look(url, float(days), UUID(thread), float(lease)))

@@ -1,0 +1,67 @@
+"""Leases of processes whose wall clocks differ: neither declares the other dead before its lease has expired."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.errors import ThreadBusy
+from lockstitch.records import Thread
+from lockstitch.store import Store
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def skewed(url: str, days: float, held: Thread, lease: float = 30.0) -> Iterator[dict[str, Any]]:
+    """A process whose clock is so many days ahead, or behind; what it found when it looked at a thread."""
+    command = [sys.executable, "-m", "tests.store.skewed", url, str(days), str(held.id), str(lease)]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("days", [1, -1])
+async def test_keeps_leases_of_a_process_whose_wall_clock_differs_by_a_day(store: Store, store_url: str, days: float):
+    held = await store.claim(await store.create(kind="goal", goal="g"))
+
+    with skewed(store_url, days, held) as found:
+        assert "held by process" in found["busy"]
+        assert found["released"] == []
+        own = await store.thread(UUID(found["own"]))
+        with pytest.raises(ThreadBusy):
+            await store.claim(own)
+        store._leases._beaten = None
+        assert await store.reap() == []
+        assert (await store.thread(own)).worker_id == own.worker_id
+    assert (await store.thread(held)).worker_id == held.worker_id
+
+
+@pytest.mark.parametrize("days", [1, -1])
+async def test_takes_over_when_the_lease_of_such_a_process_has_expired(store: Store, store_url: str, days: float):
+    """It lives and sends no heartbeat, so its death is not provable."""
+    held = await store.claim(await store.create(kind="goal", goal="g"))
+
+    with skewed(store_url, days, held, lease=0.5) as found:
+        own = UUID(found["own"])
+        until = time.monotonic() + 20
+        released: list[UUID] = []
+        while not released and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+            released = await store.reap()
+        assert released == [own]
+        head = await store.thread(own)
+        assert (head.status, head.losses, head.crashes) == ("pending", 1, 0)
