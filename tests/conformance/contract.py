@@ -60,6 +60,11 @@ def a_worker(**fields: Any) -> Worker:
     return Worker(**{"started_at": NOW, "beat_at": NOW, **fields})
 
 
+def note(text: str = "hi") -> Entry:
+    """Return an entry that a delivery appends at once. A message (type `input`) waits in the inbox."""
+    return Entry(type="note", message={"role": "user", "content": text})
+
+
 def a_letter(head: Thread, entry: Entry | None = None, *, sender: str = "ada", **fields: Any) -> Letter:
     body = (entry or said(f"from {sender}")).changed(at=NOW).as_json()
     return Letter(**{"thread_id": head.id, "sender": sender, "kind": "input", "entry": body, "at": NOW, **fields})

@@ -24,6 +24,7 @@ from tests.conformance.contract import (
     held,
     letters_of,
     log_of,
+    note,
 )
 from tests.samples import answered, said
 
@@ -115,10 +116,6 @@ WAKING = [
     ("frontend_tools", "c7", [waiting("frontend_tools", NOW)], True),
     ("input", "", [], False),
 ]
-
-
-def note(text: str = "hi") -> Entry:
-    return Entry(type="note", message={"role": "user", "content": text})
 
 
 async def test_what_wakes_a_waiting_thread(full_backend: FullBackend) -> None:

@@ -1,12 +1,13 @@
 """query: one SQL statement that only reads. Files speak no SQL, and the store reads them through a copy."""
 
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
 from lockstitch import sync
-from lockstitch.backend import FullBackend
+from lockstitch.backend import Answer, FullBackend
 from lockstitch.errors import Refused
 from lockstitch.store import Store
 from tests.conformance.contract import everything, refused
@@ -45,6 +46,7 @@ ESCAPES = [
     "WITH off AS (SELECT set_config('transaction_read_only', 'off', true)), "
     "made AS (INSERT INTO schema_versions SELECT 999, 'x', '2030-01-01' FROM off RETURNING 1) SELECT * FROM made",
     "SELECT set_config('role', 'postgres', false)",
+    "SELECT set_config('session_authorization', 'default', false)",
     "SELECT set_config('session_authorization', 'postgres', false)",
     "SELECT query_to_xml('DELETE FROM lockstitch.threads', true, true, '')",
     "SET ROLE postgres",
@@ -99,7 +101,6 @@ ESCAPES = [
 
 HARMLESS = [
     "SELECT set_config('role', 'none', true)",
-    "SELECT set_config('session_authorization', 'default', false)",
     "SELECT query_to_xml('SELECT set_config(''role'', ''none'', true)', true, true, '')",
     "EXPLAIN ANALYZE SELECT set_config('role', 'none', true)",
     "SELECT pg_notify('lockstitch', 'x')",
@@ -189,6 +190,15 @@ async def test_nothing_gets_out(store: Store, lens: str | None) -> None:
     assert (await store.sql("SELECT count(*) FROM schema_versions WHERE version = 999", lens=lens)).rows == [(0,)]
 
 
+async def answered_if_supported(asking: Awaitable[Answer]) -> None:
+    """Await an answer. PostgreSQL may have been built without XML."""
+    try:
+        await asking
+    except Refused as exc:
+        if "unsupported XML feature" not in str(exc):
+            raise
+
+
 @pytest.mark.parametrize("lens", LENSES)
 async def test_what_a_session_was_told_ends_with_it(store: Store, backend: str, lens: str | None) -> None:
     await store.create()
@@ -196,7 +206,7 @@ async def test_what_a_session_was_told_ends_with_it(store: Store, backend: str, 
     for _ in range(2):
         for sql in HARMLESS:
             if backend == "postgres":
-                await store.sql(sql, lens=lens)
+                await answered_if_supported(store.sql(sql, lens=lens))
             else:
                 await refused(Refused, store.sql(sql, lens=lens), sql)
     assert await everything(store.backend) == before

@@ -110,29 +110,27 @@ class Joining:
         raise Conflict("The traces of these spans changed while they were read. Nothing was written.")
 
     async def loose(self, joined: Joined) -> Batch:
-        """Return what is still to be joined after a commit.
+        """Return what is still to be joined after a commit: the provisional traces of spans that are in other traces.
 
-        These are provisional traces that wait for a span of the commit, and spans whose parent another process has
-        written to another trace at the same time.
+        Such a trace is named after a span of the commit, or it is a trace of the commit and another process has written
+        the span with its name to another trace at the same time.
         """
         batch = Batch()
         if not self._infers:
             return batch
-        spans = [(parcel.trace_id, piece) for parcel in joined.parcels for piece in parcel.pieces.values()]
-        named = {self._names.run(piece["id"]): piece["id"] for trace, piece in spans if piece["id"] != trace}
-        waiting = await self._mirrors.runs(named)
-        parents = {piece["id"]: piece.get("parent_id") for _, piece in spans if piece.get("inferred")}
-        rows = await self._mirrors.stitches(self._names.span(parent) for parent in parents.values() if parent)
-        apart: dict[str, tuple[UUID, UUID]] = {}
-        for trace, piece in spans:
-            row = rows.get(self._names.span(parents.get(piece["id"]) or ""))
-            if row is not None and row.run_id != self._names.run(trace):
-                apart[piece["id"]] = (joined.homes[trace], row.thread_id)
-        threads = {run.thread_id for run in waiting.values()} | {one for both in apart.values() for one in both}
-        heads = await self._mirrors.threads(threads)
+        spans = [(parcel.trace_id, span_id) for parcel in joined.parcels for span_id in parcel.pieces]
+        named = {self._names.run(span_id): span_id for trace, span_id in spans if span_id != trace}
+        waiting = {named[run_id]: run for run_id, run in (await self._mirrors.runs(named)).items()}
+        rows = await self._mirrors.stitches(map(self._names.span, joined.homes))
+        threads = {trace: {run.thread_id} for trace, run in waiting.items()}
+        for trace, home in joined.homes.items():
+            row = rows.get(self._names.span(trace))
+            if row is not None and row.data.get("id") and row.run_id != self._names.run(trace):
+                threads[trace] = {home, row.thread_id}
+        heads = await self._mirrors.threads({thread_id for both in threads.values() for thread_id in both})
         fits = {head.id for head in heads.values() if _can_dissolve(head)}
-        batch.absorbed = {named[run_id] for run_id, run in waiting.items() if run.thread_id in fits}
-        batch.again = batch.absorbed | {span_id for span_id, both in apart.items() if fits.issuperset(both)}
+        batch.absorbed = {trace for trace, both in threads.items() if both <= fits}
+        batch.again = set(batch.absorbed)
         return batch
 
     async def _look(self, batch: Batch, plan: _Plan, run_ids: set[UUID], threads: dict[UUID, Thread]) -> _Seen:

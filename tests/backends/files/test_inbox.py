@@ -8,14 +8,15 @@ import pytest
 from lockstitch.backend import Change, Commit, Find, Receipt, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import FakeClock, Letter, Thread, Worker, new_id, waiting
-from tests.backends.files.writing import START, append, create, head_of, placed, said
+from lockstitch.records import Entry, FakeClock, Letter, Thread, Worker, new_id, waiting
+from tests.backends.files.writing import START, append, create, head_of, placed
 
 pytestmark = pytest.mark.anyio
 
 
 def letter(head: Thread, text: str = "hello", **fields: Any) -> Letter:
-    values = {"thread_id": head.id, "sender": "ada", "kind": "input", "entry": said(text).as_json(), "at": START}
+    entry = Entry(type="note", message={"role": "user", "content": text})
+    values = {"thread_id": head.id, "sender": "ada", "kind": "input", "entry": entry.as_json(), "at": START}
     return Letter(**{**values, **fields})
 
 
@@ -35,21 +36,22 @@ async def test_a_letter_to_a_waiting_thread_becomes_a_stitch_and_wakes_it(
     files: FilesBackend, clock: FakeClock
 ) -> None:
     head = await create(files)
-    receipt = await deliver(files, letter(head))
-    assert receipt == Receipt(1, 1, False, new=True, woken=True)
+    sent = letter(head)
+    assert await deliver(files, sent) == Receipt(1, 1, False, new=True, woken=True, delivery_id=sent.id)
     woken = await head_of(files, head.id)
     assert (woken.status, woken.waiting_for, woken.wake_at, woken.delivered) == ("pending", [], clock.now(), 1)
     (stitch,) = await files.read(head.id, [(1, None)])
-    assert (stitch.type, stitch.message) == ("input", {"role": "user", "content": "hello"})
+    assert (stitch.type, stitch.message) == ("note", {"role": "user", "content": "hello"})
     (kept,) = await files.find(Find(Letter))
     assert (kept.entry, kept.position) == (None, 1)
 
 
 async def test_a_second_letter_of_the_same_changes_nothing(files: FilesBackend) -> None:
     head = await create(files)
-    await deliver(files, letter(head, call_id="c"))
+    sent = letter(head, call_id="c")
+    await deliver(files, sent)
     before = await head_of(files, head.id)
-    assert await deliver(files, letter(head, call_id="c")) == Receipt(1, 1, False, new=False)
+    assert await deliver(files, letter(head, call_id="c")) == Receipt(1, 1, False, new=False, delivery_id=sent.id)
     assert await head_of(files, head.id) == before
     assert (await deliver(files, letter(head, call_id="../c"))).position == 2
     assert (await deliver(files, letter(head, call_id="c", sender="bob"))).position == 3
@@ -65,7 +67,7 @@ async def test_two_of_the_same_in_one_commit_count_once(files: FilesBackend) -> 
 async def test_a_held_thread_gets_letters_into_its_inbox(files: FilesBackend, clock: FakeClock) -> None:
     head = await held(files, clock)
     sent = letter(head)
-    assert await deliver(files, sent) == Receipt(None, 1, False)
+    assert await deliver(files, sent) == Receipt(None, 1, False, delivery_id=sent.id)
     assert await files.find(Find(Letter, (Where("position", "is null"),))) == [sent]
     assert (await deliver(files, letter(head))).new is False
     # Going to wait compares how many came.
@@ -76,7 +78,7 @@ async def test_a_held_thread_gets_letters_into_its_inbox(files: FilesBackend, cl
     await files.append(Commit([change]))
     kept = await files.get(Letter, (sent.id,))
     assert kept == sent.changed(entry=None, position=1)
-    assert await deliver(files, letter(head)) == Receipt(1, 1, False, new=False)
+    assert await deliver(files, letter(head)) == Receipt(1, 1, False, new=False, delivery_id=sent.id)
     with pytest.raises(Conflict, match="no longer"):
         await append(files, (await head_of(files, head.id)), taken=[(sent.id, 2)])
 

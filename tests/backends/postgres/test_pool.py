@@ -13,7 +13,7 @@ from lockstitch.errors import OutcomeUnknown, StoreUnreachable
 from lockstitch.records import SystemClock, Thread
 from tests.backends.postgres.until import until
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_letter, a_thread, change, commit, created, grown, head_of, log_of
+from tests.conformance.contract import a_letter, a_thread, change, commit, created, grown, head_of, log_of, note
 from tests.samples import said
 from tests.servers import PostgresServer
 
@@ -87,7 +87,7 @@ async def test_connections_that_broke_while_idle_are_nobody_s_problem(
         admin.execute(OTHERS)
         thread = await grown(postgres, thread, said("x"))
         admin.execute(OTHERS)
-        await commit(postgres, a_letter(thread, sender=str(thread.position)))
+        await commit(postgres, a_letter(thread, note(), sender=str(thread.position)))
         thread = await head_of(postgres, thread)
     assert thread.position == 6
 
@@ -123,7 +123,7 @@ async def test_an_append_whose_answer_never_came(wired: PostgresBackend, wire: W
 async def test_a_transaction_cut_before_its_commit_is_run_again(wired: PostgresBackend, wire: Wire, word: str) -> None:
     thread = await created(wired)
     wire.cut_before(word)
-    (receipt,) = await commit(wired, a_letter(thread))
+    (receipt,) = await commit(wired, a_letter(thread, note()))
     assert (receipt.position, receipt.new) == (1, True)
     assert len(await log_of(wired, thread)) == 1
 
@@ -131,7 +131,7 @@ async def test_a_transaction_cut_before_its_commit_is_run_again(wired: PostgresB
 @pytest.mark.parametrize("happens", [False, True])
 async def test_a_transaction_cut_at_its_commit(wired: PostgresBackend, wire: Wire, happens: bool) -> None:
     thread = await created(wired)
-    letter = a_letter(thread)
+    letter = a_letter(thread, note())
     if happens:
         wire.cut_after("COMMIT")
     else:

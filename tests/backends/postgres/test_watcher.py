@@ -14,7 +14,7 @@ from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.records import SystemClock, Thread
 from tests.backends.postgres.until import LONG, until
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_letter, change, commit, created, grown
+from tests.conformance.contract import a_letter, change, commit, created, grown, note
 from tests.samples import said
 from tests.servers import PostgresServer
 
@@ -136,7 +136,7 @@ async def test_letters_releases_and_new_threads_are_told_too(postgres: PostgresB
     async with watching(postgres) as sightings:
         thread = await created(postgres)
         await told(sightings, thread.id, 0)
-        await commit(postgres, a_letter(thread))
+        await commit(postgres, a_letter(thread, note()))
         await told(sightings, thread.id, 1)
 
 

@@ -141,8 +141,9 @@ class Readers:
         return name, make_conninfo(self._pool.address.listening, user=name, password=password)
 
     async def _create(self, own: Connection, name: str, password: str, is_superuser: bool) -> None:
-        # Hashed here, so that the password does not appear in the server's log.
-        hashed = own.pgconn.encrypt_password(password.encode(), name.encode()).decode()
+        # Hashed here, so that the password does not appear in the log of the server. Without a named algorithm libpq
+        # asks the server for one, which blocks the event loop.
+        hashed = own.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
         login = sql.Identifier(name)
         ((until,),) = await own.execute_one(self._dialect.statement("reader_until", {"valid": VALID}))
         await own.execute(

@@ -25,6 +25,8 @@ AT_ONCE = 4
 _PROGRAM = Path(query_process.__file__)
 _START = 10.0
 """Seconds that a process may take to start, and to be stopped, beside the time of its statement."""
+_END = 1.0
+"""Seconds that a process may take to end after its input was closed."""
 _LARGEST_FRAME = 8 * ANSWER
 """Bytes of one row on its way. JSON writes a control character in six bytes."""
 
@@ -62,11 +64,24 @@ async def query(path: str, uri: str, sql: str, *, limit: int, seconds: float, be
         code = await process.wait()
         raise Refused(_overrun(seconds) if code == query_process.OVERRUN else _exhausted()) from exc
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            # Also when the caller is cancelled a second time: no process may be left behind.
-            await asyncio.shield(process.wait())
+        # Also when the caller is cancelled a second time: no process may be left behind.
+        await asyncio.shield(_end(process))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process. It ends by itself when its input is closed.
+
+    A signal is the last resort: sending one may take the exit code away from the event loop, which then logs a warning.
+    """
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(_END):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
