@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.backend import Find
@@ -236,7 +236,6 @@ async def compare(store: Store, chance: random.Random) -> None:
     assert (await store.verify()).ok
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_record_does_not_depend_on_split_and_order_of_arrival(seed: int) -> None:
     async def run() -> None:

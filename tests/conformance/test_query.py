@@ -110,7 +110,7 @@ HARMLESS = [
 ]
 """What one database knows and lets happen; it must leave nothing behind."""
 
-LENSES = [None, "three_table", "agentic_threads"]
+LENSES = [None, "three_table"]
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 

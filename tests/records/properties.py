@@ -1,6 +1,6 @@
-"""How properties are examined: the same examples in every run, and no stopwatch on a busy machine."""
+"""How often properties of the records are tried, when the number is not given from outside."""
 
 from hypothesis import settings
 
-thorough = settings(max_examples=300, deadline=None, derandomize=True)
-quick = settings(max_examples=100, deadline=None, derandomize=True)
+quick = settings()
+thorough = settings(max_examples=3 * settings().max_examples)

@@ -226,6 +226,28 @@ async def test_a_wish_that_comes_too_late_does_not_end_a_chat(store: Store):
     await goes_on(store)
 
 
+async def test_request_to_cancel_a_goal_that_has_ended_does_not_end_its_retry(store: Store):
+    """A parent that is cancelled asks for the end of its children, one of which may have ended by then."""
+    gate = Gate()
+
+    @tool(effect="safe")
+    async def look() -> str:
+        """Look at something."""
+        return "nothing" if gate.left.is_set() else await gate.stay()
+
+    helper = scripted(calls("look"), "Done.", tools=[look])
+    head = await helper.start(store=store, goal="Go")
+    task = asyncio.create_task(helper.resume(head, store=store))
+    await gate.reached.wait()
+    await cancel(store, head)
+    await task
+    await store.edit(head, cancel_requested=True)
+    assert (await store.thread(head)).status == "cancelled"
+    result = await helper.retry(head, store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Done.")
+
+
 async def test_a_cut_run_is_cancelled_without_its_code(store: Store):
     @tool(effect="safe")
     async def look() -> str:

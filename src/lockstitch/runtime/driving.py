@@ -100,7 +100,9 @@ class Driver:
     async def retry(self, head: Thread, last: Run) -> Result | None:
         """Begin a run that tries `last` again, which has not completed; if somebody else has, what became of theirs."""
         if head.ended:
-            head = (await self.store.append(head, fields={"status": "pending", "result": None})).head
+            # A request to cancel may have arrived after the end. It was meant for the run that has ended.
+            fields = {"status": "pending", "result": None, "cancel_requested": False}
+            head = (await self.store.append(head, fields=fields)).head
         try:
             return await when_free(self.store, head, lambda free: self.run(free, Input(user(""), again=last)))
         except Conflict as exc:

@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.bridges.otel import OpenTelemetry, read_body
@@ -58,7 +58,6 @@ pieces = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(piece=pieces)
 def test_any_piece_has_a_meaning(piece: Any) -> None:
     meant = OpenTelemetry().meaning(piece)
@@ -73,7 +72,6 @@ def storable_attributes() -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(ATTRIBUTES), kept, max_size=8)
 
 
-@settings(max_examples=200, deadline=None)
 @given(attributes=storable_attributes(), scope=st.sampled_from(["made", "logfire.openai", "pydantic-ai"]))
 def test_any_attributes_make_a_piece_that_can_be_stored(attributes: dict[str, Any], scope: str) -> None:
     (piece,) = read_body(json.dumps(made(attributes, scope=scope)).encode())
@@ -98,7 +96,6 @@ def mutated(value: Any, chance: random.Random) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
 def test_mutated_bodies_are_read_or_named(name: str, seed: int) -> None:
     document = mutated(as_document(recorded(name)), random.Random(seed))
@@ -109,7 +106,6 @@ def test_mutated_bodies_are_read_or_named(name: str, seed: int) -> None:
     assert all(isinstance(error, Unreadable) for error in told)
 
 
-@settings(max_examples=300, deadline=None)
 @given(name=st.sampled_from(NAMES), places=st.lists(st.tuples(st.integers(0, 30000), st.integers(0, 255)), max_size=5))
 def test_damaged_protobuf_is_read_or_named(name: str, places: list[tuple[int, int]]) -> None:
     body = bytearray(recorded(name))
@@ -121,7 +117,6 @@ def test_damaged_protobuf_is_read_or_named(name: str, places: list[tuple[int, in
         OpenTelemetry().meaning(piece)
 
 
-@settings(max_examples=300, deadline=None)
 @given(body=st.binary(max_size=200))
 def test_any_bytes_are_read_or_named(body: bytes) -> None:
     told: list[Unreadable] = []
