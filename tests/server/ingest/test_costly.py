@@ -22,14 +22,14 @@ from tests.server.serving import caller, serving
 pytestmark = pytest.mark.anyio
 
 # Secrets are kept, so nothing looks at a body before it is stored.
-SMALL = Settings(keep_secrets=True, body_cost=Limits(unpacked_bytes=4 << 20, records=2_000, items=2_000))
+SMALL = Settings(keep_secrets=True, body_cost=Limits(unpacked_bytes=1 << 20, records=2_000, items=2_000))
 
 
 @pytest.mark.parametrize(
     ("path", "body", "reason"),
     [
-        ("/runs", gzip.compress(b"[" + b"\n" * (8 << 20)), "unpacks to more than 4,194,304 bytes"),
-        ("/runs", gzip.compress(gzip.compress(b"[" + b"\n" * (8 << 20))), "unpacks to more than 4,194,304 bytes"),
+        ("/runs", gzip.compress(b"[" + b"\n" * (2 << 20)), "unpacks to more than 1,048,576 bytes"),
+        ("/runs", gzip.compress(gzip.compress(b"[" + b"\n" * (2 << 20))), "unpacks to more than 1,048,576 bytes"),
         ("/runs", b"{}\n" * 4_000, "more than 2,000 records"),
         ("/runs/batch", b'{"post": [' + b"{}," * 4_000 + b"{}]}", "more than 2,000 records"),
     ],
@@ -55,9 +55,9 @@ async def test_expensive_body_goes_into_quarantine_with_its_reason(
 async def test_body_that_unpacks_to_too_much_is_refused(store: Store, path: str) -> None:
     settings = replace(SMALL, keep_secrets=False)
     async with serving(store, settings=settings) as url, caller(url) as http:
-        answer = await http.post(path, content=gzip.compress(b"[" + b"\n" * (8 << 20)))
+        answer = await http.post(path, content=gzip.compress(b"[" + b"\n" * (2 << 20)))
         assert answer.status_code == 413
-        assert "unpacks to more than 4,194,304 bytes" in answer.text
+        assert "unpacks to more than 1,048,576 bytes" in answer.text
         assert (await settled(http))["quarantined"] == 0
 
 
