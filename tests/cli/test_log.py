@@ -32,6 +32,18 @@ def test_people_see_what_happened(lockstitch: Call, story: Story) -> None:
     assert lines[6].endswith("1,234  charge ← charged 12 EUR")
 
 
+def test_shows_takeover_in_words(lockstitch: Call, store_url: str) -> None:
+    async def told(store: Store) -> None:
+        head = await store.create(key="t")
+        data = {"lost_by": {"pid": 1}, "taken_by": {"pid": 2}, "alone": True}
+        name = "process 1 on vm ended, process 2 on vm continues the thread alone"
+        await store.append(head, [Entry(type="thread_taken_over", name=name, data=data)])
+
+    within(store_url, told)
+    lines = lockstitch("tail", "t").lines
+    assert lines[-1].endswith("thread_taken_over  process 1 on vm ended, process 2 on vm continues the thread alone")
+
+
 def test_a_thread_is_no_run_but_says_where_runs_are(lockstitch: Call, story: Story) -> None:
     told = lockstitch("log", "customer-42")
     assert told.code == 3

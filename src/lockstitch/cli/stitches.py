@@ -8,6 +8,7 @@ from lockstitch.cli import messages
 from lockstitch.cli.table import Column
 from lockstitch.cli.text import clock_time, one_line
 from lockstitch.records import ERRORS, Stitch, codec
+from lockstitch.records.stitch import TAKEN_OVER
 
 _COLOURS = {"input": "cyan", "llm_call": "green", "tool_call": "magenta", "compaction": "yellow", "fork": "yellow"}
 
@@ -38,6 +39,9 @@ def what(stitch: Stitch) -> str:
     if stitch.message is not None:
         name = f"{stitch.name} " if stitch.type == "tool_call" else ""
         return name + messages.as_line(stitch.message)
+    if stitch.type == TAKEN_OVER:
+        # The name says it in words.
+        return one_line(stitch.name)
     problem = complaint(stitch)
     if problem:
         return " ".join(part for part in (one_line(stitch.name), problem) if part)

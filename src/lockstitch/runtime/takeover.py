@@ -38,8 +38,8 @@ async def note_takeover(journal: Journal) -> None:
 def _summary(data: Json) -> str:
     """Return the takeover on one line, for people."""
     ended = _ENDED.get(data["lost_by"].get("cause"), "lost it")
-    how = "alone" if data["alone"] else "beside other threads"
-    return f"{_process(data['lost_by'])} {ended}, {_process(data['taken_by'])} executes it {how}"
+    alone = " alone" if data["alone"] else ""
+    return f"{_process(data['lost_by'])} {ended}, {_process(data['taken_by'])} continues the thread{alone}"
 
 
 def _process(worker: Json | None) -> str:

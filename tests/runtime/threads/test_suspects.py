@@ -54,7 +54,8 @@ async def test_only_the_thread_that_kills_its_process_fails(store: Store, store_
     assert [one.data["lost_by"]["cause"] for one in taken] == ["died"] * 4
     assert [one.data["taken_by"]["pid"] for one in taken[:-1]] == killed[1:]
     host = socket.gethostname()
-    assert taken[0].name == f"process {killed[0]} on {host} ended, process {killed[1]} on {host} executes it alone"
+    lost, taking = (f"process {pid} on {host}" for pid in killed[:2])
+    assert taken[0].name == f"{lost} ended, {taking} continues the thread alone"
     assert [(one.data["alone"], one.data["losses"], one.data["crashes"]) for one in taken] == [
         (True, 1, 0),
         (True, 2, 1),

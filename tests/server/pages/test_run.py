@@ -256,7 +256,7 @@ async def test_takeover_is_shown_on_the_pages_of_run_and_thread(store: Store, ht
     await agent.driver(store).resume(await store.thread(goal))
     (taken,) = [one for one in await store.stitches(goal) if one.type == "thread_taken_over"]
     assert taken.name is not None
-    assert "beside other threads" in taken.name
+    assert taken.name.endswith("continues the thread")
 
     rows = await http.get(f"/run/{taken.run_id}/rows")
     assert "thread taken over" in rows.text
