@@ -248,6 +248,19 @@ async def test_request_to_cancel_a_goal_that_has_ended_does_not_end_its_retry(st
     assert (result.status, result.output_text) == ("completed", "Done.")
 
 
+@pytest.mark.parametrize("detach", [False, True])
+async def test_retry_starts_a_goal_that_was_cancelled_before_its_first_run(store: Store, detach: bool):
+    helper = scripted("Done.")
+    head = await helper.start(store=store, goal="Go")
+    await cancel(store, head)
+    result = await helper.retry(head, store=store, detach=detach)
+    if detach:
+        result = await helper.resume(head, store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Done.")
+    assert (await store.thread(head)).status == "completed"
+
+
 async def test_a_cut_run_is_cancelled_without_its_code(store: Store):
     @tool(effect="safe")
     async def look() -> str:

@@ -16,7 +16,7 @@ from lockstitch.runtime.children import DriverOf, see_through
 from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
-from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, see_out, when_free
+from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, reopen, see_out, when_free
 from lockstitch.runtime.event import Event
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
@@ -229,12 +229,14 @@ class Agent:
     ) -> Result | None:
         """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed.
 
-        With `detach` the new run is only begun, and left to workers.
+        A goal that was cancelled before its first run starts now. With `detach` the new run is left to workers.
         """
         head = await store.thread(thread)
         last = await store.desk.last_run(head)
         driver = self.driver(store, deps, listener, take_over=False, detach=detach)
         if last is None or last.status not in TERMINAL:
+            if head.status in ("failed", "cancelled"):
+                return await self._start_again(head, store, deps, listener, detach)
             return await self.resume(head, store=store, deps=deps, listener=listener, detach=detach)
         if last.status == "completed":
             raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
@@ -244,6 +246,20 @@ class Agent:
         result = await see_through(store, self._drivers(store, deps, listener), result)
         await self.telling.tell_due(store)
         return result
+
+    async def _start_again(
+        self, head: Thread, store: Store, deps: Any, listener: Listener | None, detach: bool
+    ) -> Result | None:
+        """Start a thread that ended before its first run. None if a worker was faster."""
+
+        async def resume(free: Thread) -> Result | None:
+            return await self.resume(free, store=store, deps=deps, listener=listener, detach=detach)
+
+        head = await reopen(store, head)
+        try:
+            return await (resume(head) if detach else when_free(store, head, resume))
+        except (ThreadBusy, ThreadEnded):
+            return None
 
     async def read_file(self, path: str) -> bytes:
         """The content of a file that this agent has kept at `path`. NotFound when it has none there."""

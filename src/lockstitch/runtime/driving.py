@@ -100,9 +100,7 @@ class Driver:
     async def retry(self, head: Thread, last: Run) -> Result | None:
         """Begin a run that tries `last` again, which has not completed; if somebody else has, what became of theirs."""
         if head.ended:
-            # A request to cancel may have arrived after the end. It was meant for the run that has ended.
-            fields = {"status": "pending", "result": None, "cancel_requested": False}
-            head = (await self.store.append(head, fields=fields)).head
+            head = await reopen(self.store, head)
         try:
             return await when_free(self.store, head, lambda free: self.run(free, Input(user(""), again=last)))
         except Conflict as exc:
@@ -329,6 +327,13 @@ def _at_rest(head: Thread, now: datetime) -> dict[str, Any]:
     if head.waiting_for:
         return {"status": "waiting", "waiting_for": head.waiting_for, "wake_at": head.wake_at}
     return {"status": "pending"}
+
+
+async def reopen(store: Store, head: Thread) -> Thread:
+    """Make a thread that has ended pending again, for a retry."""
+    # A request to cancel may have arrived after the end. It was meant for the run that has ended.
+    fields = {"status": "pending", "result": None, "cancel_requested": False}
+    return (await store.append(head, fields=fields)).head
 
 
 def waits_for_others(head: Thread) -> bool:
