@@ -364,3 +364,18 @@ async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: St
     assert (result.status, result.in_doubt, bank.paid) == ("cancelled", [], 0)
     (answer,) = await log(store, "tool_call")
     assert (answer.status, text_of(answer.message)) == ("cancelled", "The run ended before this call was started.")
+
+
+async def test_next_message_tells_the_call_in_doubt_when_the_history_is_limited(store: Store):
+    bank = Bank()
+    asked: list[Any] = []
+
+    def model(request: ModelRequest) -> Any:
+        asked.append(list(request.messages))
+        return calls("charge") if len(asked) == 1 else "Done."
+
+    helper = Agent("helper", model=Scripted(model), tools=[bank.tool], history=3, title=False)
+    await cancelled(helper, bank, store)
+    await helper.run("What now?", store=store, thread="t")
+    assert [one["role"] for one in asked[-1]] == ["user", "assistant", "user", "user"]
+    assert "whether it took effect is unknown" in str(asked[-1][2])

@@ -1,8 +1,9 @@
 """Looking back: how much of a thread's earlier turns a new run is given.
 
 What counts are completed turns, one for each thing the user said. A run that is given only so many of them, and every
-run of a team, is not given turns that failed or were cancelled. What is left out is named by position, in the run's
-state and in its run_started, so nothing of it is ever written again.
+run of a team, is not given turns that failed or were cancelled, except turns with calls in doubt: a model that does not
+see such a call could make it again. What is left out is named by position, in the run's state and in its run_started,
+so nothing of it is ever written again.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from lockstitch.backend import Find, Where
 from lockstitch.records import TERMINAL, Json, Run, Thread
 from lockstitch.runtime.definition import Definition
+from lockstitch.runtime.doubts import shown
 from lockstitch.store import Store
 
 
@@ -35,11 +37,13 @@ async def looking_back(
     if definition.history == 0:
         return {"context_from": own}
     first = 0
+    ended = await _turns(store, head, Where("status", "in", ["failed", "cancelled"]))
     if definition.history != "all":
         kept = await _turns(store, head, Where("status", "=", "completed"), limit=int(definition.history))
+        # Before the first completed turn, no model has been told about calls in doubt.
+        kept = kept or [run for run in ended if shown(run)]
         first = min((min(run.first_position, run.input_position or begins) for run in kept), default=own)
-    ends = Where("status", "in", ["failed", "cancelled"])
-    failed = [run for run in await _turns(store, head, ends) if run.first_position >= first]
+    failed = [run for run in ended if run.first_position >= first and not shown(run)]
     if again is not None:
         # What is tried again goes on where it was.
         failed = [run for run in failed if run.input_position != again.input_position]
