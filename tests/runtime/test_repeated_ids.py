@@ -11,6 +11,8 @@ import pytest
 from lockstitch.errors import Conflict, Refused
 from lockstitch.records import Stitch, call_key, text_of
 from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.cancelling import cancel
+from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.replies import answer, approve, deny, settle, submit_results
 from lockstitch.runtime.team import Team
@@ -371,3 +373,80 @@ async def test_children_of_two_calls_with_one_id_are_two_children(store: Store):
 
 def _results(stitches: list[Stitch]) -> list[Any]:
     return [one.message for one in stitches]
+
+
+class Crew:
+    """A team with two members. Each makes one payment, with the id call_0, and works until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.told: list[list[Any]] = []
+        self.started = asyncio.Event()
+
+        @tool(effect="once")
+        async def charge(who: str) -> str:
+            """Charge."""
+            self.paid.append(who)
+            if len(self.paid) == 2:
+                self.started.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        members = [
+            Agent(name, model=Scripted([numbered(("charge", {"who": name})), "Ok"]), tools=[charge], title=False)
+            for name in ("a", "b")
+        ]
+        asks = numbered(*(tuple(delegate(name, "Pay").values()) for name in ("a", "b")))
+
+        def model(request: ModelRequest) -> Any:
+            self.told.append(list(request.messages))
+            return asks if len(self.told) == 1 else "Done."
+
+        self.team = Team("crew", model=Scripted(model), members=members, mode="parallel", title=False)
+
+    async def cancelled(self, store: Store) -> None:
+        task = asyncio.create_task(self.team.run("Go", store=store, thread="t"))
+        await asyncio.wait_for(self.started.wait(), 60)
+        await cancel(store, "t")
+        assert (await asyncio.wait_for(task, 60)).status == "cancelled"
+
+
+async def test_doubts_of_two_members_are_settled_one_after_the_other(store: Store):
+    crew = Crew()
+    await crew.cancelled(store)
+    waits = await crew.team.retry("t", store=store)
+    assert waits is not None
+    assert [(one["id"], one["agent"]) for one in waits.waiting_for] == [("call_0", "a"), ("call_0", "b")]
+    assert [one["agent"] for one in waits.in_doubt] == ["a", "b"]
+    first, second = (one["key"] for one in waits.waiting_for)
+    await settle(store, "t", first, done="charged 5")
+    await settle(store, "t", second, redo=True)
+    done = await crew.team.resume("t", store=store)
+    assert done is not None
+    assert (done.status, sorted(crew.paid)) == ("completed", ["a", "b"])
+    assert [text_of(one) for one in crew.told[-1][-2:]] == [
+        "[call_settled charge call_0 of a] It took effect. Its result: charged 5",
+        "[call_settled charge call_0 of b] It did not take effect. You may make this call again.",
+    ]
+
+
+async def test_reply_by_an_id_of_two_waiting_calls_is_refused(store: Store):
+    crew = Crew()
+    await crew.cancelled(store)
+    waits = await crew.team.retry("t", store=store)
+    assert waits is not None
+    first, second = (one["key"] for one in waits.waiting_for)
+    with pytest.raises(Refused, match=f"{first}.*{second}"):
+        await settle(store, "t", "call_0", redo=True)
+    assert await log(store, "permission") == []
+    await settle(store, "t", first, redo=True)
+    await settle(store, "t", "call_0", done="charged 5")
+    assert [one.status for one in await log(store, "permission")] == ["redo", "settled"]
+
+
+async def test_next_message_to_a_team_tells_the_calls_in_doubt(store: Store):
+    crew = Crew()
+    await crew.cancelled(store)
+    await crew.team.run("What now?", store=store, thread="t")
+    answers = str(crew.told[-1][2]["content"])
+    assert answers.count("whether they took effect is unknown: charge (call_0)") == 2

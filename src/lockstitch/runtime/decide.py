@@ -79,9 +79,7 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
     if response is None:
         doubts = [call for call in situation.calls if call.state != "answered"]
         if doubts:
-            return _pause(
-                situation, [waiting("doubt", now, id=call.id, key=call.key, name=call.name) for call in doubts]
-            )
+            return _pause(situation, [_doubt(call, now) for call in doubts])
         return _next_step(setup, situation) if run.compiles else _before_model(setup, situation)
     files = new_files(situation, response)
     if files:
@@ -245,7 +243,7 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
                 delegations.append(call)
         elif call.state in ("cut", "running") and known.side == "backend" and known.effect == "once":
             if known.on_doubt == "ask":
-                waits.append(waiting("doubt", now, id=call.id, key=call.key, name=call.name))
+                waits.append(_doubt(call, now))
             else:
                 answers.append(_answer(situation, call, IN_DOUBT, "in_doubt"))
         elif call.state == "fresh" and known.approval:
@@ -269,6 +267,11 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
             return RunMembers(working)
         waits += longer
     return _pause(situation, waits)
+
+
+def _doubt(call: Call, now: datetime) -> Json:
+    whose: dict[str, Any] = {"agent": call.agent} if call.agent else {}
+    return waiting("doubt", now, id=call.id, key=call.key, name=call.name, **whose)
 
 
 def _pause(situation: Situation, waits: Sequence[Json]) -> Pause:

@@ -70,7 +70,11 @@ def when_ended(situation: Situation, entries: Sequence[Entry], *, completed: boo
         return _leaving(state, [])
     members = [member for call in situation.calls if (member := situation.member_run(call)) is not None]
     last = situation.compile_run()
-    inner = [one for member in (*members, *([last] if last is not None else ())) for one in unsettled(member)]
+    inner = [
+        {"agent": member.agent, **one}
+        for member in (*members, *([last] if last is not None else ()))
+        for one in unsettled(member)
+    ]
     return _leaving(state, list({place_of(one): one for one in (*left, *own, *inner)}.values()))
 
 

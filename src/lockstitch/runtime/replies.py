@@ -7,7 +7,8 @@ process, whether the thread is held or not, and also after the run has continued
 nothing and succeeds.
 
 A request names a call by its id or by its key, both as in `waiting_for`. Some providers repeat ids in each response. An
-id names the call that waits now. A key names one call only: if the request is repeated later, it finds no other call.
+id names the call that waits now; if several calls with this id wait, such as those of two team members, the request is
+refused. A key names one call only: if the request is repeated later, it finds no other call.
 """
 
 from collections.abc import Callable, Sequence
@@ -107,7 +108,9 @@ def _results(waiting: "_Waiting", results: Sequence[Json]) -> "_Replies":
         )
     replies: _Replies = []
     for result in results:
-        call = waiting.call("frontend_tools", str(result["tool_use_id"]), [asked for _, asked, _ in replies])
+        # A browser knows ids only, so results of calls with one id are taken in the order of the calls.
+        given_before = [asked for _, asked, _ in replies]
+        call = waiting.call("frontend_tools", str(result["tool_use_id"]), given_before, first=True)
         failed = bool(result.get("is_error"))
         content: Any = result.get("content", "")
         status = "error" if failed else "ok"
@@ -124,7 +127,7 @@ async def answer(store: Store, ref: ThreadRef, text: str, *, call_id: str | None
             raise ThreadWaiting(
                 f"Thread {waiting.head.id} asked nothing; it {_state(waiting.head)}.", thread_id=waiting.head.id
             )
-        call = waiting.call("input", call_id or questions[0])
+        call = waiting.call("input", call_id or questions[0], first=call_id is None)
         return [("input", call, _answer(call, text, "ok", is_error=False, by=by))]
 
     await _reply(store, ref, make, [("input", call_id, ("ok", [text]))])
@@ -150,9 +153,9 @@ async def _reply(store: Store, ref: ThreadRef, make: "Callable[[_Waiting], _Repl
         waiting = await _Waiting.of(store, ref)
         try:
             replies = make(waiting)
-        except (NotFound, Refused, ThreadWaiting) as exc:
+        except (NotFound, ThreadWaiting):
             accepted = [await waiting.replied(*one) for one in said]
-            if accepted and all(accepted) and not isinstance(exc, Refused):
+            if accepted and all(accepted):
                 return
             raise
         if await waiting.reply(replies):
@@ -192,15 +195,26 @@ class _Waiting:
         """The ids of the open calls, by their keys."""
         return {call.key: call.id for situation in self.situations for call in situation.calls}
 
-    def call(self, kind: str, call_id: str, but: "Sequence[_Asked]" = ()) -> "_Asked":
-        """Return the call that waits for a reply of this kind. If calls of several runs have this id, it is the first
-        one without a reply in the log. NotFound if no call waits."""
+    def call(self, kind: str, call_id: str, but: "Sequence[_Asked]" = (), *, first: bool = False) -> "_Asked":
+        """Return the call that waits for a reply of this kind. NotFound if no call waits, Refused if several calls with
+        this id wait. With `first` it is the first of several, in the order of the runs."""
         self.pending(kind)
-        for situation in self.situations:
-            for call in situation.calls:
-                asked = _Asked(situation, call)
-                if call_id in (call.id, call.key) and asked not in but and self._is_open(kind, asked):
-                    return asked
+        found = [
+            asked
+            for situation in self.situations
+            for call in situation.calls
+            if call_id in (call.id, call.key)
+            and (asked := _Asked(situation, call)) not in but
+            and self._is_open(kind, asked)
+        ]
+        if len(found) == 1 or (found and first):
+            return found[0]
+        if found:
+            keys = ", ".join(f"{asked.call.key} ({asked.call.name})" for asked in found)
+            raise Refused(
+                f"{len(found)} calls with the id {call_id} wait for {kind} in thread {self.head.id}. Name one of them "
+                f"by its key: {keys}. Nothing was changed."
+            )
         waits = [one for situation in self.situations for one in self._waits(situation)]
         told = ", ".join(f"{one.get('kind')} {one.get('id')}" for one in waits) or "nothing"
         raise NotFound(f"No call {call_id} waits for {kind} in thread {self.head.id}; it waits for {told}.")
@@ -264,8 +278,8 @@ class _Waiting:
         top = situation.run is None or situation.run.parent_run_id is None
         said: list[Json] = self.head.waiting_for if top else []
         waits: list[Json] = pause.data.get("waiting_for", []) if pause is not None else said
-        answered = {call.id for call in situation.calls if call.state == "answered"}
-        return [one for one in waits if one.get("id") not in answered and not one.get("run")]
+        answered = [call for call in situation.calls if call.state == "answered"]
+        return [one for one in waits if not one.get("run") and not any(_names(one, call) for call in answered)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +324,8 @@ _STATEMENTS: Final = {
 def _statement(asked: _Asked, status: str, said: str | None, by: str | None) -> Entry:
     """Return what a person states about a call of the retried run, as the model of this run gets it."""
     call = asked.call
-    text = f"[call_settled {call.name} {call.id}] {_STATEMENTS[status].format(said=said)}"
+    whose = f" of {call.agent}" if call.agent else ""
+    text = f"[call_settled {call.name} {call.id}{whose}] {_STATEMENTS[status].format(said=said)}"
     data: Json = {"response": call.response, "said": [] if said is None else [said], **({"by": by} if by else {})}
     return _entry(asked, "permission", status=status, message=user(text), data=data)
 
@@ -348,7 +363,12 @@ def _words(reply: Entry | Stitch) -> _Words:
 
 def _asks_for(wait: Json, kind: str, call: Call) -> bool:
     """True if an entry of `waiting_for` asks for a reply of this kind to this call."""
-    return (wait.get("kind"), wait.get("id")) == (kind, call.id) and wait.get("key") in (None, call.key)
+    return wait.get("kind") == kind and _names(wait, call)
+
+
+def _names(wait: Json, call: Call) -> bool:
+    """True if an entry of `waiting_for` names this call. Other calls may have the same id, so the key decides."""
+    return wait.get("id") == call.id and wait.get("key") in (None, call.key)
 
 
 def _waits_of(pause: Stitch) -> list[Json]:

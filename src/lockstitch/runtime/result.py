@@ -81,7 +81,15 @@ async def result_of(store: Store, head: Thread, run: Run, output_text: str | Non
     """The result of a run as it stands."""
     doubts = shown(run)
     waits = open_waits(head) if run.status == "waiting" else []
-    doubts += [{"call_id": one.get("id"), "name": one.get("name")} for one in waits if one.get("kind") == "doubt"]
+    doubts += [
+        {
+            "call_id": one.get("id"),
+            "name": one.get("name"),
+            **{name: one[name] for name in ("run", "agent") if name in one},
+        }
+        for one in waits
+        if one.get("kind") == "doubt"
+    ]
     return Result(
         thread_id=head.id,
         run_id=run.id,

@@ -37,6 +37,8 @@ class Call:
     earlier: bool = False
     """True if an earlier run made the call and ended while its outcome was unknown. The record answers it as in doubt;
     this run waits until a person settles it."""
+    agent: str | None = None
+    """The team member whose run made the call, if an earlier run made it."""
 
     @property
     def question(self) -> str | None:
@@ -140,6 +142,7 @@ class Situation:
             state="answered" if settled else "cut",
             key=call_key(UUID(doubt["response_id"]), int(doubt["index"])),
             earlier=True,
+            agent=doubt.get("agent"),
         )
 
     def _state(self, response: Stitch, index: int) -> CallState:
