@@ -22,7 +22,7 @@ from lockstitch.runtime.ledger import Ledger
 from lockstitch.runtime.loop import drive
 from lockstitch.runtime.noticing import notices
 from lockstitch.runtime.reporting import report, result
-from lockstitch.runtime.result import Result, open_waits, result_in, result_of, result_waiting, summary_of
+from lockstitch.runtime.result import Result, open_waits, result_in, result_of, result_waiting, run_waiting, summary_of
 from lockstitch.runtime.setup import Setup
 from lockstitch.runtime.stage import Listener, Stage
 from lockstitch.runtime.takeover import note_takeover
@@ -392,21 +392,41 @@ async def run_of(store: Store, head: Thread, delivery_id: UUID) -> Run | None:
     return await store.run(run_id) if run_id is not None else None
 
 
+async def run_for(store: Store, run_id: UUID | str) -> Run:
+    """The run with this id, or of the message whose delivery has this id. NotFound if there is neither.
+
+    While the message waits in line, its run has the status `pending` and is not stored.
+    """
+    try:
+        return await store.run(run_id)
+    except NotFound:
+        found = await _run_of_message(store, as_id(run_id))
+        if found is None:
+            raise
+        return found
+
+
+async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:
+    delivery = await store.desk.delivery(delivery_id) if delivery_id is not None else None
+    if delivery is None or delivery.kind != "input" or delivery.call_id:
+        return None
+    try:
+        head = await store.thread(delivery.thread_id)
+    except NotFound:
+        # The thread belongs to another project.
+        return None
+    return await run_of(store, head, delivery.id) or run_waiting(head, delivery.id, delivery.at)
+
+
 async def result_for(store: Store, run_id: UUID | str) -> Result:
     """The result of a run, or of the message whose delivery has this id, as it stands in the store.
 
     NotFound if there is neither. While the message waits in line, the status of its result is `pending`.
     """
-    try:
-        return await result_in(store, await store.run(run_id))
-    except NotFound:
-        wanted = as_id(run_id)
-        delivery = await store.desk.delivery(wanted) if wanted is not None else None
-        if delivery is None or delivery.kind != "input" or delivery.call_id:
-            raise
-    head = await store.thread(delivery.thread_id)
-    run = await run_of(store, head, delivery.id)
-    return await (result_waiting(store, head, delivery.id) if run is None else result_in(store, run))
+    run = await run_for(store, run_id)
+    if run.status != "pending":
+        return await result_in(store, run)
+    return await result_waiting(store, await store.thread(run.thread_id), run.id)
 
 
 def _begun(head: Thread) -> Conflict:

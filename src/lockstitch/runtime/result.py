@@ -1,6 +1,7 @@
 """The result of a run: what came of it, and where more of it is found."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -111,17 +112,24 @@ async def result_of(store: Store, head: Thread, run: Run, output_text: str | Non
     )
 
 
-async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Result:
-    """The result of a message that waits in the inbox of a thread."""
-    run = Run(
+def run_waiting(head: Thread, delivery_id: UUID, at: datetime) -> Run:
+    """The run of a message that waits in the inbox of a thread. It is not stored yet. Its places in the thread are
+    those that it would have if it began now."""
+    return Run(
         id=delivery_id,
         thread_id=head.id,
         sequence=head.last_sequence + 1,
         turn=head.last_turn + 1,
         first_position=head.position + 1,
+        agent=head.agent,
         status="pending",
-        started_at=store.clock.now(),
+        started_at=at,
     )
+
+
+async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Result:
+    """The result of a message that waits in the inbox of a thread."""
+    run = run_waiting(head, delivery_id, store.clock.now())
     return replace(await result_of(store, head, run, None), in_line=delivery_id)
 
 

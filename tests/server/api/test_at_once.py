@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 
+from lockstitch.errors import NotFound
 from lockstitch.records import text_of
 from lockstitch.runtime import Agent, App
+from lockstitch.runtime.driving import run_for
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.server import Settings
-from lockstitch.store import Store
+from lockstitch.store import Store, open_store
 from tests.server.api.asking import get
 from tests.server.api.reading import events
 from tests.server.serving import caller, serving
@@ -77,7 +79,7 @@ async def test_every_message_accepted_at_once_is_answered(store: Store, known: b
         assert len(set(ids.values())) == len(ids)
 
 
-async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store) -> None:
+async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store, store_url: str) -> None:
     go_on = asyncio.Event()
 
     async def wait_and_answer(request: ModelRequest) -> str:
@@ -96,6 +98,14 @@ async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store) -
         assert len(set(ids)) == 3
         statuses = [(await get(http, f"/api/runs/{run_id}/result"))["status"] for run_id in ids[1:]]
         assert statuses == ["pending", "pending"]
+        for run_id in ids[1:]:
+            run = await get(http, f"/api/runs/{run_id}")
+            assert (run["id"], run["thread_id"], run["status"]) == (run_id, first["thread_id"], "pending")
+            assert await get(http, f"/api/runs/{run_id}/log") == []
+            assert await get(http, f"/api/runs/{run_id}/messages") == []
+        async with open_store(store_url, project="other") as other:
+            with pytest.raises(NotFound, match=ids[1]):
+                await run_for(other, ids[1])
         go_on.set()
         async for _ in events(http, "/api/threads/t/events?until=idle"):
             pass
@@ -105,3 +115,19 @@ async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store) -
             (ids[1], "To two"),
             (ids[2], "To three"),
         ]
+
+
+async def test_another_message_with_an_accepted_id_is_a_conflict(store: Store) -> None:
+    app = App([Agent("echo", model=Scripted(answer), title=False)])
+    async with serving(store, app, Settings(work=False)) as url, caller(url) as http:
+        await http.post("/api/agents/echo/runs", json={"input": "one", "thread": "t"})
+        sent = [await http.post("/api/threads/t/deliver", json={"input": text, "id": "m"}) for text in ("two", "three")]
+        assert [one.status_code for one in sent] == [202, 409]
+    async with serving(store, app, Settings(concurrency=1)) as url, caller(url) as http:
+        async for _ in events(http, "/api/threads/t/events?until=idle"):
+            pass
+        assert (await get(http, f"/api/runs/{sent[0].json()['run_id']}/result"))["output_text"] == "To two"
+        again = [
+            await http.post("/api/threads/t/deliver", json={"input": text, "id": "m"}) for text in ("two", "three")
+        ]
+        assert [one.status_code for one in again] == [202, 409]

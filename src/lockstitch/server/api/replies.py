@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from lockstitch.records import Entry, Json, Thread, new_id
+from lockstitch.errors import Conflict
+from lockstitch.records import Entry, Json, Thread, new_id, text_of
 from lockstitch.runtime import answer, approve, cancel, deny, settle, submit_results
 from lockstitch.runtime.beginning import as_message
 from lockstitch.server.access import Caller, Writer
@@ -58,7 +59,8 @@ class ToolResults(Body):
 
 
 class Delivery(Body):
-    """A message for a thread, for its next run. The same id is delivered once, however often it is sent."""
+    """A message for a thread, for its next run. The same id is delivered once, however often it is sent; another
+    message with this id is a conflict."""
 
     input: str | list[Json]
     id: Annotated[Plain, Field(min_length=1, max_length=200)] | None = None
@@ -100,16 +102,23 @@ async def tool_results(caller: Writer, ref: Ref, said: ToolResults) -> Exact:
     return await _now(caller, ref)
 
 
-@router.post("/deliver", status_code=202, response_model=shapes.Status)
+@router.post("/deliver", status_code=202, response_model=shapes.StatusOfRun)
 async def deliver(caller: Writer, ref: Ref, said: Delivery) -> Exact:
     """Leave a message for a thread whose agent runs elsewhere. A worker answers it, after those accepted before.
 
-    GET /api/runs/{run_id}/result tells the answer to this message, and the status `pending` until its run begins.
+    GET /api/runs/{run_id}/result tells the answer to this message, and the status `pending` until its run begins. 409
+    if another message was accepted with this id.
     """
     head = await caller.store.thread(ref)
     entry = Entry(type="input", message=as_message(said.input))
     sender = f"api:{said.id or new_id()}"
     receipt = await caller.store.deliver(head, entry, kind="input", sender=sender)
+    if not receipt.new:
+        first = await caller.store.desk.delivered(caller.store.letter(head, entry, "input", sender))
+        # Media are not compared, since they may be stored elsewhere.
+        if first is not None and text_of(first.message) != text_of(entry.message):
+            why = f"Thread {head.id} has accepted another message with the id {said.id}. Nothing was changed."
+            raise Conflict(why, thread_id=head.id, reason="delivered")
     mention(thread=head.id, run=receipt.delivery_id)
     now = await caller.store.thread(head)
     return Exact({**status_of(now), "run_id": str(receipt.delivery_id)}, 202)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from lockstitch.bridges.outgoing.langsmith import export_run
 from lockstitch.records import Json, Run
-from lockstitch.runtime.driving import result_for
+from lockstitch.runtime.driving import result_for, run_for
 from lockstitch.server.access import Caller, Reader
 from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exa
 
 @router.get("/{id}", response_model=shapes.RunWithUsage)
 async def run(caller: Reader, id: RunRef) -> Exact:
-    """One run, with its usage under the names that providers use."""
+    """One run, with its usage under the names that providers use; `pending` while its message waits in line."""
     found = await _known(caller, id)
     return Exact({**found.as_json(), "usage": found.usage})
 
@@ -34,14 +34,16 @@ async def result(caller: Reader, id: RunRef) -> Exact:
 
 @router.get("/{id}/log", response_model=list[shapes.Stitch])
 async def log(caller: Reader, id: RunRef) -> Exact:
-    """Everything that a run did, in order."""
-    return Exact(rows(await caller.store.log((await _known(caller, id)).id)))
+    """Everything that a run did, in order; nothing while its message waits in line."""
+    found = await _known(caller, id)
+    return Exact(rows(await caller.store.log(found.id) if found.status != "pending" else []))
 
 
 @router.get("/{id}/messages", response_model=list[Json])
 async def messages(caller: Reader, id: RunRef) -> Exact:
-    """What was said in a run, whatever was compacted since."""
-    return Exact(await caller.store.messages((await _known(caller, id)).id))
+    """What was said in a run, whatever was compacted since; nothing while its message waits in line."""
+    found = await _known(caller, id)
+    return Exact(await caller.store.messages(found.id) if found.status != "pending" else [])
 
 
 @router.get("/{id}/trace", response_model=shapes.Trace)
@@ -74,6 +76,6 @@ async def difference(caller: Reader, a: RunRef, b: RunRef) -> Exact:
 
 
 async def _known(caller: Caller, id: str) -> Run:
-    found = await caller.store.run(id)
+    found = await run_for(caller.store, id)
     mention(thread=found.thread_id, run=found.id)
     return found
