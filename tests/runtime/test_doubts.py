@@ -379,3 +379,27 @@ async def test_next_message_tells_the_call_in_doubt_when_the_history_is_limited(
     await helper.run("What now?", store=store, thread="t")
     assert [one["role"] for one in asked[-1]] == ["user", "assistant", "user", "user"]
     assert "whether it took effect is unknown" in str(asked[-1][2])
+
+
+async def test_second_of_two_retries_at_once_gets_the_run_that_waits(store: Store):
+    bank = Bank()
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    (last,) = await store.runs("t")
+    first = await helper.retry("t", store=store)
+    # The second caller read the last run before the first one began its own.
+    second = await helper.driver(store).retry(await store.thread("t"), last)
+    assert first is not None
+    assert second is not None
+    assert (second.status, second.run_id) == ("waiting", first.run_id)
+
+
+async def test_retry_does_not_return_the_run_of_another_message(store: Store):
+    bank = Bank()
+    helper = scripted(turns=[[calls("charge")], ["Second."]], tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    head, (last,) = await store.thread("t"), await store.runs("t")
+    await helper.run("Another", store=store, thread="t")
+    with pytest.raises(Conflict) as told:
+        await helper.driver(store).retry(head, last)
+    assert told.value.reason == "begun"

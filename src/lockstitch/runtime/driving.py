@@ -105,7 +105,8 @@ class Driver:
             return await when_free(self.store, head, lambda free: self.run(free, Input(user(""), again=last)))
         except Conflict as exc:
             latest = await self.store.desk.last_run(await self.store.thread(head.id))
-            if latest is None or latest.id == last.id or not (exc.reason == "begun" or isinstance(exc, ThreadEnded)):
+            begun = exc.reason in ("begun", "waiting") or isinstance(exc, ThreadEnded)
+            if not begun or latest is None or latest.id == last.id or latest.input_position != last.input_position:
                 raise
             return await see_out(self.store, head, latest, self.resume)
 
