@@ -197,6 +197,19 @@ async def test_a_message_to_a_goal_enters_its_run_before_the_first_step(store: S
     await at_rest(store)
 
 
+@pytest.mark.parametrize("detach", [False, True])
+async def test_a_run_of_a_goal_that_nobody_has_begun_begins_with_the_goal(store: Store, detach: bool):
+    clerk = Clerk()
+    await clerk.agent.start(store=store, goal="Count", key="t")
+    result = await clerk.agent.run("Fast", store=store, thread="t", detach=detach)
+    await clerk.work(store)
+    assert clerk.contexts == [["Count", "Fast"]]
+    done = await result_for(store, result.run_id)
+    assert (done.status, done.output_text) == ("completed", "To Fast")
+    assert (await store.thread("t")).status == "completed"
+    await at_rest(store)
+
+
 async def test_a_goal_does_not_end_before_it_answers_a_message(store: Store):
     clerk = Clerk()
     clerk.go_on.clear()

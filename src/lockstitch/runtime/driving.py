@@ -86,9 +86,12 @@ class Driver:
 
     async def run(self, head: Thread, given: Input, on_waiting: OnWaiting = "refuse") -> Result:
         """Begin a run with `given` and drive it. A run that was cut off before is driven to its end first, and so are
-        the runs of messages that were accepted before."""
+        the runs of messages that were accepted before. If a thread has a goal that no run has begun with, the first run
+        begins with the goal, and `given` enters that run."""
         while True:
             self._refuse_waiting(head, on_waiting)
+            if given.again is None and not given.first and _goal_is_ahead(head):
+                return await (self.leave_behind(head, given) if self.detach else self.in_line(head, given))
             result, began = await self._drive(head, given, cancel=on_waiting == "cancel")
             if began and result is not None:
                 return result
@@ -335,6 +338,12 @@ async def reopen(store: Store, head: Thread) -> Thread:
     # A request to cancel may have arrived after the end. It was meant for the run that has ended.
     fields = {"status": "pending", "result": None, "cancel_requested": False}
     return (await store.append(head, fields=fields)).head
+
+
+def _goal_is_ahead(head: Thread) -> bool:
+    """True if a thread is ready for its first run, which starts with its goal."""
+    ready = not head.ended and not waits_for_others(head)
+    return ready and head.kind != "chat" and head.goal is not None and not head.last_sequence
 
 
 def waits_for_others(head: Thread) -> bool:
