@@ -12,6 +12,7 @@ from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
+from tests.runtime.agents import until
 from tests.server.api.asking import get
 from tests.server.api.reading import events
 from tests.server.serving import caller, serving
@@ -131,3 +132,29 @@ async def test_another_message_with_an_accepted_id_is_a_conflict(store: Store) -
             await http.post("/api/threads/t/deliver", json={"input": text, "id": "m"}) for text in ("two", "three")
         ]
         assert [one.status_code for one in again] == [202, 409]
+
+
+async def test_a_compatible_stream_of_a_message_in_line_begins_with_its_own_run(store: Store) -> None:
+    go_on = asyncio.Event()
+
+    async def wait_and_answer(request: ModelRequest) -> str:
+        await go_on.wait()
+        return answer(request)
+
+    app = App([Agent("echo", model=Scripted(wait_and_answer), title=False)])
+    async with serving(store, app, Settings(concurrency=2)) as url, caller(url) as http:
+        await http.post("/api/agents/echo/runs", json={"input": "one", "thread": "t"})
+
+        async def said() -> str:
+            body = {"user_prompt": "two", "agent_uuid": "t"}
+            told = [one.data async for one in events(http, "/agent/run", method="POST", json=body)]
+            return "".join(one["delta"] for one in told if one != "[DONE]" and one["type"] == "text")
+
+        second = asyncio.create_task(said())
+
+        async def in_line() -> bool:
+            return bool((await store.inbox(await store.thread("t")))[1])
+
+        await until(in_line)
+        go_on.set()
+        assert await second == "To two"

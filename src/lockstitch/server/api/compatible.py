@@ -13,7 +13,8 @@ from starlette.responses import StreamingResponse
 
 from lockstitch.errors import Refused
 from lockstitch.records import Json, Thread, format_time
-from lockstitch.runtime import Agent, Event, submit_results
+from lockstitch.runtime import Agent, Event, Result, submit_results
+from lockstitch.runtime.driving import run_for
 from lockstitch.runtime.formatters import sse
 from lockstitch.server.access import Caller, Reader, Writer
 from lockstitch.server.api import shapes
@@ -21,7 +22,7 @@ from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
 from lockstitch.server.api.parameters import Body, Limit, Name, Offset, Plain, Ref
 from lockstitch.server.api.replies import ToolResult
-from lockstitch.server.following import Follower
+from lockstitch.server.following import LIVELY, Follower, is_idle
 from lockstitch.server.guard import mention
 from lockstitch.server.retelling import Retelling
 
@@ -46,14 +47,16 @@ class Executed(Body):
 
 @router.post("/run", responses=STREAM, response_class=StreamingResponse)
 async def run(caller: Writer, asked: Asked) -> StreamingResponse:
-    """Run an agent, and stream what it does in its own format until it has answered or waits for the browser."""
+    """Run an agent, and stream what it does in its own format until it has answered or waits for the browser.
+
+    If another run of the thread is open, the message waits in line, and the stream begins with its own run.
+    """
     agent = _agent(caller, asked.agent)
     begun = await agent.run(
         asked.user_prompt, store=caller.store, thread=asked.agent_uuid, user_id=asked.user_id, detach=True
     )
     mention(thread=begun.thread_id, run=begun.run_id)
-    first = (await caller.store.run(begun.run_id)).first_position
-    return _streamed(caller, agent, await caller.store.thread(begun.thread_id), first - 1)
+    return _streamed(caller, agent, await caller.store.thread(begun.thread_id), begun=begun)
 
 
 @router.post("/tool_results", responses=STREAM, response_class=StreamingResponse)
@@ -63,7 +66,7 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
     mention(thread=head.id)
     agent = caller.app.agent(head.agent)
     await submit_results(caller.store, head, [one.model_dump() for one in executed.tool_results])
-    return _streamed(caller, agent, head, head.position)
+    return _streamed(caller, agent, head)
 
 
 @router.get("/sessions", response_model=shapes.Sessions)
@@ -92,16 +95,32 @@ def _agent(caller: Caller, name: str | None) -> Agent:
     return caller.app.agent(name or next(iter(agents)))
 
 
-def _streamed(caller: Caller, agent: Agent, head: Thread, after: int) -> StreamingResponse:
-    return StreamingResponse(_frames(caller, agent, head, after), media_type=EVENT_STREAM)
+def _streamed(caller: Caller, agent: Agent, head: Thread, begun: Result | None = None) -> StreamingResponse:
+    return StreamingResponse(_frames(caller, agent, head, begun), media_type=EVENT_STREAM)
 
 
-async def _frames(caller: Caller, agent: Agent, head: Thread, after: int) -> AsyncGenerator[str]:
+async def _frames(caller: Caller, agent: Agent, head: Thread, begun: Result | None) -> AsyncGenerator[str]:
+    after = head.position if begun is None else await _before(caller, begun)
     follower = Follower(caller.store, caller.house.news, head.id, after)
     async with aclosing(follower.follow("idle")) as told:
         events = _told(Retelling(caller.store, head).events(told))
         async for frame in sse.stream(events, agent.formatter()):
             yield frame
+
+
+async def _before(caller: Caller, begun: Result) -> int:
+    """The position before the run of a message, as soon as the run begins. If the message is in line behind a run that
+    waits for somebody, the position before that run."""
+    store, news = caller.store, caller.house.news
+    with news.read(begun.thread_id) as reader:
+        while True:
+            head = await store.thread(begun.thread_id)
+            run = await run_for(store, begun.run_id)
+            if run.status == "pending" and is_idle(head):
+                run = await store.desk.open_run(head) or run
+            if run.status != "pending" or is_idle(head) or news.leaving:
+                return run.first_position - 1
+            await reader.wait(LIVELY)
 
 
 async def _told(events: AsyncGenerator[Event | None]) -> AsyncGenerator[Event]:
