@@ -18,7 +18,7 @@ from uuid import UUID
 
 from lockstitch.backend import Find
 from lockstitch.records import Run, Stitch, Thread, call_key
-from lockstitch.runtime.decide import MAX_CRASHES
+from lockstitch.records.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.chaos.booth import payments
 from tests.chaos.house import CHILDREN, ONCE, POISON, RUNS

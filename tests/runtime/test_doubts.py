@@ -10,10 +10,10 @@ import pytest
 from lockstitch.backend import Change, Commit
 from lockstitch.errors import Conflict, ThreadWaiting
 from lockstitch.records import Entry, Json, new_id, text_of
+from lockstitch.records.thread import MAX_CRASHES
 from lockstitch.runtime import holding
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.decide import MAX_CRASHES
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.replies import settle

@@ -6,6 +6,7 @@ import pytest
 
 from lockstitch.errors import Refused, ThreadEnded
 from lockstitch.records import Entry, FakeClock, Thread, new_id, waiting
+from lockstitch.records.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, finish_turn, result, said, turn
 
@@ -142,6 +143,23 @@ async def test_clears_suspicion_when_the_holder_makes_progress(timed_store: Stor
 
     assert (head.losses, head.crashes, head.lost_by, head.alone) == (0, 0, None, False)
     await assert_head(timed_store, head)
+
+
+async def test_poisonous_thread_stays_a_suspect_until_it_ends(store: Store) -> None:
+    """Runs of members are failed before the run that caused them. Its executor must know by then why."""
+    suspect = {"losses": 4, "crashes": MAX_CRASHES, "lost_by": new_id()}
+    await store.backend.put([(await goal(store)).changed(**suspect, wake_at=store.clock.now())])
+    (head,) = await store.claim_next(suspects=True, alone=True)
+
+    head = (await store.append(head, [said("a member has failed")])).head
+    assert head.poisonous
+    await assert_head(store, head)
+    head = (
+        await store.append(head, [said("failed")], fields={"status": "failed", "result": {"status": "failed"}})
+    ).head
+
+    assert (head.losses, head.crashes, head.lost_by) == (0, 0, None)
+    await assert_head(store, head)
 
 
 # What is refused

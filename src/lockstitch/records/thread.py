@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -19,6 +19,9 @@ TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 PERSONAL: frozenset[str] = frozenset({"approval", "doubt", "input", "frontend_tools"})
 """Kinds of waiting that a person ends. All others end by themselves."""
+
+MAX_CRASHES: Final = 3
+"""Processes that a thread may end while it is executed alone. Then it fails."""
 
 
 class Thread(Record):
@@ -87,6 +90,11 @@ class Thread(Record):
     def suspect(self) -> bool:
         """True if the last process that executed this thread may have ended because of it."""
         return self.lost_by is not None
+
+    @property
+    def poisonous(self) -> bool:
+        """True if this thread has ended so many processes that it fails."""
+        return self.crashes >= MAX_CRASHES
 
     @property
     def held(self) -> bool:

@@ -45,9 +45,6 @@ _CRASHED: Final = (
     "{crashes} processes in a row ended while this thread was the only one that they executed, so the thread failed. "
     "The thread_taken_over entries of its log name the processes. Retry the run once the cause is removed."
 )
-MAX_CRASHES: Final = 3
-"""Processes that a thread may end while it is executed alone. Then it fails."""
-
 _STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
 
@@ -105,7 +102,7 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
 
 def crashes(head: Thread) -> str | None:
     """Return why a thread fails that ended too many processes; None if it may be executed."""
-    return _CRASHED.format(crashes=head.crashes) if head.crashes >= MAX_CRASHES else None
+    return _CRASHED.format(crashes=head.crashes) if head.poisonous else None
 
 
 def _wait(situation: Situation, now: datetime) -> Action | None:

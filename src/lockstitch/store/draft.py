@@ -57,7 +57,7 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     runs = [(run.id, run.checked(changed)) for run, changed in draft.runs]
     stitches, tip_id = _place(head, draft.all_entries if draft.taken else draft.entries, now)
     fields: Fields = {**_derived(draft, stitches), **given, "updated_at": now}
-    if head.suspect and _progresses(draft):
+    if head.suspect and _progresses(draft, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
     asks = asks_since(fields.get("waiting_for", head.waiting_for)) if status == "waiting" else None
@@ -97,9 +97,14 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
     return Placed(change, after, stitches)
 
 
-def _progresses(draft: Draft) -> bool:
-    """True if the holder writes something new. Deliveries and the note of a takeover show no progress of its own."""
-    return draft.head.worker_id is not None and any(entry.type != TAKEN_OVER for entry in draft.entries)
+def _progresses(draft: Draft, fields: Fields) -> bool:
+    """True if the holder writes something new. Deliveries and the note of a takeover show no progress of its own.
+
+    A poisonous thread makes none before it ends, or its turn: runs of members end first, in commits of their own.
+    """
+    if draft.head.worker_id is None or all(entry.type == TAKEN_OVER for entry in draft.entries):
+        return False
+    return not draft.head.poisonous or "total_runs" in fields or fields.get("status") in TERMINAL
 
 
 def _numbered(draft: Draft) -> list[Run]:

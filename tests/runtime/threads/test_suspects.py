@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,14 +12,18 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Stitch, Thread, new_id
+from lockstitch.records import Limit, Stitch, Thread, new_id
+from lockstitch.records.thread import MAX_CRASHES
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.app import App
+from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.runtime.team import Team
 from lockstitch.runtime.tool import ToolContext
 from lockstitch.runtime.tools.function import tool
 from lockstitch.runtime.worker import WorkerLoop
 from lockstitch.store import Store
 from tests.runtime.agents import calls, scripted, until
+from tests.runtime.books import delegate
 from tests.runtime.threads.families import work_off
 from tests.runtime.threads.poison import INNOCENT, attempts, poison, steady, work_in_a_loop
 
@@ -110,7 +115,7 @@ async def suspect(store: Store, steps: Steps, agent: Agent, goal: str = "suspect
     await steps.until_inside(goal)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    lost = (await store.thread(head)).changed(losses=1, lost_by=new_id(), **fields)
+    lost = (await store.thread(head)).changed(**{"losses": 1, "lost_by": new_id(), **fields})
     await store.backend.put([lost])
     return lost
 
@@ -295,3 +300,68 @@ async def test_notes_a_takeover_once_when_the_thread_was_released_without_progre
         assert (await store.thread(waiting)).suspect
 
     assert len(await takeovers(store, waiting)) == 1
+
+
+async def test_fails_a_team_whose_member_ends_processes(store: Store):
+    """The thread fails, not only the run of its member: a leader that went on could give the same task again."""
+    steps = Steps()
+    leader = Scripted([{"calls": [delegate("walker", "walk")]}, "never"])
+    team = Team("team", model=leader, members=[steps.agent()], title=False)
+    goal = await suspect(store, steps, team, losses=MAX_CRASHES + 1, crashes=MAX_CRASHES)
+
+    await work_off(App([team]), store)
+
+    head = await store.thread(goal)
+    assert (head.status, head.crashes, head.suspect) == ("failed", 0, False)
+    failed = [stitch for stitch in await store.stitches(goal) if stitch.type == "run_failed"]
+    assert [stitch.lane is not None for stitch in failed] == [True, False]
+
+
+async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_claimed(store: Store):
+    """The worker leaves its free places to the suspect, but only for as long as a suspect is executed alone."""
+    steps = Steps()
+    limited, walker = steps.agent("limited"), steps.agent()
+    await store.backend.put([Limit(name="one", at_most=1, agents=["limited"])])
+    waiting = await suspect(store, steps, limited, wake_at=store.clock.now() + LATER)
+    await store.claim(await limited.start(store=store, goal="held"))
+    await walker.start(store=store, goal="endless")
+
+    async with working(App([walker, limited]), store, alone=0.3, drain=0.01) as loop:
+        await steps.until_inside("endless")
+        await appear(store, waiting)
+
+        async def draining() -> bool:
+            return loop._draining
+
+        await until(draining)
+        await walker.start(store=store, goal="healthy")
+        await steps.until_inside("endless", "healthy")
+        loop.leave()
+        steps.open.add("all")
+
+    assert (await store.thread(waiting)).status == "pending"
+
+
+async def test_does_not_release_threads_again_and_again_for_a_suspect_that_a_limit_keeps(store: Store):
+    steps = Steps()
+    limited, walker = steps.agent("limited"), steps.agent(steps=3)
+    await store.backend.put([Limit(name="one", at_most=1, agents=["limited"])])
+    waiting = await suspect(store, steps, limited, wake_at=store.clock.now() + LATER)
+    await store.claim(await limited.start(store=store, goal="held"))
+    await walker.start(store=store, goal="healthy")
+
+    async with working(App([walker, limited]), store, drain=0.01) as loop:
+        await steps.until_inside("healthy")
+        await appear(store, waiting)
+
+        async def left() -> bool:
+            return loop._suspects_at > time.monotonic() + 1
+
+        async def draining() -> bool:
+            return loop._draining
+
+        await until(draining)
+        steps.open.add("healthy")
+        await until(left)
+        assert not loop._draining
+        loop.leave()

@@ -11,9 +11,9 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.records import Limit, Thread, Worker, waiting
+from lockstitch.records.thread import MAX_CRASHES
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.app import App
-from lockstitch.runtime.decide import MAX_CRASHES
 from lockstitch.runtime.driving import Driver
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
