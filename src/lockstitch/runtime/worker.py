@@ -225,10 +225,24 @@ class WorkerLoop:
         if self._waiting_since is None:
             self._waiting_since = now
             self._drain_at = now + self._drain * random.uniform(1, 2)
-        if now - self._waiting_since >= _patience(self._alone, ready.losses) and len(self._driving) < self._concurrency:
-            return await self._claim_next(limit=1, suspects=True)
-        self._draining = self._draining or now >= self._drain_at
-        return []
+        waited = now - self._waiting_since
+        if waited < _patience(self._alone, ready.losses):
+            # Healthy threads do not wait for longer than the first limit, however often the suspect was lost.
+            self._draining = (self._draining or now >= self._drain_at) and waited < self._alone
+            return []
+        if len(self._driving) >= self._concurrency:
+            # The next free place is for the suspect.
+            self._draining = True
+            return []
+        claimed = await self._claim_next(limit=1, suspects=True)
+        if not claimed:
+            self._leave_suspects(now)
+        return claimed
+
+    def _leave_suspects(self, now: float) -> None:
+        """A limit keeps a suspect from being claimed: claim healthy threads for a while."""
+        self._draining = False
+        self._suspects_at = now + self._alone
 
     async def _claim_alone(self, now: float) -> list[Thread]:
         """Claim a suspect for a process that executes nothing else."""
@@ -238,7 +252,9 @@ class WorkerLoop:
         claimed: list[Thread] = []
         try:
             claimed = await self._claim_next(limit=1, suspects=True, alone=True)
-            self._draining = False
+            drained, self._draining = self._draining, False
+            if drained and not claimed and await self._ready_suspect() is not None:
+                self._leave_suspects(now)
             if claimed:
                 # Once this one has made progress, it makes room for the next. It is held, so errors must not escape.
                 with suppress(LockstitchError):
