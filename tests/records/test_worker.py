@@ -113,6 +113,18 @@ def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
+def test_nothing_is_provable_where_proc_shows_another_pid_namespace() -> None:
+    """The pid of the worker is that of another process in this /proc, whose end says nothing about the worker."""
+    code = "from lockstitch.records.worker import namespace; print(repr(namespace('pid')))"
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not told.stdout:
+        pytest.skip("this machine does not let root make a PID namespace")
+
+    assert told.stdout.strip() == "''"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
 def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
     """As two pods with hostNetwork: one host name, one boot, two PID namespaces."""
     code = (

@@ -122,9 +122,12 @@ def boot_id() -> str:
 def namespace(kind: Literal["pid", "time"]) -> str:
     """Return the id of this process's namespace of a kind; empty where the system does not tell.
 
-    The id is an inode number, which is unique within one boot.
+    The id is an inode number, which is unique within one boot. It is also empty if /proc belongs to another PID
+    namespace (`unshare --pid` without `--mount-proc`): the pids of this process are those of other processes there.
     """
     try:
+        if kind == "pid" and os.readlink("/proc/self") != str(os.getpid()):
+            return ""
         return os.readlink(f"/proc/self/ns/{kind}")
     except FileNotFoundError:
         # A kernel without time namespaces has one clock for all processes.
