@@ -39,7 +39,7 @@ POLL: Final = 2.0
 REAP: Final = 5.0
 """Seconds between two looks for dead workers anywhere."""
 
-NEIGHBOURS: Final = 0.5
+NEIGHBOURS: Final = 0.2
 """Seconds between two looks for dead workers of this host, which ask nobody but this machine."""
 
 OTHERS: Final = 60.0
