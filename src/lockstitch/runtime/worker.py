@@ -76,7 +76,7 @@ class Drive:
 
 def _patience(alone: float, losses: int) -> float:
     """Return the seconds that a suspect is executed alone, or waits for that, after so many losses in a row."""
-    return alone * 2 ** min(max(losses - 1, 0), 16)
+    return alone * 2 ** min(max(losses - 1, 0), 5)
 
 
 def _nobody(_: Drive) -> None:
@@ -299,6 +299,7 @@ class WorkerLoop:
     def _end(self, task: asyncio.Task[None], head: Thread) -> None:
         self._driving.discard(task)
         # The task may have been cancelled before it started, or have failed before it executed the thread.
+        self._clear(head.id)
         self._store.desk.leave(head)
         self.driven += 1
         self._news.set()
