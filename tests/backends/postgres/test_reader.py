@@ -12,6 +12,7 @@ from psycopg import sql
 
 from lockstitch.backend import Answer, Find
 from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.reader import AT_ONCE, CONNECTIONS
 from lockstitch.backends.postgres.url import parse
 from lockstitch.errors import Refused
 from lockstitch.records import SystemClock, Thread
@@ -176,6 +177,23 @@ async def test_reads_lens_and_record(backend: PostgresBackend) -> None:
     answer = await backend.query("SELECT count(*) FROM agent_config", limit=1, seconds=10, lens="three_table")
     assert answer is not None
     assert answer.rows == [(1,)]
+
+
+async def test_many_queries_at_once_are_all_answered(backend: PostgresBackend, admin: psycopg.Connection) -> None:
+    await created(backend)
+    query = "SELECT count(*), session_user::text FROM threads, pg_sleep(0.2) GROUP BY 2"
+    answers = await asyncio.gather(*(ask(backend, query) for _ in range(2 * CONNECTIONS)))
+    ((number, login),) = {row for answer in answers for row in answer.rows}
+    assert number == 1
+    assert admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [login]).fetchone() == (1,)
+
+
+async def test_login_that_was_dropped_is_replaced_once(backend: PostgresBackend, admin: psycopg.Connection) -> None:
+    ((_, login),) = (await ask(backend, WHO)).rows
+    admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(login)))
+    answers = await asyncio.gather(*(ask(backend, WHO) for _ in range(AT_ONCE)))
+    ((_, other),) = {row for answer in answers for row in answer.rows}
+    assert other != login
 
 
 async def test_query_of_no_columns_has_rows(backend: PostgresBackend) -> None:

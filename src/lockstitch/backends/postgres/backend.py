@@ -1,7 +1,7 @@
 """The PostgreSQL backend."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -228,13 +228,14 @@ class PostgresBackend:
         force: bool = False,
         own: bool = False,
     ) -> Answer | None:
-        connection = await (self._pool.connect(prepared=True) if own else self._readers.connect(force=force))
-        try:
-            return await query(connection, self._dialect, sql, limit, seconds, lens)
-        except psycopg.Error as exc:
-            raise translate(exc, self._pool.address.shown) from exc
-        finally:
-            await connection.close()
+        async with nullcontext() if own else self._readers.places:
+            connection = await (self._pool.connect(prepared=True) if own else self._readers.connect(force=force))
+            try:
+                return await query(connection, self._dialect, sql, limit, seconds, lens)
+            except psycopg.Error as exc:
+                raise translate(exc, self._pool.address.shown) from exc
+            finally:
+                await connection.close()
 
     def lens(self, name: str, *, blocking: bool = False) -> AbstractAsyncContextManager[Any]:
         return looking(self._pool, self._dialect, name, blocking)

@@ -31,8 +31,10 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.errors import LockstitchError, Refused
 
 VALID: Final = "1 day"
-CONNECTIONS: Final = 20
-"""Sessions of one login at once."""
+AT_ONCE: Final = 10
+"""Statements of users that run at once in one store; others wait."""
+CONNECTIONS: Final = 2 * AT_ONCE
+"""Sessions of one login at once. A session that was closed still counts until its process has ended."""
 
 _INSTEAD: Final = (
     "Name a login that can only read in the store's URL (reader=user:password), or force the query, which then runs "
@@ -58,6 +60,8 @@ class Readers:
         """The name of the login that this process has made."""
         self._conninfo = ""
         self._making = asyncio.Lock()
+        self.places = asyncio.Semaphore(AT_ONCE)
+        """Held while a connection of `connect` is open."""
 
     async def connect(self, *, force: bool) -> Connection:
         """Return a new connection that can only read. With `force` the store's own user, if there is no other way.
@@ -88,12 +92,13 @@ class Readers:
         if self._pool.address.reader is not None:
             return await self._open(self._pool.address.reader, "The login that the store's URL names for reading")
         made = "The login that Lockstitch made for reading"
+        conninfo = await self._made()
         try:
-            return await self._open(await self._made(), made)
+            return await self._open(conninfo, made)
         except _LoginFailed:
             # It may have expired, or an administrator has dropped it.
-            await self.close()
-        return await self._open(await self._made(), made)
+            conninfo = await self._made(instead_of=conninfo)
+        return await self._open(conninfo, made)
 
     async def _open(self, conninfo: str, what: str) -> Connection:
         try:
@@ -113,8 +118,11 @@ class Readers:
             raise Refused(f"{what} could do more than read: it {faults}. {_INSTEAD}")
         return connection
 
-    async def _made(self) -> str:
+    async def _made(self, instead_of: str | None = None) -> str:
+        """Return how to connect as the login. One that failed is replaced, unless another task has replaced it."""
         async with self._making:
+            if self._conninfo == instead_of:
+                await self.close()
             if self._login is None:
                 self._login, self._conninfo = await self._make()
             return self._conninfo
