@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.redaction import KEYS, REDACTED, VALUES, may_hide, redact
+from lockstitch.bridges.redaction import KEYS, REDACTED, VALUES, may_hide, redact, without_credentials
 from lockstitch.store import Store
 from tests.bridges.importing import import_bytes, lens
 from tests.bridges.otel import bodies as otel
@@ -109,6 +110,57 @@ def test_it_is_quick_however_the_text_is_made() -> None:
         text = part * (20_000 // len(part))
         redact({"note": text, text: "x"})
     assert process_time() - before < 2
+
+
+def pauses(work: Callable[[Callable[[], None]], object]) -> int:
+    """How often other threads may run while a text is searched."""
+    calls: list[None] = []
+    work(lambda: calls.append(None))
+    return len(calls)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 2 << 20])
+def test_search_of_long_content_pauses_again_and_again(size: int) -> None:
+    content = b"url " + b"d" * size
+    assert pauses(lambda pause: without_credentials(content, pause)) >= size >> 16
+    assert pauses(lambda pause: may_hide(content, pause=pause)) >= size >> 16
+    assert pauses(lambda pause: redact(["x" * 20_000] * 10, pause=pause)) == 10
+
+
+@pytest.mark.parametrize("example", VALUE_EXAMPLES.values())
+def test_credential_is_replaced_wherever_it_stands_in_long_content(example: str) -> None:
+    for place in range((1 << 16) - len(example) - 1, (1 << 16) + 2):
+        content = b"." + b" " * place + example.encode() + b" " * 30_000
+        assert example.encode() not in without_credentials(content)
+
+
+def test_credential_that_is_very_long_is_replaced_to_its_end() -> None:
+    assert without_credentials(b"sk-" + b"a" * 200_000 + b" end") == f"{REDACTED} end".encode()
+
+
+def test_no_long_name_is_remembered() -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(10):
+            assert redact({f"{number}{'x' * 1_000_000}_api_key": "x"}) != {}
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1_000_000
+
+
+def test_long_name_that_says_it_hides_its_value() -> None:
+    for name in ("x" * 5_000 + "_api_key", "api_key_" + "x" * 5_000):
+        assert redact({name: "y"}) == {name: REDACTED}
+
+
+@pytest.mark.parametrize("name", ["\u017fecret", "to\u212aen", "coo\u212aie"])
+def test_quick_look_sees_escaped_letters_that_count_as_others(name: str) -> None:
+    assert redact({name: "x"}) == {name: REDACTED}
+    for text in (json.dumps({name: "x"}), json.dumps({name: "x"}, ensure_ascii=False)):
+        assert may_hide(text.encode())
+        assert may_hide(text.replace("f", "F").replace("a", "A").encode())
 
 
 @pytest.mark.anyio

@@ -83,6 +83,11 @@ class Budget:
         if self._steps % _STEPS == 0:
             self.check_time()
 
+    def pause(self) -> None:
+        """Look at the clock between two pieces of work that take long. Other threads may run meanwhile."""
+        self.step()
+        self.check_time()
+
     def check_time(self) -> None:
         if self._limits is None or self._since is None:
             return
@@ -94,8 +99,7 @@ class Budget:
 
     def unpacked(self, size: int) -> None:
         """Count bytes that came out of gzip or zstd."""
-        self.step()
-        self.check_time()
+        self.pause()
         self._unpacked += size
         if self._limits is not None and self._unpacked > self._limits.unpacked_bytes:
             raise BodyTooExpensive(
@@ -120,8 +124,7 @@ class Budget:
 
     def item(self) -> None:
         """Count one span, attachment or feedback."""
-        self.step()
-        self.check_time()
+        self.pause()
         self._items += 1
         if self._limits is not None and self._items > self._limits.items:
             raise BodyTooExpensive(f"The body has more than {self._limits.items:,} spans. Send smaller batches.")

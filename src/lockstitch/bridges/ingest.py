@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -51,10 +52,14 @@ class Ingest:
         self._looking = Looking(store.mirrors, bridge, self._names)
         self._removing = Removing(store, bridge, self._names)
 
-    async def take(self, items: Iterable[Item]) -> Outcome:
-        """Write a batch, and say what it was. Durable when this returns."""
+    async def take(self, items: Iterable[Item], *, large: bool = False) -> Outcome:
+        """Write a batch, and say what it was. Durable when this returns.
+
+        Secrets of a `large` batch are looked for in a thread, since that takes about a microsecond for a character.
+        """
         outcome = Outcome()
-        batch, others = sort(items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
+        sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
+        batch, others = await asyncio.to_thread(sorting) if large else sorting()
         for _ in range(_PASSES):
             joined = await self._settle(batch, outcome)
             batch = await self._joining.loose(joined)

@@ -6,6 +6,7 @@ docs/reference/redaction.md, and a test keeps the two together.
 """
 
 import re
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -55,23 +56,36 @@ _VALUE = re.compile("|".join(f"(?:{pattern})" for pattern in VALUES if not patte
 _BEARER = re.compile(next(pattern for pattern in VALUES if pattern.startswith("(?i)")))
 _LONGEST: Final = 20_000
 """Characters of a value that are looked at: credentials are short, and stand near the beginning."""
+_LONGEST_NAME: Final = 1_000
+"""Characters of a name that are looked at. Of a longer name its beginning and its end are."""
+_LONG: Final = 1_000
+"""Characters of a value that takes so long to look at that `pause` is called after it."""
+_WINDOW: Final = 1 << 16
+"""Characters of a long text that are searched at once. A search lets no other thread run."""
 
 
-def redact(value: Any, names: frozenset[str] = frozenset()) -> Any:
+def no_pause() -> None:
+    """For values that are small, or that a user imports."""
+
+
+def redact(value: Any, names: frozenset[str] = frozenset(), pause: Callable[[], None] = no_pause) -> Any:
     """The same bag without what looks like a secret; the very same object where there is nothing to hide.
 
-    `names` are further names, in small letters, whose values go whatever they are.
+    `names` are further names, in small letters, whose values go whatever they are. `pause` is called after each long
+    text, and may raise to stop the work.
     """
     if isinstance(value, dict):
         bag = cast("dict[str, Any]", value)
-        changed = {key: new for key, old in bag.items() if (new := _entry(key, old, names)) is not old}
+        changed = {key: new for key, old in bag.items() if (new := _entry(key, old, names, pause)) is not old}
         return {**bag, **changed} if changed else bag
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        new_items = [redact(item, names) for item in items]
+        new_items = [redact(item, names, pause) for item in items]
         return new_items if any(new is not old for new, old in zip(new_items, items, strict=True)) else items
-    if isinstance(value, str) and len(value) >= 8 and _looks_secret(value):
-        return REDACTED
+    if isinstance(value, str) and len(value) >= 8:
+        if len(value) >= _LONG:
+            pause()
+        return REDACTED if _looks_secret(value) else value
     return value
 
 
@@ -83,6 +97,8 @@ _SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
         (b"LANGSMITH_", b""),
         (b"LANGCHAIN_", b""),
         (b"\\u00", rb"\\u00[2-7]"),
+        (b"\\u017", b""),
+        (b"\\u212", b""),
         (b"\xc5\xbf", b""),
         (b"\xe2\x84\xaa", b""),
     ),
@@ -104,38 +120,75 @@ _SMALL_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
 _MAKE_SURE: Final = {sure: re.compile(sure) for _, sure in (*_SIGNS, *_SMALL_SIGNS) if sure}
 
 
-def may_hide(content: bytes, names: frozenset[str] = frozenset()) -> bool:
+_LONGEST_SIGN: Final = 1_000
+"""Bytes of the longest text that a pattern of a sign matches."""
+
+
+def may_hide(content: bytes, names: frozenset[str] = frozenset(), pause: Callable[[], None] = no_pause) -> bool:
     """True if bytes may contain a value that `redact` hides. False is certain, and much faster than looking.
 
-    The content is JSON or protobuf that is not packed.
+    The content is JSON or protobuf that is not packed. `pause` is called again and again, and may raise.
     """
     small = content.lower()
     names_in_it = any(name.encode() in small for name in names)
-    return names_in_it or _has_sign(content, _SIGNS) or _has_sign(small, _SMALL_SIGNS)
+    return names_in_it or _has_sign(content, _SIGNS, pause) or _has_sign(small, _SMALL_SIGNS, pause)
 
 
-def _has_sign(content: bytes, signs: tuple[tuple[bytes, bytes], ...]) -> bool:
-    return any(text in content and (not sure or _MAKE_SURE[sure].search(content)) for text, sure in signs)
+def _has_sign(content: bytes, signs: tuple[tuple[bytes, bytes], ...], pause: Callable[[], None]) -> bool:
+    return any(text in content and (not sure or _is_sure(content, sure, pause)) for text, sure in signs)
 
 
-def without_credentials(content: bytes) -> bytes:
+def _is_sure(content: bytes, sure: bytes, pause: Callable[[], None]) -> bool:
+    pattern = _MAKE_SURE[sure]
+    for start in range(0, len(content), _WINDOW):
+        pause()
+        if pattern.search(content, start, start + _WINDOW + _LONGEST_SIGN):
+            return True
+    return False
+
+
+def without_credentials(content: bytes, pause: Callable[[], None] = no_pause) -> bytes:
     """Return bytes in which texts that look like credentials are replaced; the very same if there are none.
 
-    For content that cannot be read, so that nobody knows which names stand before which values.
+    For content that cannot be read, so that nobody knows which names stand before which values. `pause` is called again
+    and again, and may raise.
     """
     text = content.decode("latin-1")
     for pattern in (_VALUE, _BEARER):
-        text = pattern.sub(REDACTED, text)
+        text = REDACTED.join(_between(pattern, text, pause))
     new = text.encode("latin-1")
     return content if new == content else new
 
 
-def _entry(key: str, value: Any, names: frozenset[str]) -> Any:
+def _between(pattern: re.Pattern[str], text: str, pause: Callable[[], None]) -> Iterator[str]:
+    """Yield what stands between the matches of a pattern. Credentials of up to `_LONGEST` characters are found."""
+    done = start = 0
+    while start < len(text):
+        pause()
+        end = start + _WINDOW
+        match = pattern.search(text, start, end + _LONGEST)
+        if match is None or match.start() >= end:
+            start = end
+            continue
+        if match.end() == end + _LONGEST:
+            # It may go on behind the window.
+            match = pattern.match(text, match.start()) or match
+        yield text[done : match.start()]
+        done = start = match.end()
+    yield text[done:]
+
+
+def _entry(key: str, value: Any, names: frozenset[str], pause: Callable[[], None]) -> Any:
     if names and key.lower() in names and value is not None:
         return value if value == REDACTED else REDACTED
-    if _secret_name(key) and value not in (None, "", False, True) and not isinstance(value, int | float):
+    if _secret_name(_looked_at(key)) and value not in (None, "", False, True) and not isinstance(value, int | float):
         return value if value == REDACTED else REDACTED
-    return redact(value, names)
+    return redact(value, names, pause)
+
+
+def _looked_at(name: str) -> str:
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}{name[-half:]}"
 
 
 @lru_cache(maxsize=10_000)

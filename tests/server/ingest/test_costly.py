@@ -4,10 +4,12 @@ import asyncio
 import gzip
 import threading
 from dataclasses import replace
+from typing import Any
 
 import httpx2
 import pytest
 
+from lockstitch.bridges import ingest
 from lockstitch.bridges.budget import Limits
 from lockstitch.records.shelves import RawBody
 from lockstitch.server import Settings
@@ -114,6 +116,23 @@ async def test_body_that_is_packed_or_not_small_is_read_in_a_thread(
     monkeypatch.setattr(Reader, "next", next_item)
     async with serving(store) as url, caller(url) as http:
         assert (await http.post("/runs", content=body)).status_code == 202
+        await settled(http)
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_secrets_of_large_span_are_looked_for_in_a_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    original = ingest.sort
+
+    def sort(*arguments: Any, **named: Any) -> Any:
+        threads.add(threading.get_ident())
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(ingest, "sort", sort)
+    async with serving(store) as url, caller(url) as http:
+        run = run_of(extra={"metadata": {"a": ["x" * 10_000] * 10}})
+        assert (await http.post("/runs", json=run)).status_code == 202
         await settled(http)
     assert threads
     assert threading.get_ident() not in threads

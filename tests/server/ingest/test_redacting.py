@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import httpx2
@@ -18,7 +19,7 @@ from lockstitch.bridges.langsmith.redacting import redacted_body
 from lockstitch.bridges.otel import read_body
 from lockstitch.bridges.otel.screening import screen
 from lockstitch.bridges.redaction import redact
-from lockstitch.errors import Unreadable
+from lockstitch.errors import BodyTooExpensive, Unreadable
 from lockstitch.records.shelves import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
@@ -76,6 +77,9 @@ LANGSMITH: dict[str, Callable[[], bytes]] = {
     "gzip": lambda: gzip.compress(dumped(run())),
     "zstd": lambda: zstandard.compress(in_parts()),
     "saved": lambda: dumped({"body_base64": base64.b64encode(dumped(run())).decode(), "headers": {"X-API-Key": WORD}}),
+    "utf-16": lambda: json.dumps(run()).encode("utf-16"),
+    "beside": lambda: dumped({"post": [run()], "api_key": WORD, "note": {"password": WORD}}),
+    "unknown part": lambda: multipart((f"post.{run_of()['id']}", dumped(run())), ("other", SECRET.encode())),
     "cut off": lambda: dumped(run()) + b'{"extra": {"metadata": {"a": "' + SECRET.encode() + b'"',
 }
 
@@ -259,6 +263,38 @@ async def test_expensive_otlp_is_refused_with_413(store: Store) -> None:
         assert answer.status_code == 413
         assert "unpacks to more" in answer.json()["message"]
         assert (await settled(http))["quarantined"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{x " + SECRET.encode() + b" a" * (1 << 20),
+        b'{"inputs": "url ' + b"d" * (2 << 20) + b'"}',
+        dumped({"metadata": {"a": ["x" * 20_000] * 50}, "api_key": "x"}),
+    ],
+    ids=["unreadable", "long text", "long values"],
+)
+def test_redaction_ends_when_the_time_is_over(body: bytes) -> None:
+    clock = count()
+    budget = Budget(Limits(seconds=20), clock=lambda: float(next(clock)))
+    with pytest.raises(BodyTooExpensive, match="processor time"):
+        redacted_body(body, {}, budget, frozenset())
+
+
+def test_multipart_body_of_too_many_parts_is_refused() -> None:
+    body = b"--frontier" + b"\r\n--frontierxx" * 2_000 + b" secret"
+    headers = {"content-type": "multipart/form-data; boundary=frontier"}
+    with pytest.raises(BodyTooExpensive, match="records"):
+        redacted_body(body, headers, Budget(Limits(records=1_000)), frozenset())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [dumped(SECRET), in_parts().replace(b"\r\n", b"\n"), dumped({"body_base64": "", "url": f"http://a:{SECRET}@b"})],
+    ids=["text", "parts without a delimiter", "address"],
+)
+def test_no_credential_is_left_beside_what_is_read(body: bytes) -> None:
+    assert SECRET.encode() not in redacted(body).replace(b'"inputs": {"q": "' + SECRET.encode(), b"")
 
 
 async def test_looking_at_a_body_stops_when_the_request_is_cancelled() -> None:

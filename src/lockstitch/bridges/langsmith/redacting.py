@@ -10,7 +10,7 @@ import binascii
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import Any, Final
 
@@ -52,25 +52,36 @@ class _Redacting:
     def body(self, body: bytes, headers: Mapping[str, str], saved: int = 0) -> bytes:
         source = Source(BytesIO(body).read, budget=self._budget).unpacked()
         boundary = boundary_of(source, headers)
-        plain = b"".join(iter(source.read, b""))
-        if not plain or (not may_hide(plain, self._hide) and b"body_base64" not in plain):
+        plain = _as_utf8(b"".join(iter(source.read, b"")))
+        if not plain or (not may_hide(plain, self._hide, self._budget.pause) and b"body_base64" not in plain):
             return body
         new = self._multipart(plain, boundary) if boundary else self._documents(plain, saved)
         return body if new is plain else _packed(new, body)
 
     def _multipart(self, plain: bytes, boundary: bytes) -> bytes:
         delimiter = b"\r\n--" + boundary
-        parts = (b"\r\n" + plain).split(delimiter)
+        parts = list(self._parts(b"\r\n" + plain, delimiter))
         new = [self._part(part) for part in parts]
         if all(one is other for one, other in zip(new, parts, strict=True)):
             return plain
         return delimiter.join(new)[2:]
 
+    def _parts(self, content: bytes, delimiter: bytes) -> Iterator[bytes]:
+        """Yield what stands between the delimiters. Each part counts as a record, since many of them take memory."""
+        start = 0
+        while (end := content.find(delimiter, start)) >= 0:
+            self._budget.record()
+            yield content[start:end]
+            start = end + len(delimiter)
+        yield content[start:]
+
     def _part(self, part: bytes) -> bytes:
         self._budget.step()
         kind, _, rest = part_of(part).name.partition(".")
-        if kind not in ("post", "patch"):
+        if kind in ("attachment", "feedback"):
             return part
+        if kind not in ("post", "patch"):
+            return without_credentials(part, self._budget.pause)
         field = rest.partition(".")[2]
         head, blank, content = part.partition(b"\r\n\r\n")
         self._budget.weigh(content)
@@ -78,8 +89,7 @@ class _Redacting:
             value = parse(content)
             new = self._field(field, value)
         except (ValueError, RecursionError):
-            without = without_credentials(content)
-            return part if without is content else head + blank + without
+            return without_credentials(part, self._budget.pause)
         return part if new is value else head + blank + _dumped(new)
 
     def _field(self, field: str, value: Any) -> Any:
@@ -90,7 +100,7 @@ class _Redacting:
 
     def _documents(self, plain: bytes, saved: int) -> bytes:
         self._budget.weigh(plain)
-        text = _decoded(plain)
+        text = plain.decode(errors="replace")
         parts: list[str] = []
         at, changed = 0, False
         while True:
@@ -104,7 +114,7 @@ class _Redacting:
                 hidden = self._record(value, 0, saved)
             except (ValueError, RecursionError):
                 rest = text[at:].encode(errors="replace")
-                new = without_credentials(rest)
+                new = without_credentials(rest, self._budget.pause)
                 changed |= new is not rest
                 parts.append(new.decode(errors="replace"))
                 break
@@ -120,7 +130,7 @@ class _Redacting:
         if isinstance(value, list):
             return self._each(items(value), depth, saved)
         if not isinstance(value, dict):
-            return value
+            return self._hidden(value)
         found = bag(value)
         self._budget.step()
         if isinstance(found.get("body_base64"), str):
@@ -128,12 +138,16 @@ class _Redacting:
         streamed = [name for name in STREAMED if isinstance(found.get(name), list)]
         if "run_type" not in found and streamed:
             changes = {name: self._each(items(found[name]), depth, saved) for name in streamed}
-            return _with(found, changes)
+            rest = {name: item for name, item in found.items() if name not in changes}
+            return _with(found, {**changes, **self._hidden(rest)})
         if looks_like_feedback(found):
             return found
         changes = {name: self._run(bag(found[name]), depth) for name in _INNER if isinstance(found.get(name), dict)}
         inner = _with(found, changes)
         return inner if changes else self._run(found, depth)
+
+    def _hidden(self, value: Any) -> Any:
+        return redact(value, self._hide, self._budget.pause)
 
     def _each(self, values: list[Any], depth: int, saved: int) -> list[Any]:
         new = [self._record(value, depth + 1, saved) for value in values]
@@ -148,33 +162,33 @@ class _Redacting:
             elif name == "child_runs" and isinstance(value, list) and depth < _DEEPEST:
                 changes[name] = self._each(items(value), depth, 0)
             elif name not in SAID:
-                changes[name] = redact({name: value}, self._hide)[name]
+                changes[name] = self._hidden({name: value})[name]
         return _with(run, changes)
 
     def _bag(self, value: Any) -> Any:
         """`extra` or `metadata`, which may be JSON in a text."""
         if isinstance(value, str):
             if value[:1] not in ("{", "["):
-                return redact(value, self._hide)
+                return self._hidden(value)
             try:
                 inner = parse(value)
             except (ValueError, RecursionError):
-                return redact(value, self._hide)
+                return self._hidden(value)
             new = self._bag(inner)
             return value if new is inner else _dumped(new).decode()
         if not isinstance(value, dict):
-            return redact(value, self._hide)
+            return self._hidden(value)
         known = bag(value)
         kept = {name: item for name, item in known.items() if name in _KEPT}
         about = known.get("metadata")
         rest = {name: item for name, item in known.items() if name not in kept and name != "metadata"}
         changes = {"metadata": self._bag(about)} if "metadata" in known else {}
-        hidden = redact(rest, self._hide)
+        hidden = self._hidden(rest)
         return _with(known, {**changes, **(hidden if hidden is not rest else {})})
 
     def _request(self, envelope: dict[str, Any], saved: int) -> dict[str, Any]:
         """A request that a client saved: its headers, and its body in base64."""
-        changes = {"headers": redact(envelope.get("headers"), self._hide)} if "headers" in envelope else {}
+        changes = self._hidden({name: item for name, item in envelope.items() if name != "body_base64"})
         if saved < _SAVED:
             try:
                 body = base64.b64decode(envelope["body_base64"], validate=True)
@@ -197,9 +211,10 @@ def _dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
 
 
-def _decoded(plain: bytes) -> str:
-    encoding = "utf-16" if plain[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    return plain.decode(encoding, errors="replace")
+def _as_utf8(plain: bytes) -> bytes:
+    if plain[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        return plain
+    return plain.decode("utf-16", errors="replace").encode(errors="replace")
 
 
 def _packed(new: bytes, like: bytes) -> bytes:

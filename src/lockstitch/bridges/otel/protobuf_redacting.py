@@ -1,6 +1,6 @@
 """Redaction of OTLP in protobuf. Needs the package opentelemetry-proto, as reading it does."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -15,22 +15,23 @@ from lockstitch.bridges.redaction import redact
 from lockstitch.records import Json
 
 
-def redacted(frame: Frame, hide: frozenset[str]) -> bytes | None:
+def redacted(frame: Frame, hide: frozenset[str], pause: Callable[[], None]) -> bytes | None:
     """Return the message without values that redaction hides, in the form of a whole request. None if it has none."""
     if frame.form == "request":
         request = ExportTraceServiceRequest.FromString(frame.body)
     else:
         request = ExportTraceServiceRequest(resource_spans=[ResourceSpans.FromString(frame.body)])
-    changed = [_in_group(group, hide) for group in request.resource_spans]
+    changed = [_in_group(group, hide, pause) for group in request.resource_spans]
     return request.SerializeToString() if any(changed) else None
 
 
-def _in_group(group: Any, hide: frozenset[str]) -> bool:
+def _in_group(group: Any, hide: frozenset[str], pause: Callable[[], None]) -> bool:
     resource = attributes_of(group.resource.attributes)
     changed = _hide_all(group.resource.attributes, hide - GROUP)
     for scoped in group.scope_spans:
         changed |= _hide_all(scoped.scope.attributes, hide)
         for span in scoped.spans:
+            pause()
             for link in span.links:
                 changed |= _hide_all(link.attributes, hide)
             if wrong_ids(span.trace_id.hex(), span.span_id.hex()):

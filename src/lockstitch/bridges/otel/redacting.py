@@ -12,7 +12,7 @@ from lockstitch.bridges.otel.framing import Frame
 from lockstitch.bridges.otel.piecing import piece_of
 from lockstitch.bridges.otel.raw import Span
 from lockstitch.bridges.otel.values import as_json, as_list, parsed
-from lockstitch.bridges.redaction import redact
+from lockstitch.bridges.redaction import no_pause, redact
 from lockstitch.bridges.span import Piece
 from lockstitch.records import Json, codec
 
@@ -26,17 +26,17 @@ _CALLBACK: Final = frozenset({"inputs", "outputs", "output", "input_str"})
 """Members of what Traceloop notes of LangChain's callbacks that are content."""
 
 
-def redacted_frame(frame: Frame, hide: frozenset[str]) -> bytes | None:
+def redacted_frame(frame: Frame, hide: frozenset[str], pause: Callable[[], None] = no_pause) -> bytes | None:
     """Return the record without values that redaction hides, or None if it has none.
 
-    The record can be read: whoever calls this has read its spans.
+    The record can be read: whoever calls this has read its spans. `pause` is called before each span, and may raise.
     """
     if frame.form == "json":
         value = document.document_of(frame.body)
-        return codec.dumps(value) + b"\n" if _in_document(value, hide) else None
+        return codec.dumps(value) + b"\n" if _in_document(value, hide, pause) else None
     from lockstitch.bridges.otel import protobuf_redacting
 
-    return protobuf_redacting.redacted(frame, hide)
+    return protobuf_redacting.redacted(frame, hide, pause)
 
 
 def hidden_values(span: Span, hide: frozenset[str]) -> Json:
@@ -105,14 +105,14 @@ def _recorded(piece: Piece, hide: frozenset[str]) -> Json:
     return {**piece, "metadata": redact(piece.get("metadata"), hide), "extra": redact(piece.get("extra"), hide)}
 
 
-def _in_document(value: Any, hide: frozenset[str]) -> bool:
+def _in_document(value: Any, hide: frozenset[str], pause: Callable[[], None]) -> bool:
     """Replace the values of an OTLP/JSON document in place. True if there were any."""
     changed = False
     for request in as_list(value) if isinstance(value, list) else [value]:
         inner = as_json(as_json(request).get("trace")) or as_json(request)
         for group in map(as_json, as_list(document.either(inner, "resourceSpans", "resource_spans", "batches"))):
             try:
-                changed |= _in_group(group, hide)
+                changed |= _in_group(group, hide, pause)
             except ValueError:
                 # Its resource cannot be read, so the record has nothing of it.
                 group.clear()
@@ -120,7 +120,7 @@ def _in_document(value: Any, hide: frozenset[str]) -> bool:
     return changed
 
 
-def _in_group(group: Json, hide: frozenset[str]) -> bool:
+def _in_group(group: Json, hide: frozenset[str], pause: Callable[[], None]) -> bool:
     own = as_json(group.get("resource"))
     resource = document.pairs_of(own.get("attributes"))
     changed = _replace(own.get("attributes"), _changes(resource, hide - GROUP))
@@ -128,6 +128,7 @@ def _in_group(group: Json, hide: frozenset[str]) -> bool:
         about = as_json(document.either(scoped, "scope", "instrumentationLibrary"))
         changed |= _replace(about.get("attributes"), _changes(document.pairs_of(about.get("attributes")), hide))
         for span in map(as_json, as_list(scoped.get("spans"))):
+            pause()
             for link in map(as_json, as_list(span.get("links"))):
                 pairs = link.get("attributes")
                 changed |= _replace(pairs, _changes(document.pairs_of(pairs), hide))

@@ -56,7 +56,7 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
                     accepted += 1
                     read = True
             if isinstance(frame, Frame) and not keep_secrets and (read or not unread):
-                changed = redacted_frame(frame, hide) if read and may_hide(frame.body, hide) else None
+                changed = _redacted(frame, hide, budget) if read else None
                 hidden |= changed is not None
                 parts.append(changed if changed is not None else _whole(frame))
     new = b"".join(parts) if hidden else body
@@ -64,6 +64,11 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
         # As small as it was, about.
         new = gzip.compress(new, 1)
     return Screened(new, accepted, rejected, problems)
+
+
+def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | None:
+    """Return the record without values that redaction hides, or None if it has none."""
+    return redacted_frame(frame, hide, budget.pause) if may_hide(frame.body, hide, budget.pause) else None
 
 
 def _whole(frame: Frame) -> bytes:

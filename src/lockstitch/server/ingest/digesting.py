@@ -52,6 +52,9 @@ SMALL: Final = 4 << 10
 """Bytes of bodies that are read in the thread of the event loop, if they are not packed. Reading costs at most some
 milliseconds for them, whatever they hold."""
 
+LARGE: Final = 64 << 10
+"""Bytes of a part whose secrets are looked for beside the event loop."""
+
 PAUSE: Final = 0.005
 QUIET: Final = 0.01
 """Seconds without a new body after which senders are not being kept waiting."""
@@ -85,6 +88,8 @@ class _Blamed(Exception):
 class _Read(NamedTuple):
     item: Item
     reader: Reader
+    weight: int
+    """About how many bytes the item has."""
 
 
 class Digester:
@@ -271,9 +276,10 @@ class Digester:
 
         Raises `StoreError` if the store does not work. Raises another error if the part itself is the cause.
         """
+        large = sum(each.weight for each in part) > LARGE
         for tries in range(1, TRIES + 1):
             try:
-                return await ingest.take([each.item for each in part])
+                return await ingest.take([each.item for each in part], large=large)
             except _BROKEN:
                 raise
             except StoreError as exc:
@@ -349,7 +355,7 @@ def _part(waiting: deque[Reader]) -> list[_Read]:
         if item is None:
             waiting.popleft()
             continue
-        part.append(_Read(item, waiting[0]))
+        part.append(_Read(item, waiting[0], waiting[0].weight))
         size += waiting[0].weight
     return part
 
