@@ -34,11 +34,11 @@ async def test_a_span_that_cannot_be_written(
     """Whatever goes wrong with one span, the others of its body are taken."""
     take = Ingest.take
 
-    async def breaks(self: Ingest, items: Any) -> Any:
+    async def breaks(self: Ingest, items: Any, **how: Any) -> Any:
         items = list(items)
         if any(item.get("name") == "bad" for item in items):
             raise ZeroDivisionError("a mistake of ours")
-        return await take(self, items)
+        return await take(self, items, **how)
 
     monkeypatch.setattr(Ingest, "take", breaks)
     runs = [run_of(name="bad" if number == 7 else "good") for number in range(20)]
@@ -71,12 +71,12 @@ async def test_a_store_that_is_away_while_reading(
 ) -> None:
     take, times = Ingest.take, 0
 
-    async def away(self: Ingest, items: Any) -> Any:
+    async def away(self: Ingest, items: Any, **how: Any) -> Any:
         nonlocal times
         times += 1
         if times == 1:
             raise StoreUnreachable("for a moment")
-        return await take(self, items)
+        return await take(self, items, **how)
 
     monkeypatch.setattr(Ingest, "take", away)
     await http.post("/runs", json=run_of())
@@ -89,9 +89,9 @@ async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("lockstitch.server.ingest.arrivals.AGAIN", {"Retry-After": "1"})
     take, go_on = Ingest.take, asyncio.Event()
 
-    async def waits(self: Ingest, items: Any) -> Any:
+    async def waits(self: Ingest, items: Any, **how: Any) -> Any:
         await go_on.wait()
-        return await take(self, items)
+        return await take(self, items, **how)
 
     monkeypatch.setattr(Ingest, "take", waits)
     async with (

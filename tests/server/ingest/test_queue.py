@@ -87,11 +87,11 @@ async def test_blames_the_part_when_a_store_that_answers_fails_on_it(
 ) -> None:
     take = Ingest.take
 
-    async def failing(self: Ingest, items: Any) -> Any:
+    async def failing(self: Ingest, items: Any, **how: Any) -> Any:
         items = list(items)
         if any(item.get("name") == "bad" for item in items):
             raise StoreUnreachable("The connection was closed.")
-        return await take(self, items)
+        return await take(self, items, **how)
 
     monkeypatch.setattr(Ingest, "take", failing)
     await http.post("/runs/batch", json={"post": [run_of(name="good"), run_of(name="bad")]})
