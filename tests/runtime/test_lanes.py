@@ -8,6 +8,7 @@ import pytest
 
 from lockstitch import Agent, App, Store, Team, approve, cancel, submit_results, thread_tools, tool
 from lockstitch.backend import Extends
+from lockstitch.errors import Refused
 from lockstitch.records import Entry, Letter, Thread, text_of
 from lockstitch.records.message import user
 from lockstitch.runtime.provider import ModelRequest
@@ -228,9 +229,10 @@ async def test_calls_of_two_members_with_the_same_id_are_answered_each(store: St
     waits = await crew.resume("t", store=store)
     assert waits is not None
     assert [one["id"] for one in waits.waiting_for] == ["call_1"] * 2
-    await approve(store, "t", "call_1")
-    await approve(store, "t", "call_1")
-    await approve(store, "t", "call_1")
+    with pytest.raises(Refused, match="2 calls with the id call_1"):
+        await approve(store, "t", "call_1")
+    for wait in [*waits.waiting_for, waits.waiting_for[0]]:
+        await approve(store, "t", wait["key"])
     result = await crew.resume("t", store=store)
     assert result is not None
     assert result.output_text == "Done."

@@ -74,6 +74,8 @@ async def test_a_notebook_from_nothing_to_cited_answers(
 
         # Sources: a text, Markdown and a PDF; and one that is none.
         letters = dict(shelves())["Letters from parents.txt"].decode()
+        # Before the scripts are there, the link leads to a page of its own.
+        await page.wait_for_load_state()
         await page.get_by_role("link", name="Add a source").first.click()
         await page.get_by_text("A text", exact=True).click()
         await page.locator("#add [name=title]").fill("Letters from parents")

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sqlite3
 import struct
 import sys
@@ -27,6 +29,7 @@ _START = 10.0
 """Seconds that a process may take to start, and to be stopped, beside the time of its statement."""
 _END = 1.0
 """Seconds that a process may take to end after its input was closed."""
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _LARGEST_FRAME = 8 * ANSWER
 """Bytes of one row on its way. JSON writes a control character in six bytes."""
 
@@ -69,19 +72,21 @@ async def query(path: str, uri: str, sql: str, *, limit: int, seconds: float, be
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process. It ends by itself when its input is closed.
-
-    A signal is the last resort: sending one may take the exit code away from the event loop, which then logs a warning.
-    """
+    """End a process: close its input, and kill it if it does not end by itself, or if this is cancelled."""
     assert process.stdin is not None
     process.stdin.close()
     try:
         async with asyncio.timeout(_END):
             await process.wait()
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
+    except BaseException as exc:
+        # Not by process.kill(): that may take the exit code away from the event loop, which then logs a warning.
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, _KILL)
+        # An event loop that is closed before the process has ended logs a warning too.
         await process.wait()
+        if not isinstance(exc, TimeoutError):
+            raise
 
 
 def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
