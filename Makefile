@@ -44,7 +44,7 @@ demo: $(STAMP) ## Show in a minute what this is for
 
 test: $(STAMP) ## Run the tests on all three backends; install Chromium if there is none
 	@$(BIN)/python -m tools.browser >/dev/null
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # One recipe, so that the cheap checks speak first and the count comes last, with make -j too.
 check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirements
