@@ -70,7 +70,7 @@ class Receipt(NamedTuple):
     """What a step of a commit left behind.
 
     For a change: the thread's position, and the counters by which its holder learns of letters and of a wish to
-    cancel. For a letter: the position of its stitch (None: it lies in the inbox), whether it was new, and the id of
+    cancel. For a letter: the position of its stitch (None: it is in the inbox), whether it was new, and the id of
     the stored delivery, which is that of the first one where the same was delivered before. A delivery to a thread that
     has ended is not stored: it is not new, and it has no id. For an edit: nothing.
     """

@@ -84,7 +84,7 @@ class Budget:
             self.check_time()
 
     def pause(self) -> None:
-        """Look at the clock between two pieces of work that take long. Other threads may run meanwhile."""
+        """Look at the clock between two long pieces of work, and let other threads run."""
         self.step()
         self.check_time()
 

@@ -223,7 +223,7 @@ class Importing:
 
 @dataclass(slots=True)
 class _File:
-    """What was imported of one file."""
+    """The result of the import of one file."""
 
     name: str
     traces: set[str] = field(default_factory=set[str])

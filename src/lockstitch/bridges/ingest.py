@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 20
 _UNCHANGED: Final = 3
 """Conflicts in a row, without a change of the record in between, after which a conflict is taken for permanent."""
 _PASSES: Final = 20
-"""How often a batch is looked at again for traces that it joins."""
+"""Passes over a batch that look for traces that it joins."""
 
 
 class Ingest:

@@ -25,7 +25,7 @@ from lockstitch.records import Run, Stitch, Thread
 from lockstitch.store.mirrors import Mirrors
 
 LARGEST: Final = 5_000
-"""Stitches of a thread that is still rewritten to merge traces. The traces of a larger thread stay as they are."""
+"""Stitches of a thread that is still rewritten to merge traces. The traces of a larger thread are not merged."""
 
 _ROUNDS: Final = 20
 
@@ -57,7 +57,7 @@ class Joined:
 
 @dataclass(slots=True)
 class _Seen:
-    """What one look at the store found."""
+    """The records that one pass read from the store."""
 
     runs: dict[UUID, Run] = field(default_factory=dict[UUID, Run])
     threads: dict[UUID, Thread] = field(default_factory=dict[UUID, Thread])
@@ -66,7 +66,7 @@ class _Seen:
     """All rows of the threads that may be dissolved."""
 
     def members(self) -> dict[str, Stitch]:
-        """Return the rows that stand for spans, out of the threads that may be dissolved, by the ids of the spans."""
+        """Return the rows of spans in the threads that may be dissolved, by the ids of the spans."""
         return {str(row.data["id"]): row for rows in self.rows.values() for row in rows if row.data.get("id")}
 
 

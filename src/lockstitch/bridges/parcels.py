@@ -27,7 +27,7 @@ class Outcome:
     dissolved: set[UUID] = field(default_factory=set[UUID])
     """Threads whose rows were written again, in this batch, in the threads that they belong to."""
     gone: set[str] = field(default_factory=set[str])
-    """Traces that were merged into others."""
+    """Traces that were merged into other traces."""
 
     def add(self, written: "Outcome") -> None:
         """Add what one commit wrote. It replaces all rows of the threads that it dissolved."""
@@ -43,13 +43,13 @@ class Batch:
     """The spans that one commit is about, before they are sorted into traces."""
 
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
-    """What arrived of each span, by the span's id."""
+    """The new fields of each span, by the id of the span."""
     again: set[str] = field(default_factory=set[str])
     """Spans of the record to work out again although nothing of them arrived."""
     absorbed: set[str] = field(default_factory=set[str])
     """Traces that are named after a span which belongs to another trace. They are to be merged into that one."""
     seen: object = None
-    """What the last attempt to write it had read. An equal value says that no other writer was at work."""
+    """The fences that the last attempt read. An equal value means that no other writer changed the traces."""
 
     def add(self, piece: Piece) -> None:
         known = self.pieces.get(piece["id"])
@@ -58,12 +58,12 @@ class Batch:
 
 @dataclass(slots=True)
 class Parcel:
-    """What a batch says about one trace, span by span."""
+    """The spans of one trace in a batch."""
 
     trace_id: str
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
     again: set[str] = field(default_factory=set[str])
-    """Spans to be worked out anew though nothing of them arrived: what did arrive changes what they stand for."""
+    """Stored spans whose meaning is computed again, because other spans of the batch change it."""
 
     @property
     def conversation(self) -> str | None:
@@ -81,7 +81,7 @@ class Parcel:
 def sort(
     items: Iterable[Item], outcome: Outcome, *, keep_secrets: bool, hide: frozenset[str] = frozenset()
 ) -> tuple[Batch, list[Attachment | Remark]]:
-    """Items by spans, without secrets and what else is to be hidden, and what hangs off them."""
+    """Sort items by spans. Remove secrets and other hidden values. Return attachments and feedback separately."""
     batch = Batch()
     others: list[Attachment | Remark] = []
     for item in items:

@@ -59,7 +59,7 @@ _LONGEST: Final = 20_000
 _LONGEST_NAME: Final = 1_000
 """Characters of a name that are looked at. Of a longer name its beginning and its end are."""
 _LONG: Final = 1_000
-"""Characters of a value that takes so long to look at that `pause` is called after it."""
+"""Characters of a long value. `pause` is called after each of them."""
 _WINDOW: Final = 1 << 16
 """Characters of a long text that are searched at once. A search lets no other thread run."""
 
@@ -71,7 +71,7 @@ def no_pause() -> None:
 def redact(value: Any, names: frozenset[str] = frozenset(), pause: Callable[[], None] = no_pause) -> Any:
     """The same bag without what looks like a secret; the very same object where there is nothing to hide.
 
-    `names` are further names, in small letters, whose values go whatever they are. `pause` is called after each long
+    `names` are further names, in small letters, whose values are always removed. `pause` is called after each long
     text, and may raise to stop the work.
     """
     if isinstance(value, dict):
@@ -150,7 +150,7 @@ def _is_sure(content: bytes, sure: bytes, pause: Callable[[], None]) -> bool:
 def without_credentials(content: bytes, pause: Callable[[], None] = no_pause) -> bytes:
     """Return bytes in which texts that look like credentials are replaced; the very same if there are none.
 
-    For content that cannot be read, so that nobody knows which names stand before which values. `pause` is called again
+    For content that cannot be read, so that the names of its values are unknown. `pause` is called again
     and again, and may raise.
     """
     text = content.decode("latin-1")
@@ -161,7 +161,7 @@ def without_credentials(content: bytes, pause: Callable[[], None] = no_pause) ->
 
 
 def _between(pattern: re.Pattern[str], text: str, pause: Callable[[], None]) -> Iterator[str]:
-    """Yield what stands between the matches of a pattern. Credentials of up to `_LONGEST` characters are found."""
+    """Yield the texts between the matches of a pattern. Credentials of up to `_LONGEST` characters are found."""
     done = start = 0
     while start < len(text):
         pause()
@@ -171,7 +171,7 @@ def _between(pattern: re.Pattern[str], text: str, pause: Callable[[], None]) -> 
             start = end
             continue
         if match.end() == end + _LONGEST:
-            # It may go on behind the window.
+            # It may continue after the window.
             match = pattern.match(text, match.start()) or match
         yield text[done : match.start()]
         done = start = match.end()

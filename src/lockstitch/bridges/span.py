@@ -185,7 +185,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> Piece:
 
     Nothing is unsaid: None, "", {} and [] never stand over what is there, since a post carries empty outputs and may
     come after the patch that filled them. Bags are merged key by key. A beginning that comes after the end only fills
-    gaps: it knows less, whatever it says. A trace that the source names replaces one that was inferred.
+    gaps: it knows less. A trace that the source names replaces one that was inferred.
     """
     if "end" in old and "start" in new and "end" not in new:
         old, new = new, old

@@ -69,7 +69,7 @@ class Reading:
         return Run.from_json(await self._get(run_path(run_id)))
 
     async def result(self, run_id: UUID | str) -> Outcome:
-        """What came of a run, or where it stands."""
+        """The result of a run in its current state."""
         return Outcome.from_json(await self._get(f"{run_path(run_id)}/result"))
 
     async def log(self, run_id: UUID | str) -> list[Stitch]:

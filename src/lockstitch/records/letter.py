@@ -95,7 +95,7 @@ def _woken(now: datetime) -> dict[str, Any]:
 
 
 def _rests(head: Thread) -> bool:
-    """Whether a thread waits for its next message, and not for the answer to a question of its open run."""
+    """True if a thread waits for its next message, and not for the answer to a question of its open run."""
     return head.status == "waiting" and any(
         wait.get("kind") == "input" and wait.get("id") is None for wait in head.waiting_for
     )

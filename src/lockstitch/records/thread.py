@@ -93,7 +93,7 @@ class Thread(Record):
 
     @property
     def poisonous(self) -> bool:
-        """True if this thread has ended so many processes that it fails."""
+        """True if this thread has ended `MAX_CRASHES` processes, so that it fails."""
         return self.crashes >= MAX_CRASHES
 
     @property

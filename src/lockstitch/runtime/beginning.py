@@ -32,7 +32,7 @@ _RUN: Final = "lockstitch:run"
 
 @dataclass(frozen=True)
 class Input:
-    """What causes a run: a message, one that is in the log or in the inbox already, or an earlier run, `again`."""
+    """The cause of a run: a new message, one in the log or in the inbox, or an earlier run (`again`)."""
 
     message: Message
     again: Run | None = None
@@ -67,7 +67,7 @@ def _in_line(waited: Entry | Stitch, **where: Any) -> Input:
 
 
 async def next_input(stage: Stage) -> Input | None:
-    """What a thread without an open run should begin with: its oldest unanswered message, or its goal."""
+    """Return the next cause of a run: the oldest unanswered message of the thread, or its goal."""
     journal = stage.journal
     head = journal.head
     unanswered = [one for one in journal.stitches if one.type == "input" and one.run_id is None]

@@ -44,7 +44,7 @@ async def run_blocking(function: Callable[[], T]) -> T:
 
 
 async def run_to_end(function: Callable[[], T]) -> T:
-    """Return the result of `function`, run in a thread of its own, also if it comes after a first cancellation.
+    """Return the result of `function`, run in a separate thread, also if it comes after a first cancellation.
 
     The thread cannot be stopped, so its effect may still happen, and its result is worth a moment. A second
     cancellation ends the wait.

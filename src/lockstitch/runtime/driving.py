@@ -132,7 +132,8 @@ class Driver:
             run = await run_of(self.store, head, delivery_id)
             if run is not None and (run.status in TERMINAL or run.status == "waiting"):
                 return result if result is not None and result.run_id == run.id else await result_in(self.store, run)
-            # A run that waits for others is theirs to go on with, and ours comes after it.
+            # A run that waits for a person or for children continues when they answer.
+            # The run of this message comes after it.
             result = None if waits_for_others(head) else await when_free(self.store, head, self.resume)
             if result is None:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
@@ -207,7 +208,7 @@ class Driver:
                 raise _taken_over(exc, head.id, "holder") from exc
             raise
         finally:
-            # However it ended, nobody here works on the thread any more.
+            # This process no longer executes the thread, in any case.
             self.store.desk.leave(head)
 
     def _watch_progress(self, journal: Journal) -> None:
@@ -267,7 +268,7 @@ class Driver:
             return True
 
     async def _cause(self, stage: Stage, given: Input | None) -> Input | None:
-        """What the next run begins with: a message that was accepted before `given`, else `given`."""
+        """Return the cause of the next run: a message that was accepted before `given`, else `given`."""
         if given is None:
             # A driver that is only to end a run has no code of the agent, so it must not begin the next run.
             return None if self.unlimited else await next_input(stage)
@@ -429,7 +430,7 @@ async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:
 
 
 async def result_for(store: Store, run_id: UUID | str) -> Result:
-    """The result of a run, or of the message whose delivery has this id, as it stands in the store.
+    """The result of a run, or of the message whose delivery has this id, from the store.
 
     NotFound if there is neither. While the message waits in line, the status of its result is `pending`.
     """

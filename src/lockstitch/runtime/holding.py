@@ -93,7 +93,7 @@ class _Holder:
                 for stage in self._driven.intersection(begun):
                     if stage.journal.head.id in wished and not stage.stopping:
                         stage.interrupt()
-            except Exception as exc:  # without this task nobody hears of requests to cancel
+            except Exception as exc:  # without this task requests to cancel are not seen
                 # What is unknown is no reason to stop: a lease that was lost shows at the next append.
                 _log.warning("The beat of this process failed: %s", exc)
 

@@ -8,7 +8,7 @@ async def take_letters(journal: Journal, *, resting: bool = False, ending: bool 
     """Take deliveries into the log: answers at once, results of children where no call is open, or where the end of
     the run is going to answer it.
 
-    A message to a chat stays in the inbox until this run has ended: it gets a run of its own. A message to a thread
+    A message to a chat stays in the inbox until this run has ended: it gets its own run. A message to a thread
     that ends with its run, such as a goal, enters the open run like the result of a child. What cannot enter yet is
     looked at again; but where the thread is about to rest, only by the next holder.
     """

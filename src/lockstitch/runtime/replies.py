@@ -59,8 +59,9 @@ async def settle(
 ) -> None:
     """State the outcome of a call in doubt: its result (`done`), that it may be made again (`redo`), or `unknown`.
 
-    If the outcome is unknown, the model is told so, as with `on_doubt="tell"`. If a retry asks, the call belongs to an
-    earlier run and is not repeated here: the model gets the statement and decides whether to make a new call.
+    If the outcome is unknown, the model gets a message that says so, as with `on_doubt="tell"`. If a retry asks, the
+    call belongs to an earlier run and is not repeated here: the model gets the statement and decides whether to make a
+    new call.
     """
     if (done is not None) + redo + unknown != 1:
         raise Refused("Pass exactly one of done (the result of the call), redo and unknown. Nothing was changed.")

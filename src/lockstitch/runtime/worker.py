@@ -7,8 +7,8 @@ Each thread that a dead worker held is a suspect: it may have ended that process
 starts nothing else in its process until the suspect has made progress, so that only the guilty thread ends processes.
 Nothing waits for ever: a suspect that no idle worker takes makes a busy one release its other threads at their next
 commit. And `alone` seconds are the limit for both sides: a suspect that is still at the same step gets company, and a
-suspect that has waited for so long is executed beside others. A process that ends then proves nothing about any of
-them, and the limit doubles each time.
+suspect that has waited for that time is executed beside other threads. A process that ends then proves nothing about
+any of them, and the limit doubles each time.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Drive:
 
 
 def _patience(alone: float, losses: int) -> float:
-    """Return the seconds that a suspect is executed alone, or waits for that, after so many losses in a row."""
+    """Return the seconds that a suspect is executed alone, or waits for that, after this number of losses in a row."""
     return alone * 2 ** min(max(losses - 1, 0), 5)
 
 
@@ -260,7 +260,7 @@ class WorkerLoop:
                 with suppress(LockstitchError):
                     self._draining = await self._ready_suspect() is not None
         except BaseException:
-            # Cancelled after the claim: nobody executes what it took.
+            # Cancelled after the claim: no task executes the threads that it claimed.
             for head in claimed:
                 self._store.desk.leave(head)
             claimed = []

@@ -31,7 +31,7 @@ _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnectio
 
 
 class Room(NamedTuple):
-    """How many connections fit below the limit on file descriptors."""
+    """Return the number of connections that fit below the limit on file descriptors."""
 
     connections: int
     backlog: int

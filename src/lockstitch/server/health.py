@@ -43,7 +43,7 @@ async def healthz() -> PlainTextResponse:
     },
 )
 async def readyz(request: Request) -> Response:
-    """Whether requests are worth sending here: the store answers, and what is sent gets into the record.
+    """Answer 200 if the server can work: the store answers, and the ingest queue makes progress.
 
     The answer tells about the ingest queue of all projects: as text, or as JSON if the request accepts
     `application/json`. The status is `ready`, or `degraded` if a body has waited for more than a minute.

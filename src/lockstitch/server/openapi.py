@@ -59,7 +59,7 @@ def document(app: FastAPI, routers: Sequence[APIRouter], path: str) -> None:
         return app.openapi_schema
 
     async def serve(request: Request) -> JSONResponse:
-        # It takes a second to make, once, in which the event loop answers others.
+        # It takes a second to make, once, in which the event loop answers other requests.
         described = await asyncio.to_thread(openapi)
         prefix = str(request.scope.get("root_path", "")).rstrip("/")
         return JSONResponse({**described, "servers": [{"url": prefix}]} if prefix else described)

@@ -19,7 +19,7 @@ _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 10, 413: 8, 422: 
 
 
 def is_otlp(request: Request) -> bool:
-    """True if a request goes to one of the endpoints of OTLP, whose errors have a form of their own."""
+    """True if a request goes to one of the endpoints of OTLP, whose errors have their own form."""
     return request.method == "POST" and request.url.path.endswith(_ENDPOINTS)
 
 

@@ -30,7 +30,7 @@ class Allowance:
         self.left = comparisons
 
     def take(self, comparisons: int) -> None:
-        """Raise `TooMuch` if so many comparisons are not left."""
+        """Raise `TooMuch` if the budget has fewer comparisons left."""
         if comparisons > self.left:
             raise TooMuch
         self.left -= comparisons

@@ -230,7 +230,7 @@ class Core(Threads):
         """Claim runnable threads for this process: projects in turns, in each by priority and how long it is ready.
 
         With `suspects` False, threads that a worker lost and that made no progress since are left out. With True, one
-        of those is claimed; pass `alone` if this process executes nothing else meanwhile.
+        of those is claimed; pass `alone` if this process executes no other thread.
         """
         project = None if all_projects else self.project
         return await self._leases.claim_next(agents, project, limit, suspects=suspects, alone=alone)

@@ -98,9 +98,9 @@ def build(draft: Draft, worker_id: UUID | None, now: datetime) -> Placed:
 
 
 def _progresses(draft: Draft, fields: Fields) -> bool:
-    """True if the holder writes something new. Deliveries and the note of a takeover show no progress of its own.
+    """True if the holder writes something new. Deliveries and the note of a takeover are no progress.
 
-    A poisonous thread makes none before it ends, or its turn: runs of members end first, in commits of their own.
+    A poisonous thread makes none before it ends, or its turn: runs of members end first, in separate commits.
     """
     if draft.head.worker_id is None or all(entry.type == TAKEN_OVER for entry in draft.entries):
         return False

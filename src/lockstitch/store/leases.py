@@ -243,7 +243,7 @@ class Leases:
             said = "This process was declared dead, so it may claim nothing."
             return ThreadBusy(said, thread_id=thread_id, reason="dead")
         # Another holder took and released the thread at each attempt, so it counts as held.
-        said = f"Thread {thread_id} is taken again and again by others; try later."
+        said = f"Thread {thread_id} is claimed again and again by other workers; try later."
         return ThreadBusy(said, thread_id=thread_id, reason="holder")
 
     def _busy(self, head: Thread, holder: Worker) -> ThreadBusy:

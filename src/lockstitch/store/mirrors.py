@@ -142,7 +142,7 @@ class Mirrors:
 
 
 _KEPT: Final = (Blob, BlobUse, File, Feedback, ModelCall)
-"""The kinds of side records, in the order in which they are written: some refer to others."""
+"""The kinds of side records, in the order in which they are written: some refer to earlier ones."""
 
 
 def _in_order(records: Sequence[Record]) -> list[Record]:

@@ -1,7 +1,7 @@
 """Releasing: which threads this process executes, and the release of those that it holds but does not execute.
 
 The store knows which threads a worker holds. This module knows which of them an executor in this process works on. A
-thread that only the store knows would stay `running` for as long as the process lives: nobody works on it, and its
+thread that only the store knows would stay `running` for as long as the process lives: no task executes it, and its
 holder is alive. This happens when the response to a claim is lost, when a release fails, or when the task of an
 executor is cancelled before it starts.
 
@@ -85,7 +85,7 @@ class _Request:
         self._wanted_now.clear()
 
     async def pause(self, seconds: float) -> None:
-        """Wait before the next attempt, or until somebody wants it now."""
+        """Wait before the next attempt, or until a caller requests it."""
         waiting = asyncio.ensure_future(self._wanted_now.wait())
         try:
             await asyncio.wait([waiting], timeout=seconds)
@@ -148,7 +148,7 @@ class Releases:
             await request.attempted()
 
     async def release_unexecuted(self, head: Thread) -> bool:
-        """Attempt to release a thread of this worker, unless an executor works on it; whether none does."""
+        """Attempt to release a thread of this worker, unless a task executes it. True if no task does."""
         if self._claims:
             # One of these claims may have taken it.
             await asyncio.wait(set(self._claims))
@@ -159,7 +159,7 @@ class Releases:
         return True
 
     async def close(self) -> None:
-        """Stop. Whoever closes releases everything that the worker holds."""
+        """Stop. The caller releases all threads that the worker holds."""
         tasks = [*self._tasks, *([self._reconciling] if self._reconciling is not None else [])]
         for task in tasks:
             task.cancel()
@@ -180,7 +180,7 @@ class Releases:
             await self.reconcile()
 
     async def reconcile(self) -> None:
-        """Request the release of each thread that this worker holds in the store and that nobody here executes."""
+        """Request the release of each thread that this worker holds in the store and that no task executes."""
         began, worker_id = time.monotonic(), self._worker_id()
         if worker_id is not None:
             held = await self._backend.find(Find(Thread, (Where("worker_id", "=", worker_id),)))
@@ -198,7 +198,7 @@ class Releases:
             began = time.monotonic()
             try:
                 await self.reconcile()
-            except Exception as exc:  # whatever it is: a thread that is not released is never executed again
+            except Exception as exc:  # any error: a thread that is not released is never executed again
                 _log.debug("Reconciliation failed: %s", exc)
                 await asyncio.sleep(random.uniform(0.5, 1.5))
                 continue
@@ -241,7 +241,7 @@ class Releases:
                     return
                 except StoreError as exc:
                     _log.warning("Thread %s is released as soon as the store answers: %s", thread_id, exc)
-                except Exception:  # whatever it is: a thread that is not released is never executed again
+                except Exception:  # any error: a thread that is not released is never executed again
                     _log.exception("Thread %s could not be released, and is left as pending", thread_id)
                     request.fields = {"status": "pending"}
                 request.end_attempt()
@@ -272,7 +272,7 @@ class Releases:
         raise StoreError(f"Thread {thread_id} changes faster than it can be released.")
 
     async def _left(self, head: Thread, fields: Fields | None) -> Fields:
-        """How the thread is left. A thread for which something came while it was held is ready, not waiting."""
+        """Return the fields of the released thread. A thread that got a delivery while it was held is ready."""
         if fields is None:
             fields = {"status": "waiting", "wake_at": head.wake_at} if head.waiting_for else {"status": "pending"}
         if fields.get("status") == "waiting" and not fields.get("wake_at"):

@@ -142,7 +142,7 @@ class Store(Core):
     ) -> Answer:
         """Run one read-only SQL statement over the core tables, or over those of a lens. All projects are seen.
 
-        The statement may come from somebody who is not trusted with the database: it is stopped after `seconds`, its
+        The statement may come from a user who is not trusted with the database: it is stopped after `seconds`, its
         memory and its answer are limited, and it cannot reach anything but the record. On PostgreSQL this needs a login
         that can only read; if there is none and none can be created, it is Refused unless `force` is set. A forced
         statement has all rights of the store's own user. A store of files is read through a copy in SQLite.

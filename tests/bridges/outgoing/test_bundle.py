@@ -18,7 +18,7 @@ from zlib import crc32
 
 import pytest
 
-from lockstitch.bridges.outgoing import bundle_reader
+from lockstitch.bridges.outgoing import bundle_archive
 from lockstitch.bridges.outgoing.bundle import export_bundle, import_bundle
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.records import new_id
@@ -625,7 +625,7 @@ def test_bomb_in_manifest_costs_little_memory(tmp_path: Path, idle: int) -> None
 async def test_rejects_archive_that_unpacks_to_too_much(
     home: Store, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_reader, "LONGEST_CONTENT", 1 << 20)
+    monkeypatch.setattr(bundle_archive, "LONGEST_CONTENT", 1 << 20)
     name = bundle.name(LOGS, ".gz")
     bundle.documents[name] = gzip.compress(b"[" * (2 << 20))
     assert "unpacks to more" in await refused(home, bundle.write(tmp_path / "b.zip"))
@@ -647,7 +647,7 @@ async def test_rejects_bundle_beyond_limit(
     home: Store, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, reason: str
 ) -> None:
     path = bundle.write(tmp_path / "b.zip")
-    monkeypatch.setattr(bundle_reader, limit, value)
+    monkeypatch.setattr(bundle_archive, limit, value)
     with pytest.raises(Refused, match=reason):
         await import_bundle(home, path)
     assert not any((await everything(home.backend)).values())
@@ -656,6 +656,6 @@ async def test_rejects_bundle_beyond_limit(
 async def test_rejects_bundle_that_is_packed_too_well(
     home: Store, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_reader, "RATIO_FROM", 1000)
-    monkeypatch.setattr(bundle_reader, "RATIO", 2)
+    monkeypatch.setattr(bundle_archive, "RATIO_FROM", 1000)
+    monkeypatch.setattr(bundle_archive, "RATIO", 2)
     assert "unpacks to" in await refused(home, bundle.write(tmp_path / "b.zip"))

@@ -32,7 +32,7 @@ _SOURCE: Any = shape_of(Source, "NotebookSource", status=str)
 
 
 class _AnySource(Shape):
-    """A source, or one that is just being read, of which no more is known."""
+    """A source. While its file is read, only some fields are known."""
 
     name: str
     status: str
@@ -79,7 +79,7 @@ class _Found(Shape):
 
 
 class _Turn(Result):
-    """What came of a message, and the turn that it caused."""
+    """The answer to a message, and the turn that it caused."""
 
     session_id: str
     notebook_id: int
@@ -87,7 +87,7 @@ class _Turn(Result):
 
 _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The turn, or server-sent events", **stream_content()},
-    202: {"description": "The turn as it stands, if the caller or the server leaves before its end", "model": _Turn},
+    202: {"description": "The unfinished turn, if the caller or the server leaves before its end", "model": _Turn},
 }
 
 

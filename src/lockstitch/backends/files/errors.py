@@ -35,7 +35,7 @@ def translate(exc: OSError, root: Path) -> LockstitchError:
     if exc.errno == errno.ELOOP:
         return StoreDamaged(
             f"{where} is a symbolic link where a store has a file. Nothing was written there. "
-            "Replace the link by the file that it stands for."
+            "Replace the link by its target."
         )
     if exc.errno == errno.EIO:
         return StoreDamaged(

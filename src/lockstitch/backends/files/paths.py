@@ -53,7 +53,7 @@ def locate(root: Path, path: str) -> Path:
         if os.path.islink(place) and not Path(place).resolve().is_relative_to(root.resolve()):
             raise StoreDamaged(
                 f"{place} is a symbolic link that leads out of the store. Nothing was written there. "
-                "Replace the link by what it stands for."
+                "Replace the link by its target."
             )
     return Path(place)
 

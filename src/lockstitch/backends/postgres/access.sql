@@ -1,5 +1,5 @@
 -- The role that SQL of users is asked as: it owns nothing and may read the record. It cannot log in. Each process that asks
--- makes a login of its own that is a member of it: `reader.py` says why. The right to create roles may be missing; then
+-- makes a login that is a member of it: `reader.py` says why. The right to create roles may be missing; then
 -- this is undone, and SQL of users needs a login that an administrator has made.
 
 DO $$ BEGIN
@@ -10,7 +10,7 @@ DO $$ BEGIN
         GRANT lockstitch_reader TO CURRENT_USER;
     END IF;
 END $$;
--- Its members log in. Everybody may, unless an administrator has taken that right from PUBLIC.
+-- Its members log in. Every role may connect, unless an administrator has revoked that right from PUBLIC.
 DO $$ BEGIN
     IF NOT pg_catalog.has_database_privilege('lockstitch_reader', pg_catalog.current_database(), 'CONNECT') THEN
         EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO lockstitch_reader', pg_catalog.current_database());

@@ -1,7 +1,7 @@
-"""SQL of users: one statement that only reads, on a connection of its own that is closed afterwards.
+"""SQL of users: one statement that only reads, on a separate connection that is closed afterwards.
 
 The connection's login can only read (`reader.py`). The transaction is read-only too, is never committed, and has a time
-limit. None of this is a boundary between users who may see different things: who may ask here may read everything.
+limit. None of this separates users from each other: every user of this function may read everything.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ from lockstitch.errors import LockstitchError, Refused
 
 VALID: Final = "1 day"
 AT_ONCE: Final = 10
-"""Statements of users that run at once in one store; others wait."""
+"""Statements of users that run at once in one store. Further statements wait."""
 CONNECTIONS: Final = 2 * AT_ONCE
 """Sessions of one login at once. A session that was closed still counts until its process has ended."""
 

@@ -22,7 +22,7 @@ from lockstitch.backends.sqlite.query_process import authorize
 from lockstitch.errors import LockstitchError, Refused, StoreError
 
 AT_ONCE = 4
-"""Statements of users that run at once in one store; others wait."""
+"""Statements of users that run at once in one store. Further statements wait."""
 
 _PROGRAM = Path(query_process.__file__)
 _START = 10.0
@@ -35,7 +35,7 @@ _LARGEST_FRAME = 8 * ANSWER
 
 
 async def query(path: str, uri: str, sql: str, *, limit: int, seconds: float, before: Sequence[str] = ()) -> Answer:
-    """Run one statement of a user in a process of its own; `before` makes the views of a lens.
+    """Run one statement of a user in a separate process; `before` creates the views of a lens.
 
     The process has a limit of memory, and stops itself after `seconds`. It never outlives this call: it is killed when
     the call fails or is cancelled, and ends by itself when this process dies.

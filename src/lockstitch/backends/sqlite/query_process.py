@@ -1,7 +1,7 @@
 """A program that runs one SQL statement of a user on a SQLite file, and ends.
 
 SQLite calls no handler while a single function works, and its memory belongs to the whole process. So a statement that
-may not be trusted runs in a process of its own, which has limits and can be killed. The interpreter runs this file by
+may not be trusted runs in a separate process, which has limits and can be killed. The interpreter runs this file by
 its path and loads nothing else. The file imports the standard library only.
 
 Input: one line of JSON. The input stays open while the caller waits. When it ends, the caller is gone, and this process
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
-    """Execute the statement and send what it gives; how it ended."""
+    """Execute the statement and send its columns and rows. Return how it ended."""
     deadline = time.monotonic() + request["seconds"]
     try:
         connection = sqlite3.connect(request["uri"], uri=True, isolation_level=None, timeout=5)
@@ -123,7 +123,7 @@ def _send(value: Any) -> None:
 
 
 def _watch(seconds: float) -> None:
-    """End this process when its caller is gone, or when its time is over whatever SQLite does."""
+    """End this process when its caller is gone, or when its time is over, also while SQLite works."""
     ready, _, _ = select.select([0], [], [], seconds)
     os._exit(1 if ready else OVERRUN)
 

@@ -139,7 +139,7 @@ def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[P
 
 
 def part_of(data: bytes) -> Part:
-    """Return the part that stands between two boundaries."""
+    """Return the part between two boundaries."""
     head, _, content = data.partition(b"\r\n\r\n")
     lines = head.decode(errors="replace").split("\r\n")
     headers = {key.strip().lower(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

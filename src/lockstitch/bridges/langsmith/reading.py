@@ -111,7 +111,7 @@ class _Reading:
             raise Unreadable(self._name, source.failure or "it is empty", cut=source.failure is not None)
         if start == parquet.MAGIC:
             if self._budget.limited:
-                # A few bytes of Parquet can stand for gigabytes, which pyarrow unpacks at once. No client sends it.
+                # A few bytes of Parquet can contain gigabytes, which pyarrow unpacks at once. No client sends it.
                 raise Unreadable(self._name, "Parquet is read from files only: lockstitch import langsmith FILE")
             where = self._path if self._path and source is packed and not saved else source
             for row in parquet.rows(where, self._name):

@@ -1,7 +1,7 @@
 """Redaction of a body that LangSmith's clients send, before it is stored: the same values go that the record hides.
 
 The body keeps its form: runs, batches, lines, multipart bodies and saved requests. Where a body cannot be read, the
-texts in it that look like credentials are replaced, wherever they stand. Only values that redaction knows by their name
+texts in it that look like credentials are replaced everywhere. Only values that redaction knows by their name
 may be left there.
 """
 
@@ -67,7 +67,7 @@ class _Redacting:
         return delimiter.join(new)[2:]
 
     def _parts(self, content: bytes, delimiter: bytes) -> Iterator[bytes]:
-        """Yield what stands between the delimiters. Each part counts as a record, since many of them take memory."""
+        """Yield the parts between the delimiters. Each part counts as a record, since many of them take memory."""
         start = 0
         while (end := content.find(delimiter, start)) >= 0:
             self._budget.record()
@@ -218,7 +218,7 @@ def _as_utf8(plain: bytes) -> bytes:
 
 
 def _packed(new: bytes, like: bytes) -> bytes:
-    """Pack a body as it was packed, so that it takes no more room."""
+    """Compress a body in the same way as before, so that it stays small."""
     if like.startswith(GZIP_MAGIC):
         return gzip.compress(new, 1)
     if like.startswith(ZSTD_MAGIC):

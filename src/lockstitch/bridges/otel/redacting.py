@@ -29,7 +29,7 @@ _CALLBACK: Final = frozenset({"inputs", "outputs", "output", "input_str"})
 def redacted_frame(frame: Frame, hide: frozenset[str], pause: Callable[[], None] = no_pause) -> bytes | None:
     """Return the record without values that redaction hides, or None if it has none.
 
-    The record can be read: whoever calls this has read its spans. `pause` is called before each span, and may raise.
+    The caller has read the spans of the record. `pause` is called before each span, and may raise.
     """
     if frame.form == "json":
         value = document.document_of(frame.body)
@@ -80,7 +80,7 @@ def _callback(value: Any, hide: frozenset[str]) -> Any:
 
 
 def _as_text(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Change a value that stands as JSON in a text, and write it as text again."""
+    """Change a value that a text contains as JSON, and write it as text again."""
     inner = parsed(value) if isinstance(value, str) else value
     new = change(inner)
     if new is inner:

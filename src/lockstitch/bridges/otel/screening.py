@@ -17,7 +17,7 @@ _SHOWN = 5
 
 
 class Screened(NamedTuple):
-    """What a request holds."""
+    """The result of `screen`."""
 
     body: bytes
     """The body to store: the very same if redaction has nothing to hide."""
@@ -25,7 +25,7 @@ class Screened(NamedTuple):
     rejected: int
     """Spans, or larger parts, that cannot be read."""
     problems: list[str]
-    """What is wrong with the first of them."""
+    """The errors of the first of them."""
 
     @property
     def malformed(self) -> bool:
@@ -36,7 +36,7 @@ class Screened(NamedTuple):
 def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[str] = frozenset()) -> Screened:
     """Read all spans of a body, and hide the values that the record would not keep.
 
-    If something is hidden, parts that cannot be read are left out of the new body: nobody knows what they contain.
+    If something is hidden, parts that cannot be read are left out of the new body, because their content is unknown.
     Raises `BodyTooExpensive` if the budget does not allow all of it.
     """
     accepted = rejected = 0
@@ -72,7 +72,7 @@ def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | Non
 
 
 def _whole(frame: Frame) -> bytes:
-    """A record as it stands in a body of one request."""
+    """Return a record in the form that the body of a request has."""
     if frame.form == "json":
         return frame.body if frame.body.endswith(b"\n") else frame.body + b"\n"
     if frame.form == "request":

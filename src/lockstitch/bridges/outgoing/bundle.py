@@ -13,7 +13,8 @@ from typing import Final
 
 from lockstitch.backend import Find, Where
 from lockstitch.backends.files import layout
-from lockstitch.bridges.outgoing.bundle_reader import FORMAT, MANIFEST, VERSION, BundleReader
+from lockstitch.bridges.outgoing.bundle_archive import FORMAT, MANIFEST, VERSION
+from lockstitch.bridges.outgoing.bundle_reader import BundleReader
 from lockstitch.bridges.outgoing.tables import free_place
 from lockstitch.errors import Conflict, NotFound, Refused, StoreError
 from lockstitch.records import Json, Stitch, codec
@@ -60,7 +61,7 @@ async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
 async def import_bundle(store: Store, path: Path) -> Copied:
     """Copy the threads of a bundle into a store.
 
-    The bundle is read completely first, into a store of its own that is deleted afterwards. Raises Refused, and
+    The bundle is read completely first, into a temporary store that is deleted afterwards. Raises Refused, and
     changes nothing, if the bundle is not what it should be; NotFound if it belongs to another project.
     """
     with TemporaryDirectory(prefix="lockstitch-") as folder, BundleReader(path) as bundle:

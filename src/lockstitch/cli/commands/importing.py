@@ -47,9 +47,9 @@ def import_(
     """Import traces. What is there already is completed, never doubled.
 
     A folder is imported file by file: each is committed before the next one is read, and a file that fails does not
-    affect the others. Files are told by their content: JSON, JSONL, request bodies, Parquet, packed or not. Values in
-    metadata that look like secrets are replaced by [redacted]. What cannot be read or written is named and left out. A
-    bundle is what `export --thread` wrote.
+    affect the others. The content of a file decides about its format: JSON, JSONL, request bodies, Parquet, packed or
+    not. Values in metadata that look like secrets are replaced by [redacted]. The report names what cannot be read or
+    written. A bundle is what `export --thread` wrote.
     """
     from lockstitch.bridges.registry import open_bridge
 

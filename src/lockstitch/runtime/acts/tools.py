@@ -254,7 +254,7 @@ class _OutOfTime(TimeoutError):
 
 
 async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
-    """Return the result of a tool. It runs in a task of its own, so that a tool that does not end blocks nothing else,
+    """Return the result of a tool. It runs in a separate task, so that a tool that does not end blocks nothing else,
     and a tool that cancels itself is distinguished from a run that is given up.
 
     Raises `_OutOfTime` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool

@@ -110,7 +110,7 @@ async def _frames(caller: Caller, agent: Agent, head: Thread, begun: Result | No
 
 async def _before(caller: Caller, begun: Result) -> int:
     """The position before the run of a message, as soon as the run begins. If the message is in line behind a run that
-    waits for somebody, the position before that run."""
+    waits for a person, the position before that run."""
     store, news = caller.store, caller.house.news
     with news.read(begun.thread_id) as reader:
         while True:

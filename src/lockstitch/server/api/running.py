@@ -54,7 +54,7 @@ async def run(
 
     Answers 202 with the thread and the run at once. If the message waits in line, the status is `pending`, and
     `run_id` is the id that its run will have: GET /api/runs/{run_id}/result tells the answer to this message. With
-    `wait` the answer comes when the run has ended or waits for somebody; with `stream`, or where only
+    `wait` the answer comes when the run has ended or waits for a person; with `stream`, or where only
     text/event-stream is accepted, the events of the thread until then.
     """
     stream = prompt.stream or (accept or "").startswith(EVENT_STREAM)
@@ -94,10 +94,10 @@ def followed(caller: Caller, before: Thread | None, begun: Result) -> Response:
 
 
 async def waited(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
-    """The result of the run that a message caused, once the run has ended or the thread waits for somebody. If the
-    message is in line behind a run that waits for somebody, the result of that run.
+    """The result of the run that a message caused, once the run has ended or the thread waits for a person. If the
+    message is in line behind a run that waits for a person, the result of that run.
 
-    If the caller or the server leaves before, how the message stands, and False.
+    If the caller or the server leaves before, the current state of the message, and False.
     """
     store, news = caller.store, caller.house.news
     with news.read(begun.thread_id) as reader:

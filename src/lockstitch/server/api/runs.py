@@ -26,7 +26,7 @@ async def run(caller: Reader, id: RunRef) -> Exact:
 
 @router.get("/{id}/result", response_model=shapes.Result)
 async def result(caller: Reader, id: RunRef) -> Exact:
-    """What came of a run, or where it stands; `pending` while its message waits in line."""
+    """Return the result of a run in its current state; `pending` while its message waits in line."""
     found = await result_for(caller.store, id)
     mention(thread=found.thread_id, run=found.run_id)
     return Exact(found.as_json())
@@ -41,7 +41,7 @@ async def log(caller: Reader, id: RunRef) -> Exact:
 
 @router.get("/{id}/messages", response_model=list[Json])
 async def messages(caller: Reader, id: RunRef) -> Exact:
-    """What was said in a run, whatever was compacted since; nothing while its message waits in line."""
+    """Return the messages of a run, also those that were compacted since. Empty while its message waits in line."""
     found = await _known(caller, id)
     return Exact(await caller.store.messages(found.id) if found.status != "pending" else [])
 

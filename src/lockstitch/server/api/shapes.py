@@ -111,7 +111,7 @@ Stitches = _object("Stitches", stitches=list[Stitch], next=int | None)
 
 
 class Status(Shape):
-    """How a thread stands."""
+    """The status of a thread."""
 
     thread_id: UUID
     status: str
@@ -128,7 +128,7 @@ class StatusOfRun(Status):
 
 
 class Result(Shape):
-    """What came of a run, or where it stands."""
+    """The result of a run in its current state."""
 
     thread_id: UUID
     run_id: UUID
@@ -176,7 +176,7 @@ Agents = _object("Agents", agents=list[Agent], here=list[str])
 
 
 class Hit(Shape):
-    """A place where the words stand."""
+    """A place where the words were found."""
 
     thread_id: UUID
     position: int
@@ -192,7 +192,7 @@ class Statistics(Shape):
 
 
 class Cells(Shape):
-    """What a query gave, in rows of cells."""
+    """The result of a query, in rows of cells."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -263,7 +263,7 @@ class Taken(Shape):
 
 
 class Info(Shape):
-    """What the server can do, as LangSmith's clients ask."""
+    """The features of the server, as the clients of LangSmith expect them."""
 
     version: str
     batch_ingest_config: Json

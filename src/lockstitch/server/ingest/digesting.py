@@ -71,7 +71,7 @@ ATTEMPTS: Final = 10
 """How often a body may be under way when the process ends, which may have had other reasons for it."""
 
 TRIES: Final = 3
-"""How often a part may fail with an error of a store that answers, before the part is taken for the cause."""
+"""Failures of a part, with a store that answers, after which the part is regarded as the cause."""
 
 _PROBLEM: Final = 2_000
 _log = logging.getLogger("lockstitch.server")
@@ -194,7 +194,7 @@ class Digester:
                 await self._store.backend.put([row.changed(headers={**row.headers, "attempts": attempts})])
 
     async def _digest(self, rows: Sequence[RawBody]) -> bool:
-        """Bring what bodies of one project and source say into the record, and let go of them.
+        """Write the bodies of one project and source into the record, and remove them from the queue.
 
         Returns False if the server is stopped before. If it fails as a whole, each body is read alone. One that fails
         alone goes to quarantine. Raises `StoreError` if the store does not work.
