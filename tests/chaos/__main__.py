@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos.play import play
+from tests.faults import install
 from tests.races.fan_in import fan_in
 from tests.servers import PostgresServer
 
@@ -19,6 +20,7 @@ BACKENDS = ("sqlite", "postgres")
 
 
 def main() -> int:
+    install()
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="of mischief, per backend")
     parser.add_argument("--houses", type=int, default=12, help="that are built at once; eleven threads each")

@@ -15,12 +15,14 @@ from tests.crash.killing import kill
 from tests.crash.matrix import PLAYS, kill_at_points
 from tests.crash.matrix import Toll as Kills
 from tests.crash.poison import poisoned
+from tests.faults import install
 from tests.fixtures import BACKENDS
 from tests.races.deliveries import Faults, play
 from tests.servers import PostgresServer
 
 
 def main() -> int:
+    install()
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="per backend")
     parser.add_argument("--points", type=int, default=None, help="of each play, per backend; all of them if not given")

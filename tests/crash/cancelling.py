@@ -13,14 +13,14 @@ from typing import Any, Final
 from lockstitch.errors import NotFound
 from lockstitch.records import Json, text_of
 from lockstitch.records.message import blocks
-from lockstitch.runtime import holding
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.replies import settle
 from lockstitch.runtime.tool import ToolContext
 from lockstitch.runtime.tools.function import tool
-from lockstitch.store import Store, open_store
+from lockstitch.store import Store, lease_keeper, open_store
+from lockstitch.testing import KillPoints
 from tests.crash.errand import tools
 
 THREAD: Final = "cancelling"
@@ -71,7 +71,7 @@ def _read(request: ModelRequest) -> tuple[str, bool]:
     return state, put
 
 
-def agent(ledger: Path) -> Agent:
+def agent(ledger: Path, points: KillPoints) -> Agent:
     """An agent whose first payment requests the end of its run and then takes for ever."""
     _, put, look, *_ = tools(ledger)
     requested = ledger.with_suffix(".cancelled")
@@ -88,14 +88,15 @@ def agent(ledger: Path) -> Agent:
             await asyncio.Event().wait()
         return what
 
-    return Agent("till", model=Scripted(paying(GIVEN)), tools=[charge, put, look], title=False)
+    known = [points.tool(tool) for tool in (charge, put, look)]
+    return Agent("till", model=points.provider(Scripted(paying(GIVEN))), tools=known, title=False)
 
 
-async def run(url: str, ledger: Path) -> None:
+async def run(url: str, ledger: Path, points: KillPoints) -> None:
     """Pay, or continue from where another process was killed."""
-    holding.LOOK = 0.02
-    till = agent(ledger)
-    async with open_store(url) as store:
+    lease_keeper.LOOK = 0.02
+    till = agent(ledger, points)
+    async with points.store(open_store(url)) as store:
         try:
             await store.thread(THREAD)
         except NotFound:

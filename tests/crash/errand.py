@@ -17,6 +17,7 @@ from lockstitch.runtime.result import Result
 from lockstitch.runtime.tool import Tool, ToolContext
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import open_store
+from lockstitch.testing import KillPoints
 
 THREAD = "errand"
 
@@ -78,12 +79,12 @@ def tools(ledger: Path) -> list[Tool]:
     return [charge, put, look, pay, confirm]
 
 
-def errand(ledger: Path) -> Agent:
+def errand(ledger: Path, points: KillPoints) -> Agent:
     return Agent(
         "errand",
-        model=Scripted({"replies": SCRIPT, "beside": {"title": "An errand"}}),
+        model=points.provider(Scripted({"replies": SCRIPT, "beside": {"title": "An errand"}})),
         instructions="Run the errand.",
-        tools=tools(ledger),
+        tools=[points.tool(tool) for tool in tools(ledger)],
         compactor=ToolResultRemovalCompactor(threshold=700, keep=2),
         parallel_tools=2,
         base_delay=0.0,
@@ -91,10 +92,10 @@ def errand(ledger: Path) -> Agent:
     )
 
 
-async def run(url: str, ledger: Path) -> Result:
-    """Do the errand from wherever it stands, to its end."""
-    agent = errand(ledger)
-    async with open_store(url) as store:
+async def run(url: str, ledger: Path, points: KillPoints) -> Result:
+    """Do the errand from its current state, to its end."""
+    agent = errand(ledger, points)
+    async with points.store(open_store(url)) as store:
         if await store.count():
             result = await agent.resume(THREAD, store=store)
         else:

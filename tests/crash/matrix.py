@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 from lockstitch.records import Record, Run, Stitch
 from lockstitch.records.stitch import TAKEN_OVER
-from lockstitch.runtime import points
 from lockstitch.runtime.doubts import shown
 from lockstitch.store import open_store
+from lockstitch.testing import KillPoints
 from tests.crash import cancelling, errand, teamwork
 
 R = TypeVar("R", bound=Record)
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Record)
 class Play:
     """What is killed."""
 
-    run: Callable[[str, Path], Coroutine[Any, Any, Any]]
+    run: Callable[[str, Path, KillPoints], Coroutine[Any, Any, Any]]
     mattering: Sequence[str]
     """Points around tools that may run once, and around pauses."""
     least: int = 60
@@ -46,7 +46,7 @@ class Play:
 
 PLAYS = {
     "errand": Play(
-        errand.run, ("tool.before:2", "tool.after:2", "append.after:6", "append.before:13", "tool.after:10")
+        errand.run, ("tool.before:2", "tool.after:2", "append.after:6", "append.before:15", "tool.after:10")
     ),
     "teamwork": Play(
         teamwork.run,
@@ -198,7 +198,7 @@ def spread(points: Sequence[str], count: int, mattering: Sequence[str]) -> list[
 def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], Telling]:
     """Every point that an uninterrupted errand comes to, and how its record looks."""
     trace = folder / "points"
-    code = in_process(lambda: _live(play, url, folder / "ledger.jsonl", trace=str(trace)))
+    code = in_process(lambda: _live(play, url, folder / "ledger.jsonl", trace=trace))
     if code != 0:
         raise AssertionError(f"the uninterrupted play ended with {code}")
     return trace.read_text().split(), asyncio.run(_told(play, url))
@@ -208,7 +208,7 @@ def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> V
     """Kill the errand at one point, have another process finish it, and compare."""
     verdict = Verdict(point)
     ledger = folder / "ledger.jsonl"
-    code = in_process(lambda: _live(play, url, ledger, wanted=point))
+    code = in_process(lambda: _live(play, url, ledger, kill_at=point))
     if code != -signal.SIGKILL:
         verdict.problems.append(f"was not killed, but ended with {code}")
         return verdict
@@ -306,9 +306,8 @@ def _folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def _live(play: Play, url: str, ledger: Path, *, wanted: str | None = None, trace: str | None = None) -> None:
-    points.watch_for(wanted, trace)
-    asyncio.run(play.run(url, ledger))
+def _live(play: Play, url: str, ledger: Path, *, kill_at: str | None = None, trace: Path | None = None) -> None:
+    asyncio.run(play.run(url, ledger, KillPoints(kill_at, trace=trace)))
 
 
 async def _told(play: Play, url: str) -> Telling:

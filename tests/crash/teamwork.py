@@ -10,10 +10,12 @@ from typing import Any
 
 from lockstitch.records import Json
 from lockstitch.runtime.agent import Agent
+from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.replies import approve, settle
 from lockstitch.runtime.team import Team
 from lockstitch.store import Store, open_store
+from lockstitch.testing import KillPoints
 from tests.crash.errand import tools
 from tests.runtime.books import delegate
 
@@ -40,17 +42,21 @@ SCENES: tuple[tuple[str, int], ...] = (("in turn", 2), ("at once", 1))
 RUNS = {"in turn": 4 + 3, "at once": 4}
 
 
-def team(thread: str, ledger: Path) -> Team:
-    settings: dict[str, Any] = {"title": False, "base_delay": 0.0, "tools": tools(ledger)}
+def team(thread: str, ledger: Path, points: KillPoints) -> Team:
+    known = [points.tool(tool) for tool in tools(ledger)]
+    settings: dict[str, Any] = {"title": False, "base_delay": 0.0, "tools": known}
     one, numbered = thread[0], thread == "at once"
 
     def _asks(*calls: Json) -> Json:
         return {"calls": [{**call, "id": f"call_{at}"} if numbered else call for at, call in enumerate(calls)]}
 
-    finder = Agent("finder", model=Scripted([[_asks(_does("put", f"{one}f1")), "Found."]]), **settings)
+    def model(replies: list[Any]) -> Provider:
+        return points.provider(Scripted(replies))
+
+    finder = Agent("finder", model=model([[_asks(_does("put", f"{one}f1")), "Found."]]), **settings)
     payer = Agent(
         "payer",
-        model=Scripted(
+        model=model(
             [
                 [
                     _asks(_does("charge", f"{one}c1"), _does("look", f"{one}c2")),
@@ -62,10 +68,10 @@ def team(thread: str, ledger: Path) -> Team:
         ),
         **settings,
     )
-    writer = Agent("writer", model=Scripted([f"Written {one}."]), **settings)
+    writer = Agent("writer", model=model([f"Written {one}."]), **settings)
     return Team(
         "teamwork",
-        model=Scripted(_IN_TURN if thread == "in turn" else _AT_ONCE),
+        model=model(_IN_TURN if thread == "in turn" else _AT_ONCE),
         members=[finder, payer, writer],
         mode="sequence" if thread == "in turn" else "parallel",
         answer="choose",
@@ -73,11 +79,11 @@ def team(thread: str, ledger: Path) -> Team:
     )
 
 
-async def run(url: str, ledger: Path) -> None:
-    """Go on with both conversations from wherever they stand, to their end."""
-    async with open_store(url) as store:
+async def run(url: str, ledger: Path, points: KillPoints) -> None:
+    """Continue both conversations from their current state, to their end."""
+    async with points.store(open_store(url)) as store:
         for thread, messages in SCENES:
-            crew = team(thread, ledger)
+            crew = team(thread, ledger, points)
             await _see_through(store, crew, thread)
             while (begun := await _begun(store, thread)) < messages:
                 await crew.run(f"Message {begun + 1}", store=store, thread=thread)

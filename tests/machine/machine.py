@@ -51,7 +51,7 @@ class Machine(Ground):
         thread.cancel = True
         for process in self.processes:
             wished = {one.id for one in self.model.threads.values() if one.cancel and self._holds(process, one)}
-            assert set(self._do(process.store.desk.wishes_to_cancel())) == wished
+            assert set(self._do(process.store.lease_keeper.cancel_requests())) == wished
 
     @action(when=lambda self: self._deletable())
     def delete(self, data: st.DataObject) -> None:

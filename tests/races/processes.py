@@ -33,6 +33,8 @@ from pathlib import Path
 from threading import BrokenBarrierError
 from typing import Any, BinaryIO
 
+from tests import faults
+
 ROOT = Path(__file__).parents[2]
 
 Gate = Callable[[], None]
@@ -142,6 +144,7 @@ def _answer(order: dict[str, Any], answering: int) -> None:
     os.write(answering, f"{os.getpid()}\n".encode())
     os.environ.clear()
     os.environ.update(order["environment"])
+    faults.install()
     try:
         module, _, name = order["function"].partition(":")
         outcome = {"result": getattr(importlib.import_module(module), name)(*order["arguments"])}

@@ -10,7 +10,6 @@ import pytest
 from lockstitch.backend import Find
 from lockstitch.errors import Refused
 from lockstitch.records import Json, Message
-from lockstitch.runtime import holding
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.compactor import Compacted, Sight, Summarize
@@ -19,7 +18,7 @@ from lockstitch.runtime.memory import Retrieved, Scope, Updated
 from lockstitch.runtime.provider import Download, ModelRequest
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.runtime.tools.function import tool
-from lockstitch.store import Store
+from lockstitch.store import Store, lease_keeper
 from tests.runtime.agents import calls, goes_on, log, scripted, types
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def _often_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """How soon a wish to cancel is seen is not what is proven here."""
-    monkeypatch.setattr(holding, "LOOK", 0.02)
+    monkeypatch.setattr(lease_keeper, "LOOK", 0.02)
 
 
 class Gate:

@@ -11,7 +11,7 @@ from lockstitch.backend import Change, Commit
 from lockstitch.errors import Conflict, ThreadWaiting
 from lockstitch.records import Entry, Json, new_id, text_of
 from lockstitch.records.thread import MAX_CRASHES
-from lockstitch.runtime import holding
+from lockstitch.runtime import stage
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.provider import ModelRequest
@@ -22,7 +22,7 @@ from lockstitch.runtime.team import Team
 from lockstitch.runtime.tool import Tool
 from lockstitch.runtime.tools.function import tool
 from lockstitch.runtime.tools.threads import thread_tools
-from lockstitch.store import Store
+from lockstitch.store import Store, lease_keeper
 from tests.runtime.agents import calls, goes_on, log, scripted
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ DOUBT = [{"call_id": CALL, "name": "charge"}]
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancel requests are seen quickly."""
-    monkeypatch.setattr(holding, "LOOK", 0.02)
+    monkeypatch.setattr(lease_keeper, "LOOK", 0.02)
 
 
 class Bank:
@@ -351,13 +351,13 @@ class CancelsAfterMark:
 
 async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
     bank, backend = Bank(), CancelsAfterMark(store)
-    interrupt = holding.Stage.interrupt
+    interrupt = stage.Stage.interrupt
 
-    def seeing(stage: Any) -> None:
-        interrupt(stage)
+    def seeing(interrupted: Any) -> None:
+        interrupt(interrupted)
         backend.seen.set()
 
-    monkeypatch.setattr(holding.Stage, "interrupt", seeing)
+    monkeypatch.setattr(stage.Stage, "interrupt", seeing)
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     watched = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     result = await helper.run("Pay", store=watched, thread="t")

@@ -11,13 +11,12 @@ from lockstitch.backend import Find
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
 from lockstitch.records import Entry, Limit, Worker, parse_time
 from lockstitch.records.message import user
-from lockstitch.runtime import holding
 from lockstitch.runtime.beginning import Input
 from lockstitch.runtime.cancelling import cancel
 from lockstitch.runtime.driving import put_in_line, run_of
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.tools.function import tool
-from lockstitch.store import Store, appending, open_store, pulse
+from lockstitch.store import Store, appending, lease_keeper, open_store, pulse
 from tests.races.processes import ROOT
 from tests.runtime.agents import add, at_rest, calls, confirm, goes_on, log, scripted, send, types, until
 
@@ -209,7 +208,7 @@ async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
 @pytest.mark.req("S0-102")
 async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: pytest.MonkeyPatch):
     """A model call leaves no row before it is answered, so this is where people see it."""
-    monkeypatch.setattr(holding, "BEAT", 0.0)
+    monkeypatch.setattr(lease_keeper, "BEAT", 0.0)
     monkeypatch.setattr(pulse, "BEAT", 0.02)
     task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
 

@@ -93,6 +93,7 @@ class Odd(Larder):
         self.name = name
         self._annex = Annex(**annex)
 
+    @property
     def annex(self) -> Annex:
         return self._annex
 

@@ -258,7 +258,7 @@ async def test_a_thread_is_ready_after_its_release_when_something_came_for_it(
     if why == "delivery":
         await store.deliver(thread, said("Yes"), kind="approval", sender="ada", call_id="c1")
     else:
-        await store.desk.wish_to_cancel([thread])
+        await store.request_cancel(thread)
 
     await process.desk.release(head, {"status": "waiting", "waiting_for": waits, "wake_at": None})
 

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lockstitch import __version__
 from lockstitch.cli.arguments import hoist
 from lockstitch.cli.commands import (
     chat,
@@ -37,6 +36,7 @@ from lockstitch.cli.commands import (
 )
 from lockstitch.cli.output import Output
 from lockstitch.cli.session import Session
+from lockstitch.version import VERSION
 
 SECTIONS = {
     "Run agents": (
@@ -77,7 +77,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"lockstitch {__version__}")
+        typer.echo(f"lockstitch {VERSION}")
         raise typer.Exit
 
 

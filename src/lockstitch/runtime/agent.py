@@ -17,7 +17,7 @@ from lockstitch.runtime.compactor import Compactor
 from lockstitch.runtime.compactors.registry import compactor as compactor_named
 from lockstitch.runtime.definition import Definition, OnBusy
 from lockstitch.runtime.driving import Driver, OnWaiting, could_not_be_had, reopen, see_out, when_free
-from lockstitch.runtime.event import Event
+from lockstitch.runtime.event import Event, Listener
 from lockstitch.runtime.exporting import Traces
 from lockstitch.runtime.file_store import FileStore
 from lockstitch.runtime.file_stores.registry import file_store as file_store_at
@@ -31,7 +31,6 @@ from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.replies import submit_results
 from lockstitch.runtime.result import Result
 from lockstitch.runtime.setup import AnswerCheck, Ending, Setup
-from lockstitch.runtime.stage import Listener
 from lockstitch.runtime.telling import Telling
 from lockstitch.runtime.tool import Tool
 from lockstitch.store import Store, open_store
@@ -362,7 +361,7 @@ class Agent:
         async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
             return await self.setup(store, head, run, deps, tuple(self.beside))
 
-        return Driver(store, make, listener, take_over, self._traces, hooks=self.telling.names, **more)
+        return Driver(store, make, listener, take_over, self._traces.send, hooks=self.telling.names, **more)
 
     def _drivers(self, store: Store, deps: Any, listener: Listener | None = None) -> DriverOf:
         """Who drives which thread here: whoever called is told of this agent's own, and gives it its deps."""

@@ -10,6 +10,7 @@ from lockstitch.errors import LockstitchError, NotFound, Refused
 from lockstitch.records import Limit, Thread
 from lockstitch.runtime.agent import Agent
 from lockstitch.runtime.application import Application, Closes
+from lockstitch.runtime.driving import Driver
 from lockstitch.runtime.result import Result
 from lockstitch.runtime.telling import Hook, Telling
 from lockstitch.store import Store
@@ -58,6 +59,15 @@ class App:
         if name not in self.agents:
             raise NotFound(f"This app has no agent {name}. Agents: {known}.")
         return self.agents[name]
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The names of the agents, sorted."""
+        return sorted(self.agents)
+
+    def driver(self, head: Thread, store: Store, **options: Any) -> Driver:
+        """Return the driver of a thread of one of these agents. Raises NotFound if this app has no such agent."""
+        return self.agent(head.agent).driver(store, **options)
 
     def application(self, kind: type[_A]) -> _A:
         """The application of this kind. NotFound says which there are."""

@@ -3,7 +3,6 @@
 from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
 from lockstitch.records import Run, Thread
 from lockstitch.runtime.bare import bare_setup
-from lockstitch.runtime.descendants import wish_to_cancel
 from lockstitch.runtime.driving import Driver
 from lockstitch.runtime.setup import Setup
 from lockstitch.store import Store
@@ -22,7 +21,7 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
     if head.kind == "chat" and await store.desk.open_run(head) is None:
         raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
     # Children first: a parent that ends before them would not hear of their end.
-    for one in reversed(await wish_to_cancel(store, head)):
+    for one in reversed(await store.request_cancel(head)):
         await _end(store, one)
     return await store.thread(head)
 

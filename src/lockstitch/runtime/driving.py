@@ -14,9 +14,7 @@ from lockstitch.records import TERMINAL, Entry, Notice, Run, Thread, answer_of, 
 from lockstitch.records.message import user
 from lockstitch.runtime.beginning import Input, as_entry, begin, next_input, recall, waiting_message
 from lockstitch.runtime.decide import crashes
-from lockstitch.runtime.descendants import cancel_children
-from lockstitch.runtime.exporting import Traces
-from lockstitch.runtime.holding import claimed, holding
+from lockstitch.runtime.event import Listener
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.ledger import Ledger
 from lockstitch.runtime.loop import drive
@@ -24,7 +22,7 @@ from lockstitch.runtime.noticing import notices
 from lockstitch.runtime.reporting import report, result
 from lockstitch.runtime.result import Result, open_waits, result_in, result_of, result_waiting, run_waiting, summary_of
 from lockstitch.runtime.setup import Setup
-from lockstitch.runtime.stage import Listener, Stage
+from lockstitch.runtime.stage import Stage
 from lockstitch.runtime.takeover import note_takeover
 from lockstitch.store import Store
 
@@ -45,7 +43,8 @@ class Driver:
     make_setup: SetupMaker
     listener: Listener | None = None
     take_over: bool = False
-    traces: Traces | None = None
+    on_run_end: Callable[[Store, Thread, Run], None] | None = None
+    """Called after a run has ended, with its last state."""
     hooks: Sequence[str] = ()
     """Who is told when a thread fails or begins to wait for a person."""
     unlimited: bool = False
@@ -148,8 +147,18 @@ class Driver:
     async def _drive(self, before: Thread, given: Input | None, *, cancel: bool = False) -> tuple[Result | None, bool]:
         """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one, and
         the one with `given` if that is not None."""
-        head = await claimed(self.store, before, take_over=self.take_over, unlimited=self.unlimited)
+        head = await self._claim(before)
         return await self._drive_held(head, given, None, cancel=cancel)
+
+    async def _claim(self, head: Thread) -> Thread:
+        """Claim a thread. If this process was declared dead without noticing, it claims as a new worker."""
+        try:
+            return await self.store.claim(head, take_over=self.take_over, unlimited=self.unlimited)
+        except ThreadBusy as exc:
+            if exc.reason != "dead":
+                raise
+        await self.store.lease_keeper.check_declared_dead()
+        return await self.store.claim(head, take_over=self.take_over, unlimited=self.unlimited)
 
     async def _drive_held(
         self, head: Thread, given: Input | None, journal: Journal | None, *, cancel: bool = False
@@ -166,7 +175,7 @@ class Driver:
             setup, system = await self.make_setup(head, journal.run)
             stage = Stage(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
             stage.live = self.live
-            async with holding(self.store, stage):
+            async with self.store.lease_keeper.keeping(stage):
                 began = journal.run is None
                 await self._refuse_begun(journal, given)
                 if journal.run is not None:
@@ -254,7 +263,7 @@ class Driver:
             journal.note(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
             told = notices(journal, self.hooks, "failed", {"error": crashed})
         if status == "cancelled" and head.pending_children:
-            await cancel_children(journal.store, head)
+            await journal.store.request_cancel_of_children(head)
         rest: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
         while True:
             await journal.letters_waiting()
@@ -302,8 +311,8 @@ class Driver:
         output = None
         if run.output is not None and stage.setup.output_type is not None:
             output = stage.setup.output_type.model_validate(run.output)
-        if self.traces is not None and run.status in TERMINAL:
-            self.traces.send(self.store, journal.head, run)
+        if self.on_run_end is not None and run.status in TERMINAL:
+            self.on_run_end(self.store, journal.head, run)
         result = await result_of(journal.store, journal.head, run, said, output)
         stage.tell("finished", {**result.as_json(), "title": journal.head.title}, now=True)
         return result

@@ -1,5 +1,6 @@
 """Events: what whoever listens to a run is told, as it happens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
@@ -59,3 +60,7 @@ class Event:
     step: int = 0
     data: Json = field(default_factory=dict[str, Any])
     member: bool = False
+
+
+Listener = Callable[[Event], None]
+"""Called with each event, in the task of the run."""

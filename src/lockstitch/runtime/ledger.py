@@ -18,7 +18,6 @@ from uuid import UUID
 from lockstitch.errors import Conflict
 from lockstitch.records import TERMINAL, Entry, Json, Letter, Notice, Record, Run, Stitch, Thread
 from lockstitch.records.stitch import place
-from lockstitch.runtime import points
 from lockstitch.store import Store
 from lockstitch.store.appending import Appended
 
@@ -230,7 +229,6 @@ class Ledger:
             self._restore(batch)
             return
         self._on_the_way = len(batch.noted) + len(taken)
-        points.reach("append.before")
         try:
             appended = await self.store.append(
                 self.head,
@@ -250,7 +248,6 @@ class Ledger:
             if taken:
                 self._renumber(0)
             raise
-        points.reach("append.after")
         self._settle(batch, appended, len(taken))
 
     def _batch(self) -> _Batch:

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-from lockstitch.runtime.event import Event
-from lockstitch.runtime.stage import Listener
+from lockstitch.runtime.event import Event, Listener
 
 
 async def events_of(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:

@@ -36,7 +36,6 @@ from lockstitch.runtime.acts.model import call_model
 from lockstitch.runtime.acts.remembering import remember, retrieve
 from lockstitch.runtime.acts.tools import run_tools
 from lockstitch.runtime.decide import decide
-from lockstitch.runtime.descendants import cancel_children
 from lockstitch.runtime.doubts import doubt_of, shown, when_ended, when_resumed, with_doubts
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.letters import take_letters
@@ -244,7 +243,7 @@ async def _finish(stage: Stage, action: Finish) -> bool:
     journal = stage.journal
     if action.status == "cancelled" and journal.head.pending_children:
         # Before its own end, so that whoever comes after a crash does it again.
-        await cancel_children(journal.store, journal.head)
+        await journal.store.request_cancel_of_children(journal.head)
     state, said = _state_after(stage), await _said(stage, action)
     changes = _changes(stage, action)
     fields = _resting(stage, action, said, shown(journal.open.changed(**changes)))

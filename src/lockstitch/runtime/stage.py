@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+from uuid import UUID
 
 from lockstitch.records import Entry, Json, Message
 from lockstitch.records.growing import RequestDigest
 from lockstitch.records.request import build
-from lockstitch.runtime.event import Event, EventType
+from lockstitch.runtime.event import Event, EventType, Listener
 from lockstitch.runtime.journal import Journal
 from lockstitch.runtime.provider import ModelRequest
 from lockstitch.runtime.setup import Setup
 from lockstitch.runtime.wording import message_of
 
 T = TypeVar("T")
-
-Listener = Callable[[Event], None]
 
 
 def _never() -> bool:
@@ -136,10 +135,22 @@ class Stage:
         told: Json = {"type": type(exc).__name__, "message": message_of(exc), "fatal": fatal, **data}
         return self.journal.entry("error", data=told)
 
-    # Stopping
+    # What a lease keeper asks of a thread in execution
+
+    @property
+    def thread_id(self) -> UUID:
+        return self.journal.head.id
+
+    @property
+    def activity(self) -> Json:
+        return self.doing
+
+    @property
+    def accepts_cancel(self) -> bool:
+        return self.journal.run is not None and not self.stopping
 
     def interrupt(self) -> None:
-        """Somebody wants the run to end: give up what is being done, now."""
+        """A cancel request has arrived: stop the current action."""
         self.stopping = True
         self._give_up()
         for stage in self.within:

@@ -15,23 +15,22 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 from weakref import WeakSet
 
 from lockstitch.backend import READY, WORK
 from lockstitch.errors import Conflict, LockstitchError, StoreError
 from lockstitch.records import Thread
-from lockstitch.runtime import points
-from lockstitch.runtime.app import App
-from lockstitch.runtime.holding import executing
+from lockstitch.runtime.driving import Driver
 from lockstitch.runtime.live import Live, sweep
 from lockstitch.runtime.result import Result
 from lockstitch.store import Store
+from lockstitch.store.lease_keeper import executing
 
 POLL: Final = 2.0
 """Seconds between two looks for work that nobody told of, give or take a quarter."""
@@ -83,12 +82,37 @@ def _nobody(_: Drive) -> None:
     """Nobody is told."""
 
 
+class AgentHost(Protocol):
+    """The agents whose threads a worker executes. `App` is one."""
+
+    @property
+    def agent_names(self) -> Sequence[str]:
+        """The names of the agents, sorted."""
+        ...
+
+    def driver(self, head: Thread, store: Store, **options: Any) -> Driver:
+        """Return the driver of a thread of one of these agents."""
+        ...
+
+    async def announce(self, store: Store) -> None:
+        """Prepare a store before its first claim."""
+        ...
+
+    async def tell_due(self, store: Store) -> None:
+        """Deliver the notices that are due."""
+        ...
+
+    def tell_soon(self, store: Store) -> None:
+        """Deliver the notices that are due in the background."""
+        ...
+
+
 class WorkerLoop:
-    """Drives threads of an app's agents, `concurrency` at once."""
+    """Executes threads of an app's agents, `concurrency` at once."""
 
     def __init__(
         self,
-        app: App,
+        host: AgentHost,
         store: Store,
         *,
         concurrency: int = 10,
@@ -102,7 +126,7 @@ class WorkerLoop:
         drain: float = DRAIN,
         told: Callable[[Drive], None] | None = None,
     ) -> None:
-        self._app = app
+        self._host = host
         self._store = store
         self._concurrency = concurrency
         self._all_projects = all_projects
@@ -173,7 +197,7 @@ class WorkerLoop:
         while True:
             try:
                 await self._store.register(lease_seconds=self._lease)
-                await self._app.announce(self._store)
+                await self._host.announce(self._store)
                 return
             except StoreError as exc:
                 _log.warning("The store does not answer: %s", exc)
@@ -197,7 +221,7 @@ class WorkerLoop:
             self._claiming = False
 
     async def _claim_next(self, **options: Any) -> list[Thread]:
-        agents = sorted(self._app.agents)
+        agents = self._host.agent_names
         return await self._store.claim_next(agents=agents, all_projects=self._all_projects, **options)
 
     @property
@@ -271,7 +295,7 @@ class WorkerLoop:
 
     async def _ready_suspect(self) -> Thread | None:
         project = None if self._all_projects else self._store.project
-        return await self._store.desk.ready_suspect(sorted(self._app.agents), project)
+        return await self._store.desk.ready_suspect(self._host.agent_names, project)
 
     def _clear(self, thread_id: UUID) -> None:
         """A suspect made progress, or is no longer executed here: other threads may be started again."""
@@ -285,11 +309,10 @@ class WorkerLoop:
         if len(self._driving) >= self._concurrency:
             return False
         with suppress(LockstitchError):
-            return await self._store.desk.limited(list(self._app.agents))
+            return await self._store.desk.limited(self._host.agent_names)
         return False
 
     def _begin(self, head: Thread) -> None:
-        points.reach("claim.after")
         if head.suspect:
             self._suspects.add(head.id)
         task = asyncio.create_task(self._drive(head), name=f"lockstitch-drive-{head.id}")
@@ -306,9 +329,9 @@ class WorkerLoop:
 
     async def _drive(self, head: Thread) -> None:
         store = self._store.in_project(head.project)
-        agent = self._app.agent(head.agent)
         live = Live(store.backend, head)
-        driver = agent.driver(
+        driver = self._host.driver(
+            head,
             store,
             leaving=lambda: self._leaving or (self._draining and head.id not in self._suspects),
             deadline=self._deadline,
@@ -338,7 +361,7 @@ class WorkerLoop:
             self._clear(head.id)
             self._tell(Drive(head, time.monotonic() - began, result, problem))
             await live.close()
-        self._app.tell_soon(store)
+        self._host.tell_soon(store)
 
     def _tell(self, drive: Drive) -> None:
         """Tell whoever looks on; what is held must be driven and given back whatever that raises."""
@@ -355,7 +378,7 @@ class WorkerLoop:
         self._others_at = time.monotonic() + OTHERS
         project = None if self._all_projects else self._store.project
         with suppress(LockstitchError):
-            for name in await self._store.desk.ready_agents_but(sorted(self._app.agents), project):
+            for name in await self._store.desk.ready_agents_but(self._host.agent_names, project):
                 if name not in self._others:
                     self._others.add(name)
                     _log.warning("Threads of agent %s are ready, which this app does not have: left to others.", name)
@@ -377,7 +400,7 @@ class WorkerLoop:
         if now - self._asked > self._poll / 4:
             self._asked = now
             with suppress(LockstitchError):
-                self._due = await self._store.desk.next_due(sorted(self._app.agents))
+                self._due = await self._store.desk.next_due(self._host.agent_names)
         elif self._due is not None and self._due <= self._store.clock.now():
             # It was claimed, or is just being claimed by another.
             self._due = None
@@ -411,7 +434,7 @@ class WorkerLoop:
                     self._news.set()
                     await sweep(self._store.backend, given_back)
                 await self._store.desk.reconcile()
-                await self._app.tell_due(self._store)
+                await self._host.tell_due(self._store)
             except Exception as exc:  # without this task the lease of an idle worker runs out
                 _log.warning("Looking after other workers failed: %s", exc)
             until = began + self._reap * random.uniform(0.75, 1.25)
@@ -423,7 +446,7 @@ class WorkerLoop:
         """Whether no thread of these agents is ready or held: for whoever only wants to see work done."""
         try:
             open_now = await self._store.threads(
-                status=["pending", "running"], agent=sorted(self._app.agents), limit=1, all_projects=self._all_projects
+                status=["pending", "running"], agent=self._host.agent_names, limit=1, all_projects=self._all_projects
             )
         except StoreError as exc:
             _log.warning("It is not known whether work is left: %s", exc)
@@ -435,8 +458,8 @@ _loops: WeakSet[WorkerLoop] = WeakSet()
 """All workers of this process: while one of them executes a suspect alone, none starts anything."""
 
 
-async def work(app: App, *, store: Store, **options: Any) -> None:
-    """Drive the threads of an app's agents until cancelled: a worker inside a process of yours.
+async def work(app: AgentHost, *, store: Store, **options: Any) -> None:
+    """Execute the threads of an app's agents until cancelled: a worker inside a process of yours.
 
     The options are those of WorkerLoop: told, concurrency, all_projects, deadline, poll, until_idle, alone.
     """

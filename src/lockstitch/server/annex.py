@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.resources import files
 from typing import Final, Protocol, runtime_checkable
 
@@ -35,9 +36,13 @@ class Annex:
 
 @runtime_checkable
 class Serves(Protocol):
-    """An application that has something to show."""
+    """An application that adds something to a server.
 
-    def annex(self) -> Annex: ...
+    `annex` names a module and its `Annex` as "module:NAME". So a worker, which shows nothing, imports no web framework.
+    """
+
+    @property
+    def annex(self) -> str | Annex: ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def annexes_of(app: App | None) -> Annexes:
     found: dict[str, Annex] = {}
     for name, application in (app.applications if app is not None else {}).items():
         if isinstance(application, Serves):
-            annex = application.annex()
+            annex = _loaded(name, application.annex)
             _check(name, annex)
             found[name] = annex
     annexes = Annexes(found)
@@ -79,6 +84,16 @@ def annexes_of(app: App | None) -> Annexes:
     if twice:
         raise Refused(f"Two sections of this server have the key g {twice[0]}.")
     return annexes
+
+
+def _loaded(name: str, annex: str | Annex) -> Annex:
+    if isinstance(annex, Annex):
+        return annex
+    module, _, attribute = annex.partition(":")
+    found = getattr(import_module(module), attribute, None)
+    if not isinstance(found, Annex):
+        raise Refused(f"The application {name} names {annex!r}, which is not an Annex. Use module:NAME.")
+    return found
 
 
 def _check(name: str, annex: Annex) -> None:

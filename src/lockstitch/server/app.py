@@ -18,6 +18,7 @@ from lockstitch.server.ingest.arrivals import Intake
 from lockstitch.server.ingest.digesting import digesting
 from lockstitch.server.news import News
 from lockstitch.server.pages.bar import BarShown
+from lockstitch.server.pages.frame import problem_page
 from lockstitch.server.settings import Settings
 from lockstitch.server.working import working
 from lockstitch.store import Store
@@ -51,7 +52,7 @@ def create(store: Store, app: App | None = None, settings: Settings | None = Non
     )
     server.state.house = house
     server.add_middleware(Guard, settings=settings, figures=house.figures)
-    problems.handle(server)
+    problems.handle(server, problem_page)
     added = [router for annex in annexes for router in annex.api]
     served = (health.router, *api.routers(), *ingest.routers(), *added)
     for router in served:

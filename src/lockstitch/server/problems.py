@@ -1,6 +1,7 @@
 """Problems: what went wrong, as application/problem+json for programs and as a page for people."""
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -55,8 +56,13 @@ class Problem(StarletteHTTPException):
         self.title = title
 
 
-def handle(app: FastAPI) -> None:
-    """Have an app answer every error in this way."""
+ProblemPage = Callable[[Request, Problem], Response]
+"""Renders a problem as a page."""
+
+
+def handle(app: FastAPI, page: ProblemPage) -> None:
+    """Have an app answer every error in this way. `page` renders problems for browsers."""
+    app.state.problem_page = page
     for kind in (Problem, LockstitchError, StarletteHTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer)
 
@@ -96,9 +102,8 @@ def answer(request: Request, problem: Problem) -> Response:
         said = as_json(problem)
         return wire.status(request, problem.status, f"{said['title']}: {said['detail']}", problem.headers)
     if _reads_pages(request):
-        from lockstitch.server.pages.frame import problem_page
-
-        return problem_page(request, problem)
+        page: ProblemPage = request.app.state.problem_page
+        return page(request, problem)
     body = codec.dumps(as_json(problem))
     return Response(body, problem.status, problem.headers, media_type="application/problem+json")
 

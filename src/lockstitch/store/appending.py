@@ -8,13 +8,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
-from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, StoreUnreachable, ThreadBusy
+from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable, ThreadBusy
 from lockstitch.records import Clock, Letter, Notice, Record, Stitch, Thread
 from lockstitch.store.draft import Draft, Placed, build
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
 from lockstitch.store.releasing import Tenure
-from lockstitch.store.unsafe import unsafe
 
 FIND_OUT = 30.0
 """Seconds to wait for a store that went away in mid-commit, to find out what became of it."""
@@ -55,19 +54,12 @@ class Appender:
         given, drafts = drafts, await self._media.lift(drafts)
         letters = await self._lifted(letters)
         placed = self._build(drafts)
-        while True:
-            try:
-                receipts = await self._send(
-                    _in_lock_order(placed, letters, threads)._replace(notices=notices, records=records, removed=removed)
-                )
-                break
-            except Conflict as exc:
-                problem = await self._explain(exc, placed)
-            if not unsafe("fence") or problem.reason not in ("fence", "position", "holder"):
-                raise problem
-            # Only to show that the tests notice: write on top of whatever is there now.
-            drafts = [await self._rebased(draft) for draft in drafts]
-            placed = [build(draft, draft.head.worker_id, self._clock.now()) for draft in drafts]
+        try:
+            receipts = await self._send(
+                _in_lock_order(placed, letters, threads)._replace(notices=notices, records=records, removed=removed)
+            )
+        except Conflict as exc:
+            raise await self._explain(exc, placed) from exc
         for one in placed:
             if one.change.worker_id is not None and one.head.worker_id is None:
                 self._leases.releases.released(
@@ -198,12 +190,6 @@ class Appender:
         if head is None:
             return Conflict(f"Thread {change.thread_id} does not exist.", thread_id=change.thread_id, reason="gone")
         return _difference(change, head)
-
-    async def _rebased(self, draft: Draft) -> Draft:
-        head = await self._backend.get(Thread, (draft.head.id,))
-        if head is None:
-            raise NotFound(f"There is no thread {draft.head.id}.")
-        return draft._replace(head=head)
 
 
 def _difference(change: Change, head: Thread) -> Conflict:

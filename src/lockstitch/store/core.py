@@ -37,6 +37,7 @@ from lockstitch.store.appending import Appended, Appender
 from lockstitch.store.archives import Archives
 from lockstitch.store.desk import Desk
 from lockstitch.store.draft import Draft
+from lockstitch.store.lease_keeper import LeaseKeeper
 from lockstitch.store.leases import Leases
 from lockstitch.store.media import Media
 from lockstitch.store.mirrors import Mirrors
@@ -70,6 +71,7 @@ class Core(Threads):
         self._media = Media(backend, clock)
         self._reading = Reading(backend, self._archives, self._media)
         self._watching = Watching(backend, self._reading)
+        self.lease_keeper = LeaseKeeper(backend, self._leases)
         self.desk = Desk(backend, clock, self._reading, self._media, self._leases, self._appender)
         self.agents = Agents(backend, clock)
         self.memories = Shelf(backend, Memory)

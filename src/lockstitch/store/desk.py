@@ -1,11 +1,11 @@
 """The desk: what whoever drives a thread asks of the store, beyond what everybody may ask."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.backend import Commit, Edit, Fields, Find, FullBackend, Receipt, Where
+from lockstitch.backend import Fields, Find, FullBackend, Receipt, Where
 from lockstitch.records import TERMINAL, Clock, Entry, Json, Letter, Message, Run, Stitch, Thread, Worker, answer_of
 from lockstitch.store.appending import Appender
 from lockstitch.store.leases import Leases
@@ -114,10 +114,6 @@ class Desk:
         """The files that a run made or changed, as the documents list them."""
         return (await self._reading.files(head, [run])).get(run.id, [])
 
-    async def pulse(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
-        """Have this process's lease renewed by a thread of its own, and be told when it is lost."""
-        return await self._leases.pulse(doing, lost)
-
     def neighbour_died(self) -> bool:
         """Whether a worker of this host has died since `reap` looked last."""
         return self._leases.neighbour_died()
@@ -129,24 +125,6 @@ class Desk:
     async def limited(self, agents: Sequence[str]) -> bool:
         """Whether a limit covers one of these agents."""
         return await self._leases.limited(agents)
-
-    async def declared_dead(self) -> bool:
-        """Whether what this process holds was taken from it."""
-        return await self._leases.declared_dead()
-
-    async def wishes_to_cancel(self) -> list[UUID]:
-        """The threads that this process holds and that somebody wants to end."""
-        if self._leases.worker_id is None:
-            return []
-        where = (Where("worker_id", "=", self._leases.worker_id), Where("cancel_requested", "=", True))
-        return [thread.id for thread in await self._backend.find(Find(Thread, where))]
-
-    async def wish_to_cancel(self, heads: Sequence[Thread]) -> None:
-        """Note that somebody wants these threads to end, in one commit. Those that wait are woken to do so."""
-        now = self._clock.now()
-        fields = {"cancel_requested": True, "wake_at": now}
-        ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
-        await self._backend.append(Commit([Edit(head.id, fields) for head in ordered]))
 
     async def next_due(self, agents: Sequence[str]) -> datetime | None:
         """When the next timer of a waiting thread of these agents ends."""

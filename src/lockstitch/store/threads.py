@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import EDITABLE, Edit, Fields, Find, FullBackend, Where
+from lockstitch.backend import EDITABLE, Commit, Edit, Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
 from lockstitch.records import Clock, Letter, Record, Thread, as_id, codec, waiting
 from lockstitch.records.report import report
@@ -153,6 +153,34 @@ class Threads:
     async def tree(self, ref: ThreadRef) -> list[Thread]:
         """The thread and all its descendants, parents before children."""
         return await below(self.backend, [await self.thread(ref)])
+
+    async def request_cancel(self, ref: ThreadRef) -> list[Thread]:
+        """Request the end of a thread and of all its descendants. Returns those that have not ended, parents first.
+
+        One commit marks all threads that are known. A marked thread creates no more children, so the tree is read
+        again until it has no unmarked thread.
+        """
+        root = await self.thread(ref)
+        marked: set[UUID] = set()
+        while True:
+            tree = [thread for thread in await self.tree(root) if not thread.ended]
+            unmarked = [thread for thread in tree if thread.id not in marked]
+            if not unmarked:
+                return tree
+            await self._mark_cancelled(unmarked)
+            marked.update(thread.id for thread in unmarked)
+
+    async def request_cancel_of_children(self, ref: ThreadRef) -> None:
+        """Request the end of all children of a thread, and of their descendants."""
+        for child in await self.children(ref):
+            if not child.ended:
+                await self.request_cancel(child)
+
+    async def _mark_cancelled(self, heads: Sequence[Thread]) -> None:
+        """Mark threads as to be cancelled, in one commit. Waiting threads are woken."""
+        fields = {"cancel_requested": True, "wake_at": self.clock.now()}
+        ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
+        await self.backend.append(Commit([Edit(head.id, fields) for head in ordered]))
 
     async def edit(self, ref: ThreadRef, **fields: Any) -> None:
         """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""

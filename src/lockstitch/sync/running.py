@@ -10,8 +10,8 @@ from lockstitch.runtime import Agent, App, Event, Result
 from lockstitch.runtime.agent import Call, Prompt
 from lockstitch.runtime.evals.evaluating import Progress
 from lockstitch.runtime.evals.evaluation import Evaluation
+from lockstitch.runtime.event import Listener
 from lockstitch.runtime.grader import Case, Grader
-from lockstitch.runtime.stage import Listener
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import Work
 from lockstitch.sync.store import SyncStore, open_store

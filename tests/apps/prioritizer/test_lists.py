@@ -5,7 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from lockstitch.apps.prioritizer.lists import NESTED, TaskList, estimate_in, read_list, slug
+from lockstitch.apps.prioritizer.list_reading import read_list
+from lockstitch.apps.prioritizer.lists import NESTED, TaskList, estimate_in, slug
 from lockstitch.errors import Refused
 
 MARKDOWN = """\

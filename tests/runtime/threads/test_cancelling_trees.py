@@ -7,7 +7,6 @@ import pytest
 from lockstitch.errors import Conflict, ThreadEnded
 from lockstitch.records import Entry
 from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.descendants import wish_to_cancel
 from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
 from tests.runtime.agents import log
@@ -80,7 +79,7 @@ async def test_a_child_alone_is_cancelled_and_its_parent_goes_on(store: Store):
 
 async def test_a_thread_that_is_wished_to_end_makes_no_more_children(store: Store):
     head = await store.claim(await store.create(kind="goal", goal="g"))
-    await wish_to_cancel(store, head)
+    await store.request_cancel(head)
 
     made = store.new_thread(kind="task", goal="c", parent_id=head.id)
     with pytest.raises(Conflict) as refused:
@@ -96,7 +95,7 @@ async def test_a_wish_that_comes_while_a_child_is_ordered_wins(store: Store):
     @tool(effect="safe")
     async def wish() -> str:
         """Somebody wants the thread to end, just now."""
-        await store.desk.wish_to_cancel([await store.thread("t")])
+        await store.request_cancel("t")
         return "wished"
 
     lead = agent("lead", asks(("wish", {}), child("late", agent="lead")), "never", tools=[wish], parallel_tools=1)
@@ -117,7 +116,7 @@ async def test_a_wish_wakes_a_thread_that_waits_for_nobody(store: Store):
     await work_off(app, store)
     assert (await store.thread(goal)).status == "waiting"
 
-    await wish_to_cancel(store, await store.thread(goal))
+    await store.request_cancel(goal)
     await work_off(app, store)
 
     assert (await store.thread(goal)).status == "cancelled"
@@ -130,7 +129,7 @@ async def test_whoever_ends_a_thread_sees_to_its_children(store: Store):
     app = family(lead)
     goal = await lead.start(store=store, goal="Go")
     await work_off(app, store)
-    await store.desk.wish_to_cancel([await store.thread(goal)])
+    await store.request_cancel(goal)
 
     await work_off(app, store)
 

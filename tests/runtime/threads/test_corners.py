@@ -289,7 +289,7 @@ async def test_who_is_declared_dead_before_it_has_made_its_thread_makes_it_as_so
             if not died:
                 worker = await here.register()
                 await there.backend.release(worker.id)
-                died.append(await here.desk.declared_dead())
+                died.append(await here.lease_keeper.check_declared_dead())
             return ""
 
         clerk = scripted("Yes.", instructions=instructions)

@@ -13,6 +13,7 @@ class Larder:
     """Jars that are counted."""
 
     name = "larder"
+    annex: str | Annex = "tests.server.larder:ANNEX"
 
     def __init__(self, jars: int = 0) -> None:
         self.jars = jars
@@ -21,10 +22,6 @@ class Larder:
 
     async def ready(self, store: Store) -> None:
         self.stores.append(store)
-
-    def annex(self) -> Annex:
-        section = Section("Larder", "/larder", "l")
-        return Annex(api=[programs], pages=[people], sections=[section], package=__name__)
 
 
 programs = APIRouter(prefix="/api/larder")
@@ -47,3 +44,6 @@ async def look(request: Request, caller: Reader, larder: TheLarder) -> Response:
 async def fill(request: Request, caller: Actor, larder: TheLarder, jars: Annotated[int, Form(ge=1)]) -> Response:
     larder.jars += jars
     return back(request, "/larder", f"{caller.actor} added {jars}.")
+
+
+ANNEX = Annex(api=[programs], pages=[people], sections=[Section("Larder", "/larder", "l")], package=__name__)

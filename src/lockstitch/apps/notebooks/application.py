@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
@@ -32,9 +32,6 @@ from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.team import Team
 from lockstitch.store import Store
 
-if TYPE_CHECKING:
-    from lockstitch.server import Annex
-
 
 @dataclass(frozen=True, slots=True)
 class Underway:
@@ -54,6 +51,7 @@ class Notebooks:
     """
 
     name = "notebooks"
+    annex = "lockstitch.apps.notebooks.annex:ANNEX"
 
     def __init__(
         self,
@@ -98,12 +96,6 @@ class Notebooks:
         if store.backend not in self._extended:
             await store.extend(EXTENSION)
             self._extended.add(store.backend)
-
-    def annex(self) -> "Annex":
-        """What a server shows of notebooks."""
-        from lockstitch.apps.notebooks.annex import annex
-
-        return annex()
 
     # Sources
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.apps.prioritizer.concluding import NO_TASKS
@@ -42,14 +42,11 @@ from lockstitch.records.ids import new_id
 from lockstitch.runtime import Agent, cancel
 from lockstitch.runtime.embedder import Embedder
 from lockstitch.runtime.embedder import embedder as embedder_named
+from lockstitch.runtime.event import Listener
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.resolving import provider_for
-from lockstitch.runtime.stage import Listener
 from lockstitch.store import Store
 from lockstitch.store.statistics import figures_of
-
-if TYPE_CHECKING:
-    from lockstitch.server import Annex
 
 _AT_ONCE: Final = 10
 """Tool calls that run at once."""
@@ -76,6 +73,7 @@ class Prioritizer:
     """
 
     name = "prioritizer"
+    annex = "lockstitch.apps.prioritizer.annex:ANNEX"
 
     def __init__(
         self,
@@ -123,12 +121,6 @@ class Prioritizer:
     async def ready(self, store: Store) -> None:
         """Make its tables, or bring them to this version."""
         await store.extend(EXTENSION)
-
-    def annex(self) -> "Annex":
-        """What it adds to a server."""
-        from lockstitch.apps.prioritizer.annex import annex
-
-        return annex()
 
     async def close(self) -> None:
         await self.agent.close()

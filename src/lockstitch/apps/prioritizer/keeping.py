@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from lockstitch.apps.prioritizer.lists import TaskList, read_list
+from lockstitch.apps.prioritizer.list_reading import read_list
+from lockstitch.apps.prioritizer.lists import TaskList
 from lockstitch.apps.prioritizer.models import RelationshipType, as_json
 from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
 from lockstitch.apps.prioritizer.tasks import base_for

@@ -97,17 +97,11 @@ class TaskList:
         return [task for document in self.documents for task in document.tasks]
 
 
-def read_list(content: bytes | str, name: str, taken: Sequence[str] = ()) -> TaskList:
-    """The tasks of a file, CSV if its name says so or else Markdown. `taken` are ids that other documents have.
+def build_list(sheets: Sequence[Sheet], name: str, taken: Sequence[str] = ()) -> TaskList:
+    """Return the documents and relations of parsed sheets. `taken` are ids that other documents have.
 
-    Refused says what is wrong and on which line: no text, no tasks, a task that waits for itself or for none.
+    Raises Refused with the line if a task waits for itself or for an unknown task, or if there are no tasks.
     """
-    from lockstitch.apps.prioritizer.list_csv import read_csv
-    from lockstitch.apps.prioritizer.list_markdown import read_markdown
-
-    text = as_text(content, name)
-    title = PurePath(name).stem or "Tasks"
-    sheets = read_csv(text, title, name) if name.lower().endswith((".csv", ".tsv")) else read_markdown(text, title)
     items = [item for sheet in sheets for item in sheet.items]
     if not items:
         raise Refused(f"{name}: no tasks found. A task is a line like “- [ ] Write the brief”, or a row of a CSV file.")

@@ -26,17 +26,13 @@ _CALLBACK: Final = frozenset({"inputs", "outputs", "output", "input_str"})
 """Members of what Traceloop notes of LangChain's callbacks that are content."""
 
 
-def redacted_frame(frame: Frame, hide: frozenset[str], pause: Callable[[], None] = no_pause) -> bytes | None:
-    """Return the record without values that redaction hides, or None if it has none.
+def redacted(frame: Frame, hide: frozenset[str], pause: Callable[[], None] = no_pause) -> bytes | None:
+    """Return a JSON record without values that redaction hides, or None if it has none.
 
     The caller has read the spans of the record. `pause` is called before each span, and may raise.
     """
-    if frame.form == "json":
-        value = document.document_of(frame.body)
-        return codec.dumps(value) + b"\n" if _in_document(value, hide, pause) else None
-    from lockstitch.bridges.otel import protobuf_redacting
-
-    return protobuf_redacting.redacted(frame, hide, pause)
+    value = document.document_of(frame.body)
+    return codec.dumps(value) + b"\n" if _in_document(value, hide, pause) else None
 
 
 def hidden_values(span: Span, hide: frozenset[str]) -> Json:

@@ -8,7 +8,7 @@ from lockstitch.bridges.budget import Budget
 from lockstitch.bridges.gzipped import MAGIC as GZIP_MAGIC
 from lockstitch.bridges.otel.decoding import checked
 from lockstitch.bridges.otel.framing import Frame, frames
-from lockstitch.bridges.otel.redacting import redacted_frame
+from lockstitch.bridges.otel.redacting import redacted
 from lockstitch.bridges.redaction import may_hide
 from lockstitch.bridges.zstd import MAGIC as ZSTD_MAGIC
 from lockstitch.errors import Unreadable
@@ -68,7 +68,14 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
 
 def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | None:
     """Return the record without values that redaction hides, or None if it has none."""
-    return redacted_frame(frame, hide, budget.pause) if may_hide(frame.body, hide, budget.pause) else None
+    if not may_hide(frame.body, hide, budget.pause):
+        return None
+    if frame.form == "json":
+        return redacted(frame, hide, budget.pause)
+    # The package that reads protobuf is an optional extra.
+    from lockstitch.bridges.otel import protobuf_redacting
+
+    return protobuf_redacting.redacted(frame, hide, budget.pause)
 
 
 def _whole(frame: Frame) -> bytes:

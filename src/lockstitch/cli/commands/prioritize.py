@@ -54,7 +54,7 @@ def prioritize(
     The plan takes the place of the user's last one. Called again after it was interrupted or killed it goes on where it
     was. Exit code 4: another session of theirs is not over.
     """
-    from lockstitch.apps.prioritizer.lists import read_list
+    from lockstitch.apps.prioritizer.list_reading import read_list
 
     session = session_of(context)
     if not outcome.strip():

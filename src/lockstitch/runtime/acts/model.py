@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 from lockstitch.errors import Refused
 from lockstitch.records import Entry, Json, Message, codec, text_of
 from lockstitch.records.message import blocks, user
-from lockstitch.runtime import points
 from lockstitch.runtime.action import CallModel
 from lockstitch.runtime.cost import add, price
 from lockstitch.runtime.event import EventType
@@ -122,7 +121,6 @@ async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) ->
     began = journal.clock.now()
     retries: list[Entry] = []
     for attempt in range(definition.max_retries + 1):
-        points.reach("provider.before")
         tried = journal.clock.now()
         try:
             response = await _stream(stage, replace(request, attempt=attempt), hearing)
@@ -147,7 +145,6 @@ async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) ->
                 hearing.began = None
             await asyncio.sleep(delay)
             continue
-        points.reach("provider.after")
         duration = max(0, _milliseconds(began, journal.clock.now()))
         heard = None if hearing is None or hearing.began is None else _milliseconds(began, hearing.began)
         return _Asked(response, retries, duration, heard)

@@ -12,7 +12,6 @@ from pydantic_core import to_jsonable_python
 
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.records import Entry, Json, codec, tool_result
-from lockstitch.runtime import points
 from lockstitch.runtime.acts.files import keep_file
 from lockstitch.runtime.acts.ordering import check_budget, place_orders, refusal, settle_wait
 from lockstitch.runtime.decide import IN_DOUBT
@@ -23,7 +22,6 @@ from lockstitch.runtime.situation import Call
 from lockstitch.runtime.stage import Stage, Stopped
 from lockstitch.runtime.tool import ToolContext, ToolFailed
 from lockstitch.runtime.wording import message_of
-from lockstitch.store.unsafe import unsafe
 
 _GRACE: Final = 0.05
 """Seconds that a finished result waits for others, so that tools which end together are one commit."""
@@ -72,7 +70,7 @@ async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
     try:
         while True:
             starting = _next(waiting, stage.setup.definition.parallel_tools - len(running))
-            journal.note(*_marks(stage, starting))
+            journal.note(*started_entries(stage, starting))
             if running or starting:
                 await _commit_and_tell(stage, starting)
             if len(starting) == 1 and not running and not waiting:
@@ -166,11 +164,9 @@ def _next(waiting: deque[Call], count: int) -> list[Call]:
     return [waiting.popleft() for _ in range(min(count, len(waiting)))]
 
 
-def _marks(stage: Stage, calls: Sequence[Call]) -> list[Entry]:
-    """What says that a call is about to begin. Safe ones need none: they may run again in any case. Keyed ones that
-    were cut have theirs."""
-    if unsafe("intent"):
-        return []
+def started_entries(stage: Stage, calls: Sequence[Call]) -> list[Entry]:
+    """Return the entries that say which calls are about to start. Safe calls need none: they may run again in any case.
+    Keyed calls that were interrupted have theirs."""
     return [
         stage.journal.entry("tool_started", name=call.name, call_id=call.id, call_index=call.index)
         for call in calls
@@ -214,7 +210,6 @@ async def _run(stage: Stage, call: Call, begun: _Begun) -> _Outcome:
         return _Outcome(call, content, problem, files, context.orders if problem is None else Orders(), duration)
 
     try:
-        points.reach("tool.before")
         assert tool.call is not None
         work = tool.call(context, _arguments(call))
         limit = tool.timeout or stage.setup.definition.tool_timeout or stage.deadline
@@ -226,7 +221,6 @@ async def _run(stage: Stage, call: Call, begun: _Begun) -> _Outcome:
             content, finished = None if problem is not None else as_content(late.result), True
             raise asyncio.CancelledError from None
         finished = True
-        points.reach("tool.after")
         await check_budget(stage, context.orders)
         await settle_wait(stage, context.orders)
         for made in context.files:

@@ -1,0 +1,71 @@
+"""Switches off a safeguard of this process, to prove that the tests notice its absence.
+
+LOCKSTITCH_UNSAFE=fence allows writes of a worker that has lost its thread. LOCKSTITCH_UNSAFE=intent omits the entries
+that say which tool calls have started. Every process of the crash, chaos and race tests calls `install`.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from lockstitch.errors import Conflict, NotFound
+from lockstitch.records import Thread
+from lockstitch.runtime.acts import tools
+from lockstitch.store import core
+from lockstitch.store.appending import Appended, Appender
+from lockstitch.store.draft import Draft, Placed, build
+from lockstitch.store.lease_keeper import LeaseKeeper
+
+VARIABLE = "LOCKSTITCH_UNSAFE"
+
+
+def install() -> None:
+    """Switch off the safeguard that the environment names."""
+    match os.environ.get(VARIABLE):
+        case "fence":
+            core.Appender = UnfencedAppender
+            core.LeaseKeeper = DeafLeaseKeeper
+        case "intent":
+            tools.started_entries = _no_entries
+        case _:
+            pass
+
+
+class UnfencedAppender(Appender):
+    """Writes on top of the current state of a thread that another worker has taken over."""
+
+    _lost: frozenset[UUID] = frozenset()
+
+    async def commit(self, drafts: Sequence[Draft], *rest: Any, **options: Any) -> list[Appended]:
+        while True:
+            try:
+                return await super().commit(drafts, *rest, **options)
+            except Conflict as exc:
+                if exc.reason not in ("fence", "position", "holder"):
+                    raise
+            self._lost = frozenset(draft.head.id for draft in drafts)
+            drafts = [await self._current(draft) for draft in drafts]
+
+    def _build(self, drafts: Sequence[Draft]) -> list[Placed]:
+        return [
+            build(draft, draft.head.worker_id, self._clock.now()) if draft.head.id in self._lost else built
+            for draft, built in zip(drafts, super()._build(drafts), strict=True)
+        ]
+
+    async def _current(self, draft: Draft) -> Draft:
+        head = await self._backend.get(Thread, (draft.head.id,))
+        if head is None:
+            raise NotFound(f"Thread {draft.head.id} not found.")
+        return draft._replace(head=head)
+
+
+class DeafLeaseKeeper(LeaseKeeper):
+    """Continues its threads after it has lost its lease."""
+
+    def on_lease_lost(self, why: str) -> None:
+        pass
+
+
+def _no_entries(*_: Any) -> list[Any]:
+    return []
