@@ -6,17 +6,17 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 from lockstitch.bridges.budget import Budget
 
-MAGIC: Final = b"\x1f\x8b"
+GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
-class Packed(Protocol):
+class GzipSource(Protocol):
     def read(self, size: int = ..., /) -> bytes: ...
 
 
 class Gzip(io.RawIOBase):
     """The content of a gzip stream. `EOFError` where the stream is cut off."""
 
-    def __init__(self, stream: Packed, budget: Budget) -> None:
+    def __init__(self, stream: GzipSource, budget: Budget) -> None:
         self._budget = budget
         self._file = gzip.GzipFile(fileobj=cast("BinaryIO", _Counted(stream, budget)), mode="rb")
 
@@ -34,7 +34,7 @@ class Gzip(io.RawIOBase):
 class _Counted:
     """The packed stream. A stream of many empty members unpacks to nothing, so each read is a step too."""
 
-    def __init__(self, stream: Packed, budget: Budget) -> None:
+    def __init__(self, stream: GzipSource, budget: Budget) -> None:
         self._stream = stream
         self._budget = budget
 

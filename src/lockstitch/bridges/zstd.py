@@ -7,7 +7,7 @@ import zstandard
 
 from lockstitch.bridges.budget import Budget, unlimited
 
-MAGIC: Final = b"\x28\xb5\x2f\xfd"
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 _LARGEST_WINDOW: Final = 128 * 1024 * 1024
 """What a frame may make us hold; `zstd --long` makes none larger."""
@@ -16,14 +16,14 @@ _SIP: Final = 1024
 """Bytes of zstd can stand for 128 KB each, and it gives all it has at once: 1 KB in is 32 MB out at worst."""
 
 
-class Packed(Protocol):
+class ZstdSource(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
 class Zstandard(io.RawIOBase):
     """What is in a stream of frames. EOFError where it is cut off: the library's own reader takes that for the end."""
 
-    def __init__(self, stream: Packed, budget: Budget | None = None) -> None:
+    def __init__(self, stream: ZstdSource, budget: Budget | None = None) -> None:
         self._stream = stream
         self._budget = budget or unlimited()
         self._opener = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)

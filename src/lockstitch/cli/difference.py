@@ -14,7 +14,7 @@ _COLUMNS = [Column(""), Column("A", flexible=True), Column("B", flexible=True)]
 _LONGEST = 200
 
 
-def show(out: Output, found: Difference) -> None:
+def show_difference(out: Output, found: Difference) -> None:
     """What is not the same; in JSON all of it."""
     if out.as_json:
         out.json(found.as_json())

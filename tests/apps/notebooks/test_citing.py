@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstitch.apps.notebooks.citing import cited, mentions
+from lockstitch.apps.notebooks.citing import cited_numbers, mentions
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from lockstitch.apps.notebooks.citing import cited, mentions
     ],
 )
 def test_the_numbers_that_an_answer_cites(answer: str, numbers: list[int]) -> None:
-    assert cited(answer) == numbers
+    assert cited_numbers(answer) == numbers
 
 
 def test_a_mention_knows_its_place() -> None:

@@ -116,9 +116,9 @@ async def test_what_cannot_be_read_is_refused_with_a_reason(name: str, content: 
 
 def test_what_the_process_for_pdf_refuses() -> None:
     four = pdf(["A page with some words on it."] * 4)
-    assert "has 4 pages; at most 3 are read" in pdf_process.read(four, 3, 10_000)["refused"]
-    assert "has more than 50 characters" in pdf_process.read(four, 9, 50)["refused"]
-    assert "its pages are pictures" in pdf_process.read(pdf([""]), 9, 50)["refused"]
+    assert "has 4 pages; at most 3 are read" in pdf_process.read_pdf(four, 3, 10_000)["refused"]
+    assert "has more than 50 characters" in pdf_process.read_pdf(four, 9, 50)["refused"]
+    assert "its pages are pictures" in pdf_process.read_pdf(pdf([""]), 9, 50)["refused"]
 
 
 async def test_what_is_called_a_pdf_but_is_none() -> None:

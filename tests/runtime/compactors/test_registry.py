@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.runtime.compactors.registry import NAMES, compactor
+from lockstitch.runtime.compactors.registry import COMPACTOR_NAMES, compactor
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMPACTOR_NAMES)
 def test_a_name_and_its_parameters_make_the_same_compactor_again(name: str) -> None:
     one = compactor(name)
 

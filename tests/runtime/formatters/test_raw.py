@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.errors import Refused
 from lockstitch.runtime.formatters.raw import RawFormatter
-from lockstitch.runtime.formatters.registry import NAMES, formatter
+from lockstitch.runtime.formatters.registry import FORMATTER_NAMES, formatter
 from tests.runtime.formatters.events import all_frames, event, one_of_each
 
 
@@ -22,7 +22,7 @@ def test_the_providers_events_pass_through_unchanged(detail: bool) -> None:
     assert all("\n" not in frame for frame in frames)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
 def test_every_stream_has_a_formatter_of_its_own(name: str) -> None:
     make = formatter(name)
 

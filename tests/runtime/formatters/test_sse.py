@@ -10,7 +10,7 @@ import pytest
 
 from lockstitch.errors import ThreadBusy
 from lockstitch.runtime.event import Event
-from lockstitch.runtime.formatters.registry import NAMES, formatter
+from lockstitch.runtime.formatters.registry import FORMATTER_NAMES, formatter
 from lockstitch.runtime.formatters.sse import DONE, encode, stream
 from tests.runtime.formatters.events import all_frames, event, one_of_each
 
@@ -36,7 +36,7 @@ def received(text: str) -> list[str]:
     return ["\n".join(line.removeprefix("data: ") for line in part) for part in lines]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
 async def test_frames_arrive_whole_and_done_comes_once_at_the_end(name: str) -> None:
     said = [event("text", {"text": "two\n\nlines\rand more"}), event("raw", {"a": "b\n"})]
     events = [*said, *(one for one in one_of_each() if one.type != "failed")]
@@ -48,7 +48,7 @@ async def test_frames_arrive_whole_and_done_comes_once_at_the_end(name: str) -> 
     assert got[:-1] == all_frames(formatter(name)(True), events)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
 async def test_a_failed_run_gives_one_error_frame(name: str) -> None:
     got = received(await sent(name, one_of_each()))
 
@@ -56,7 +56,7 @@ async def test_a_failed_run_gives_one_error_frame(name: str) -> None:
     assert got[-1] == "[DONE]"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
 @pytest.mark.parametrize("failed", [False, True])
 async def test_a_stream_that_breaks_says_so_and_ends(name: str, failed: bool) -> None:
     events = [event("text", {"text": "Hel"})]

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.runtime.memories.registry import NAMES, memory_store
+from lockstitch.runtime.memories.registry import MEMORY_NAMES, memory_store
 from lockstitch.runtime.memory import Retrieved
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MEMORY_NAMES)
 def test_a_name_and_its_parameters_make_the_same_memory_again(name: str) -> None:
     one = memory_store(name)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from lockstitch.server.pages import markdown
-from lockstitch.server.pages.markdown import blocks
+from lockstitch.server.pages.markdown import markdown_blocks
 from tests.work import assert_linear, lines, steps
 
 PATTERNS = {name: value for name, value in vars(markdown).items() if isinstance(value, re.Pattern)}
@@ -55,7 +55,7 @@ def test_patterns_read_each_character_a_bounded_number_of_times(name: str) -> No
     ],
 )
 def test_blocks_are_read_once(text: str) -> None:
-    assert_linear(lambda size: lines(lambda: blocks(text * size)))
+    assert_linear(lambda size: lines(lambda: markdown_blocks(text * size)))
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_blocks_are_read_once(text: str) -> None:
     ],
 )
 def test_heading_loses_its_closing_marks(text: str, said: str) -> None:
-    (block,) = blocks(text)
+    (block,) = markdown_blocks(text)
     assert (block.kind, "".join(text for _, text, _ in block.items[0])) == ("h", said)

@@ -6,7 +6,7 @@ from lockstitch.server.pages.code import json_pieces
 
 def test_markdown_knows_only_http():
     text = "[a](javascript:alert(1)) [b](https://b.example) **x** <b>y</b>\n\n1. one\n2. two\n\n```\n<i>\n```"
-    blocks = markdown.blocks(text)
+    blocks = markdown.markdown_blocks(text)
     links = [href for block in blocks for item in block.items for kind, _, href in item if kind == "link"]
     assert links == ["https://b.example"]
     assert [block.kind for block in blocks] == ["p", "ol", "pre"]

@@ -39,7 +39,7 @@ def mentions(answer: str) -> list[Mention]:
     return found
 
 
-def cited(answer: str) -> list[int]:
+def cited_numbers(answer: str) -> list[int]:
     """The numbers that an answer cites, each once, in the order in which they are first named."""
     return list(dict.fromkeys(number for mention in mentions(answer) for number in mention.numbers))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.apps.notebooks.citing import cited
+from lockstitch.apps.notebooks.citing import cited_numbers
 from lockstitch.apps.notebooks.finding import Found
 from lockstitch.apps.notebooks.reader import clean
 from lockstitch.apps.notebooks.records import Citation, Finding
@@ -35,7 +35,7 @@ async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None 
 
 async def citations(store: Store, run: Run, answer: str) -> list[Citation]:
     """What an answer cites of what was found in its thread; a number that nobody found is none."""
-    numbers = [one for one in cited(answer) if one < 2**31]
+    numbers = [one for one in cited_numbers(answer) if one < 2**31]
     if not numbers:
         return []
     known = {finding.number for finding in await findings(store, run.thread_id, numbers)}

@@ -6,13 +6,14 @@ from typing import Any, Final
 from lockstitch.apps.notebooks import finding, findings, shelf
 from lockstitch.apps.notebooks.briefing import briefing
 from lockstitch.records import Json, Memory, Record, Run, Thread, foreign_id
-from lockstitch.runtime import Agent, Tool, ToolFailed, tool
+from lockstitch.runtime import Agent, Tool, ToolFailed
 from lockstitch.runtime.blueprint import ToolSource
 from lockstitch.runtime.embedder import Embedder
 from lockstitch.runtime.memory import MemoryStore
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.team import Team
 from lockstitch.runtime.tool import ToolContext
+from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
 
 TEAM: Final = "NotebookLM"

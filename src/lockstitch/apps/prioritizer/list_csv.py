@@ -56,7 +56,7 @@ def read_csv(text: str, title: str, file: str) -> list[Sheet]:
             continue
         name = cells.get("document") or title
         sheet = sheets.setdefault(name, Sheet(name, ""))
-        sheet.items.append(_item(cells, line, file))
+        sheet.items.append(_csv_item(cells, line, file))
         sheet.text += f"- [ ] {cells['title']}\n" + (f"  {cells['details']}\n" if cells.get("details") else "")
     return list(sheets.values())
 
@@ -86,7 +86,7 @@ def _columns(heading: list[str], file: str) -> dict[str, int]:
     return columns
 
 
-def _item(cells: dict[str, str], line: int, file: str) -> Item:
+def _csv_item(cells: dict[str, str], line: int, file: str) -> Item:
     item = Item(cells["title"], line, id=cells.get("id") or None, section=cells.get("section") or None)
     if cells.get("details"):
         item.details = cells["details"].splitlines()

@@ -66,7 +66,7 @@ def read_markdown(text: str, title: str) -> list[Sheet]:
         if found and (found["box"] is not None or not boxes):
             indent = len(found["indent"])
             above = [(depth, item) for depth, item in above if depth < indent]
-            item = _item(found["text"], number)
+            item = _markdown_item(found["text"], number)
             item.section, item.done = section, (found["box"] or " ") in "xX"
             item.parent = above[-1][1] if above else None
             above.append((indent, item))
@@ -92,7 +92,7 @@ def _detail(above: list[tuple[int, Item]], line: str) -> None:
     owner.details.append(line.strip())
 
 
-def _item(text: str, line: int) -> Item:
+def _markdown_item(text: str, line: int) -> Item:
     item = Item(title="", line=line)
     title, at = "", 0
     for found in _ASIDE.finditer(text):

@@ -12,8 +12,9 @@ from lockstitch.apps.prioritizer.meaning import Meaning
 from lockstitch.apps.prioritizer.models import Model, RelationshipType, Share, Task, TaskDependency, TaskId
 from lockstitch.apps.prioritizer.pace import Output, Pace, paced
 from lockstitch.apps.prioritizer.tasks import TaskBase, base_of
-from lockstitch.runtime import Tool, ToolContext, ToolFailed, tool
+from lockstitch.runtime import Tool, ToolContext, ToolFailed
 from lockstitch.runtime.blocking import run_blocking
+from lockstitch.runtime.tools.function import tool
 
 CHUNK: Final = 4_000
 """Characters of a document on one page."""

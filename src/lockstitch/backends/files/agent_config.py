@@ -43,7 +43,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
-def of(folder: Folder, head: Thread) -> Json:
+def agent_config_of(folder: Folder, head: Thread) -> Json:
     """The document of a thread, its keys in the order in which people know them."""
     stitches = _context_stitches(folder, head)
     facts = tables.facts_of_runs(folder, head.id)

@@ -22,7 +22,7 @@ def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Rece
     for thread in commit.threads:
         if transaction.exists(layout.head(thread.id)):
             raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)
-        heads.write(transaction, None, thread)
+        heads.write_head(transaction, None, thread)
         rules.require_thread(transaction, thread.parent_id)
     receipts = [_step(transaction, step, now) for step in commit.steps]
     for notice in commit.notices:
@@ -35,7 +35,7 @@ def _notify(transaction: Transaction, notice: Notice) -> None:
     path = layout.record(Notice, (notice.id,))
     if transaction.exists(path):
         raise Conflict(f"There is a notice {notice.id} already; nothing was written.", thread_id=notice.thread_id)
-    transaction.put(path, document.encode(notice))
+    transaction.put(path, document.encode_record(notice))
 
 
 def _step(transaction: Transaction, step: Change | Letter | Edit, now: datetime) -> Receipt:
@@ -49,7 +49,7 @@ def _edit(transaction: Transaction, edit: Edit, now: datetime) -> Receipt:
     if before is None:
         raise NotFound(f"There is no thread {edit.thread_id}.")
     after = before.changed(**edit.fields, updated_at=now)
-    heads.write(transaction, before, after)
+    heads.write_head(transaction, before, after)
     if rests(after):
         transaction.show(after.id)
     return Receipt(None)
@@ -71,9 +71,9 @@ def _change(transaction: Transaction, wanted: Change) -> Receipt:
     for digest in wanted.uses:
         rules.require_blob(transaction, digest)
         use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
-        transaction.put(layout.record(BlobUse, (use.thread_id, use.sha256)), document.encode(use))
+        transaction.put(layout.record(BlobUse, (use.thread_id, use.sha256)), document.encode_record(use))
     after = before.changed(**_fields(before, wanted))
-    heads.write(transaction, before, after)
+    heads.write_head(transaction, before, after)
     if ended or rests(after):
         transaction.show(after.id, ended)
     return Receipt(after.position, after.delivered, after.cancel_requested)
@@ -131,6 +131,6 @@ def _write_runs(transaction: Transaction, wanted: Change) -> list[UUID]:
 
 
 def _write_run(transaction: Transaction, run: Run, ended: list[UUID]) -> None:
-    transaction.put(layout.run(run.thread_id, run.id), document.encode(run))
+    transaction.put(layout.run(run.thread_id, run.id), document.encode_record(run))
     if run.status in TERMINAL:
         ended.append(run.id)

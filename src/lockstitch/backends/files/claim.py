@@ -93,7 +93,7 @@ def release(
         fields |= {"alone": False}
         if cause != "stopped":
             fields |= _lost(head, cause in ("died", "expired") and len(held) == 1)
-        heads.write(transaction, head, head.changed(**fields, status=head.status if head.ended else "pending"))
+        heads.write_head(transaction, head, head.changed(**fields, status=head.status if head.ended else "pending"))
     return [head.id for head in sorted(held, key=lambda head: (-head.depth, head.id))]
 
 
@@ -109,7 +109,7 @@ def _held_by(folder: Folder, worker_id: UUID) -> list[Thread]:
 
 def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime, *, alone: bool = False) -> Thread:
     taken = head.changed(status="running", worker_id=worker_id, fence=head.fence + 1, alone=alone, updated_at=now)
-    heads.write(transaction, head, taken)
+    heads.write_head(transaction, head, taken)
     return taken
 
 
@@ -117,7 +117,7 @@ def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
     """The heads whose documents fit. Many are looked at and few wanted, so only those are made records."""
     paths = (f"{layout.HEADS}/{name}" for name in folder.names(layout.HEADS))
     documents = (folder.document(path) for path in paths)
-    return [document.decode(Thread, values) for values in documents if values is not None and fits(values)]
+    return [document.decode_record(Thread, values) for values in documents if values is not None and fits(values)]
 
 
 def _stored(folder: Folder, wish: Wish) -> list[Limit]:
@@ -144,4 +144,4 @@ def _holds(folder: Folder, worker_id: UUID, moment: Moment) -> bool:
 
 
 def _write(transaction: Transaction, worker: Worker) -> None:
-    transaction.put(layout.record(Worker, (worker.id,)), document.encode(worker))
+    transaction.put(layout.record(Worker, (worker.id,)), document.encode_record(worker))

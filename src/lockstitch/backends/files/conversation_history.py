@@ -7,7 +7,7 @@ from lockstitch.backends.files.folder import Folder
 from lockstitch.records import File, Json, Run, answer_of, format_time, history, text_of
 
 
-def of(folder: Folder, run: Run) -> Json:
+def conversation_history_of(folder: Folder, run: Run) -> Json:
     """The record of a finished run of the top lane."""
     stitches = tables.stitches_of_run(folder, run)
     said = {stitch.position: stitch.message for stitch in stitches}
@@ -37,7 +37,7 @@ def of(folder: Folder, run: Run) -> Json:
     }
 
 
-def turns(folder: Folder, thread_id: UUID) -> list[int]:
+def recorded_turns(folder: Folder, thread_id: UUID) -> list[int]:
     """The turns that have a record, in order. Only numbers are records, and they are compared as numbers."""
     names = (name.removesuffix(".json") for name in folder.names(layout.histories(thread_id)))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())

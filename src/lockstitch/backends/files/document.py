@@ -12,7 +12,7 @@ BESIDE: Mapping[type[Record], str] = {Blob: "content", Archive: "content"}
 """The field of a kind that stands in a file of its own, because it is large and people want it as it is."""
 
 
-def encode(record: Record) -> Json:
+def encode_record(record: Record) -> Json:
     """The document; a field that stands beside is left out."""
     values = record.as_json()
     kind = type(record)
@@ -23,7 +23,7 @@ def encode(record: Record) -> Json:
     }
 
 
-def decode(kind: type[R], document: Json, **beside: Any) -> R:
+def decode_record(kind: type[R], document: Json, **beside: Any) -> R:
     """The record of a document and of what stands beside it."""
     return kind.from_json(restored(kind, {**document, **beside}))
 

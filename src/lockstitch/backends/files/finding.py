@@ -50,8 +50,8 @@ def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:
 
 
 def _threads(folder: Folder, wanted: Find[Any]) -> Iterator[Thread]:
-    ids: Iterable[UUID] | None = selection.wanted(wanted, "id")
-    projects, keys = selection.wanted(wanted, "project"), selection.wanted(wanted, "key")
+    ids: Iterable[UUID] | None = selection.wanted_values(wanted, "id")
+    projects, keys = selection.wanted_values(wanted, "project"), selection.wanted_values(wanted, "key")
     if ids is None and projects is not None and keys is not None:
         named = (tables.thread_of_key(folder, project, key) for project in projects for key in keys)
         ids = [thread_id for thread_id in named if thread_id is not None]
@@ -64,7 +64,7 @@ def _threads(folder: Folder, wanted: Find[Any]) -> Iterator[Thread]:
 
 
 def _runs(folder: Folder, wanted: Find[Any]) -> Iterator[Run]:
-    threads, ids = selection.wanted(wanted, "thread_id"), selection.wanted(wanted, "id")
+    threads, ids = selection.wanted_values(wanted, "thread_id"), selection.wanted_values(wanted, "id")
     if ids is None:
         for thread_id in tables.ids_in(folder, layout.RUNS) if threads is None else threads:
             yield from tables.runs(folder, thread_id)
@@ -105,8 +105,8 @@ def _newest(folder: Folder, wanted: Find[Any], files: Sequence[tuple[int, str]])
 
 
 def _log_files(folder: Folder, wanted: Find[Any]) -> Iterator[str]:
-    threads: Iterable[UUID] | None = selection.wanted(wanted, "thread_id")
-    runs = selection.wanted(wanted, "run_id")
+    threads: Iterable[UUID] | None = selection.wanted_values(wanted, "thread_id")
+    runs = selection.wanted_values(wanted, "run_id")
     if runs is None:
         for thread_id in tables.ids_in(folder, layout.LOGS) if threads is None else threads:
             yield from log.files(folder, thread_id)
@@ -129,7 +129,7 @@ def _bounds(wanted: Find[Any], field: str) -> tuple[int, float]:
 
 
 def _letters(folder: Folder, wanted: Find[Any]) -> Iterator[Letter]:
-    threads, ids = selection.wanted(wanted, "thread_id"), selection.wanted(wanted, "id")
+    threads, ids = selection.wanted_values(wanted, "thread_id"), selection.wanted_values(wanted, "id")
     for thread_id in tables.ids_in(folder, layout.INBOX) if threads is None else threads:
         if ids is None:
             yield from tables.letters(folder, thread_id)
@@ -144,7 +144,7 @@ def _shelf(folder: Folder, wanted: Find[R]) -> Iterator[R]:
     """By its name when the conditions give the whole key, else by how the name begins."""
     key: list[Any] = []
     for field in wanted.kind.primary_key:
-        values = selection.wanted(wanted, field)
+        values = selection.wanted_values(wanted, field)
         if values is None or len(values) != 1:
             return tables.shelf(folder, wanted.kind, key)
         key += values

@@ -8,7 +8,7 @@ from lockstitch.errors import KeyTaken
 from lockstitch.records import Json, Thread
 
 
-def write(transaction: Transaction, before: Thread | None, after: Thread) -> None:
+def write_head(transaction: Transaction, before: Thread | None, after: Thread) -> None:
     """Write a head. KeyTaken when its key names another thread; Refused when it breaks a rule of the record."""
     rules.check_head(after)
     if before is not None and before.key is not None and (before.project, before.key) != (after.project, after.key):
@@ -21,7 +21,7 @@ def write(transaction: Transaction, before: Thread | None, after: Thread) -> Non
                 thread_id=holder,
             )
         _index(transaction, after.project, after.key, after.id)
-    transaction.put(layout.head(after.id), document.encode(after))
+    transaction.put(layout.head(after.id), document.encode_record(after))
 
 
 def is_ready(values: Json, now: str) -> bool:

@@ -22,7 +22,7 @@ def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
     arrival = receive(head, letter, now)
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
-    write(transaction, arrival.letter)
+    write_delivery(transaction, arrival.letter)
     after = head.changed(**arrival.head)
     if arrival.stitch is not None:
         rules.check_stitch(arrival.stitch)
@@ -30,7 +30,7 @@ def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
         stitching.append(transaction, [arrival.stitch])
         if after.status == "waiting":
             transaction.show(head.id)
-    heads.write(transaction, head, after)
+    heads.write_head(transaction, head, after)
     woken = after.status == "pending" and head.status != "pending"
     return Receipt(arrival.letter.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=letter.id)
 
@@ -40,8 +40,8 @@ def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: i
     letter = tables.letter(transaction, thread_id, letter_id)
     if letter is None or letter.position is not None:
         raise Conflict(f"Letter {letter_id} is no longer in the inbox; nothing was written.", thread_id=thread_id)
-    write(transaction, letter.changed(entry=None, position=position))
+    write_delivery(transaction, letter.changed(entry=None, position=position))
 
 
-def write(transaction: Transaction, letter: Letter) -> None:
-    transaction.put(layout.letter(letter), document.encode(letter))
+def write_delivery(transaction: Transaction, letter: Letter) -> None:
+    transaction.put(layout.letter(letter), document.encode_record(letter))

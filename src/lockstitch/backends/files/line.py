@@ -33,7 +33,7 @@ _FIELDS: Final = tuple(name for name, _ in columns(Stitch))
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-def encode(stitch: Stitch, number: int) -> bytes:
+def encode_stitch(stitch: Stitch, number: int) -> bytes:
     """The line, without its end, of the stitch that is the `number`th of its file."""
     action_data, rest = _parts(stitch)
     line: Json = {
@@ -57,7 +57,7 @@ def encode(stitch: Stitch, number: int) -> bytes:
     return codec.dumps(line)
 
 
-def decode(line: bytes) -> Stitch:
+def decode_stitch(line: bytes) -> Stitch:
     """The stitch of a line that `encode` made."""
     values: Json = codec.loads(line)
     kind = values.get("type") or _TYPES.get(values["action_type"], values["action_type"])

@@ -32,7 +32,7 @@ def each(folder: Folder, path: str) -> Iterator[Stitch]:
         # A hole stands where lines were lost before the journal's oldest entry.
         text = text.lstrip(b"\0")
         try:
-            yield line.decode(text)
+            yield line.decode_stitch(text)
         except UNREADABLE as exc:
             if not (folder.tolerant and number == len(lines)):
                 folder.damaged(path, f"line {number} cannot be read", exc)

@@ -130,7 +130,7 @@ def decode(values: Any) -> Operation:
     program that is not Lockstitch.
     """
     try:
-        return _decode(cast("Json", values))
+        return _decode_operation(cast("Json", values))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
         raise StoreDamaged(
             f"The journal of this store holds an operation that cannot be read ({exc!r}). Nothing was written. "
@@ -138,7 +138,7 @@ def decode(values: Any) -> Operation:
         ) from exc
 
 
-def _decode(values: Json) -> Operation:
+def _decode_operation(values: Json) -> Operation:
     if "put" in values:
         return Put(check(values["put"]), codec.dumps(values["value"]))
     if "write" in values:

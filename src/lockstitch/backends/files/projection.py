@@ -23,12 +23,14 @@ def show(folder: Folder, thread_id: UUID, run_ids: Sequence[UUID]) -> None:
     head = tables.head(folder, thread_id)
     if head is None or head.kind not in KINDS:
         return
-    _write(folder, layout.config(thread_id), agent_config.of(folder, head))
+    _write(folder, layout.config(thread_id), agent_config.agent_config_of(folder, head))
     for run_id in run_ids:
         run = tables.run(folder, thread_id, run_id)
         if run is not None and has_record(run):
-            _write(folder, layout.history(thread_id, run.turn), conversation_history.of(folder, run))
-    turns = conversation_history.turns(folder, thread_id)
+            _write(
+                folder, layout.history(thread_id, run.turn), conversation_history.conversation_history_of(folder, run)
+            )
+    turns = conversation_history.recorded_turns(folder, thread_id)
     if turns:
         index = {"last_sequence": turns[-1], "total_conversations": len(turns)}
         _write(folder, f"{layout.histories(thread_id)}/index.json", index)
@@ -40,7 +42,7 @@ def show_all(folder: Folder, thread_id: UUID) -> bool:
     if head is None or head.kind not in KINDS:
         return False
     finished = {run.turn: run.id for run in tables.runs(folder, thread_id) if has_record(run)}
-    for turn in conversation_history.turns(folder, thread_id):
+    for turn in conversation_history.recorded_turns(folder, thread_id):
         if turn not in finished:
             locate(folder.root, layout.history(thread_id, turn)).unlink()
     # What an archived run has said stands in its record still, but no longer in the log.

@@ -37,7 +37,7 @@ def shown_in(records: Iterable[Record]) -> set[UUID]:
 
 def _put_threads(transaction: Transaction, threads: Sequence[Thread]) -> None:
     for thread in threads:
-        heads.write(transaction, tables.head(transaction, thread.id), thread)
+        heads.write_head(transaction, tables.head(transaction, thread.id), thread)
     for thread in threads:
         rules.require_thread(transaction, thread.parent_id)
 
@@ -45,7 +45,7 @@ def _put_threads(transaction: Transaction, threads: Sequence[Thread]) -> None:
 def _put_runs(transaction: Transaction, runs: Sequence[Run]) -> None:
     for run in runs:
         transaction.memory.runs.pop(run.id, None)
-        transaction.put(layout.run(run.thread_id, run.id), document.encode(run))
+        transaction.put(layout.run(run.thread_id, run.id), document.encode_record(run))
     for thread_id in {run.thread_id for run in runs}:
         rules.require_thread(transaction, thread_id)
         rules.check_runs(thread_id, tables.facts_of_runs(transaction, thread_id).values())
@@ -74,7 +74,7 @@ def _put_letters(transaction: Transaction, letters: Sequence[Letter]) -> None:
         before = tables.letter(transaction, letter.thread_id, letter.id)
         if before is not None:
             transaction.remove(layout.letter(before))
-        inbox.write(transaction, letter)
+        inbox.write_delivery(transaction, letter)
 
 
 def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
@@ -82,7 +82,7 @@ def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
     for record in records:
         if owner is not None:
             rules.require_thread(transaction, getattr(record, owner))
-        values = document.encode(record)
+        values = document.encode_record(record)
         if isinstance(record, Blob):
             _put_blob(transaction, record)
         elif isinstance(record, Archive):

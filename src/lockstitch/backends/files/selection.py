@@ -47,7 +47,7 @@ def matching(records: Iterable[R], find: Find[R]) -> list[R]:
     return [record for record in records if all(test(record) for test in tests)]
 
 
-def wanted(find: Find[Any], field: str) -> list[Any] | None:
+def wanted_values(find: Find[Any], field: str) -> list[Any] | None:
     """The values that a field can have in what `find` describes; None when it says nothing about it."""
     values: list[Any] | None = None
     for condition in find.where:

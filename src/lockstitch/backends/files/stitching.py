@@ -20,7 +20,7 @@ def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
         log_id += 1
         path = layout.log(stitch.thread_id, stitch.run_id)
         before = extent_of(transaction, path) or Extent(stitch.position, 0, 0, 0, 0)
-        text = line.encode(stitch.changed(log_id=log_id), before.lines + 1)
+        text = line.encode_stitch(stitch.changed(log_id=log_id), before.lines + 1)
         transaction.extend(path, before.size, [text])
         transaction.extents[path] = Extent(
             before.first, stitch.position, log_id, before.lines + 1, before.size + len(text) + 1
@@ -77,7 +77,7 @@ def _write(transaction: Transaction, old: dict[str, list[Stitch]], wanted: Itera
                 next_log_id += 1
                 stitch = stitch.changed(log_id=next_log_id)
             behind = stitch.log_id or 0
-            lines.append(line.encode(stitch, len(lines) + 1))
+            lines.append(line.encode_stitch(stitch, len(lines) + 1))
         same = 0
         while same < min(len(before), len(lines)) and before[same] == lines[same]:
             same += 1

@@ -20,7 +20,7 @@ def load(folder: Folder, kind: type[R], path: str) -> R | None:
     if values is None:
         return None
     try:
-        return document.decode(kind, values, **_beside(folder, kind, values))
+        return document.decode_record(kind, values, **_beside(folder, kind, values))
     except UNREADABLE as exc:
         folder.damaged(path, f"it is no {kind.__name__}", exc)
 

@@ -84,7 +84,7 @@ class Known(NamedTuple):
         return {added: part for added, part in found.items() if part}
 
 
-async def known(connection: Connection, dialect: Dialect) -> Known:
+async def installed_lenses(connection: Connection, dialect: Dialect) -> Known:
     rows = await connection.execute_one(dialect.statement("lenses_known", {"names": " ".join(lenses.NAMES)}))
     schemas = [row for row in rows if row[0]]
     extended = any(there for name, what, there, _ in rows if not name and what == "extensions")
@@ -101,14 +101,14 @@ async def known(connection: Connection, dialect: Dialect) -> Known:
 
 async def step_aside(connection: Connection, dialect: Dialect) -> None:
     """Drop the views of all lenses, so that they do not keep a migration from changing what they show."""
-    for name in (await known(connection, dialect)).marked():
+    for name in (await installed_lenses(connection, dialect)).marked():
         if await _attempt(connection, lambda name=name: _drop(connection, dialect, name)):
             await _run(connection, f"COMMENT ON SCHEMA {name} IS '{MARK}'")
 
 
 async def make(connection: Connection, dialect: Dialect) -> None:
     """Make what is missing and refresh what is stale, within the migration's transaction."""
-    there = await known(connection, dialect)
+    there = await installed_lenses(connection, dialect)
     stale = there.stale()
     has_reader = await _attempt(connection, lambda: _run(connection, _access()))
     free = [name for name in stale if await _attempt(connection, lambda name=name: _drop(connection, dialect, name))]
@@ -117,13 +117,13 @@ async def make(connection: Connection, dialect: Dialect) -> None:
     for name in free:
         await _attempt(connection, lambda name=name: _make(connection, name, there.parts(name)))
     if has_reader:
-        for name in (await known(connection, dialect)).marked():
+        for name in (await installed_lenses(connection, dialect)).marked():
             await _attempt(connection, lambda name=name: _grant(connection, name))
 
 
 async def require(connection: Connection, dialect: Dialect, name: str) -> None:
     """Refuse a lens that is not in this database, and say what to do."""
-    marks = (await known(connection, dialect)).marks
+    marks = (await installed_lenses(connection, dialect)).marks
     if (marks.get(name) or "").startswith(MARK):
         return
     if name in marks:

@@ -15,7 +15,10 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
-        if await _version(connection, dialect) == newest and (await lenses.known(connection, dialect)).is_current():
+        if (
+            await _version(connection, dialect) == newest
+            and (await lenses.installed_lenses(connection, dialect)).is_current()
+        ):
             return newest
     except (pg.UndefinedTable, pg.InvalidSchemaName):
         pass
@@ -39,7 +42,7 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
     about = {"extension": extension.name}
     asked = dialect.statement("extension_version", about)
     known = (await connection.execute_one(asked))[0][0] or 0
-    if known == newest and (await lenses.known(connection, dialect)).is_current():
+    if known == newest and (await lenses.installed_lenses(connection, dialect)).is_current():
         return
     async with connection.steps():
         await connection.execute_one(dialect.statement("schema_lock", {}))

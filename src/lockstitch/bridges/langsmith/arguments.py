@@ -7,7 +7,7 @@ from lockstitch.bridges.langsmith.values import bag
 from lockstitch.bridges.literal import LONGEST, literal
 from lockstitch.bridges.storable import parse, storable
 
-_DEEPEST: Final = 60
+_DEEPEST_ARGUMENTS: Final = 60
 _REPR: Final = re.compile(
     r"""content=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?=\s|$)(?:.*\bname='(?P<name>[^']*)')?""", re.DOTALL
 )
@@ -59,7 +59,7 @@ def tool_message(words: str) -> dict[str, Any] | None:
 
 def _literal(words: str) -> Any:
     start = words.strip()
-    if start[:1] not in ("{", "[") or len(words) > LONGEST or _depth(start) > _DEEPEST:
+    if start[:1] not in ("{", "[") or len(words) > LONGEST or _depth(start) > _DEEPEST_ARGUMENTS:
         return _json(words)
     found = literal(start)
     return cast("Any", found) if isinstance(found, dict | list) else _json(words)

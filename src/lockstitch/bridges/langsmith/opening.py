@@ -8,9 +8,9 @@ from typing import Final
 import zstandard
 
 from lockstitch.bridges.budget import Budget, unlimited
-from lockstitch.bridges.gzipped import MAGIC as GZIP_MAGIC
+from lockstitch.bridges.gzipped import GZIP_MAGIC as GZIP_MAGIC
 from lockstitch.bridges.gzipped import Gzip
-from lockstitch.bridges.zstd import MAGIC, Zstandard
+from lockstitch.bridges.zstd import ZSTD_MAGIC, Zstandard
 
 CHUNK: Final = 1 << 20
 
@@ -50,7 +50,7 @@ class Source:
         for _ in range(_PACKED):
             if source.peek(2) == GZIP_MAGIC:
                 inner = Source(io.BufferedReader(Gzip(source, self.budget), CHUNK).read1, budget=self.budget)
-            elif source.peek(4) == MAGIC:
+            elif source.peek(4) == ZSTD_MAGIC:
                 inner = Source(io.BufferedReader(Zstandard(source, self.budget), CHUNK).read1, budget=self.budget)
             else:
                 break

@@ -17,7 +17,7 @@ from typing import Any, Final
 import zstandard
 
 from lockstitch.bridges.budget import Budget
-from lockstitch.bridges.gzipped import MAGIC as GZIP_MAGIC
+from lockstitch.bridges.gzipped import GZIP_MAGIC as GZIP_MAGIC
 from lockstitch.bridges.langsmith.documents import STREAMED
 from lockstitch.bridges.langsmith.multipart import boundary_of, part_of
 from lockstitch.bridges.langsmith.opening import Source
@@ -25,7 +25,7 @@ from lockstitch.bridges.langsmith.pieces import SAID, THREAD, looks_like_feedbac
 from lockstitch.bridges.langsmith.values import bag, items
 from lockstitch.bridges.redaction import may_hide, redact, without_credentials
 from lockstitch.bridges.storable import DECODER, parse
-from lockstitch.bridges.zstd import MAGIC as ZSTD_MAGIC
+from lockstitch.bridges.zstd import ZSTD_MAGIC as ZSTD_MAGIC
 
 _INNER: Final = ("run", "trace", "data", "body", "payload")
 _BLANK: Final = re.compile(r"[ \t\r\n\x1e\ufeff]*")

@@ -29,7 +29,7 @@ def _read(frame: Frame, *, only_check: bool) -> Iterator[object]:
         return
     try:
         if frame.form == "json":
-            yield from document.spans(frame)
+            yield from document.json_spans(frame)
         else:
             yield from _protobuf_spans(frame, only_check)
     except Unreadable as exc:

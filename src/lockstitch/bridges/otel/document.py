@@ -28,7 +28,7 @@ from lockstitch.errors import Unreadable
 from lockstitch.records import Json
 
 
-def spans(frame: Frame) -> Iterator[Span | Unreadable]:
+def json_spans(frame: Frame) -> Iterator[Span | Unreadable]:
     """The spans of a document. Metrics and logs are no traces: they have no spans and are no error."""
     try:
         document = document_of(frame.body)

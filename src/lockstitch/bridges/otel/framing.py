@@ -24,7 +24,7 @@ import zstandard
 
 from lockstitch.bridges.budget import Budget, unlimited
 from lockstitch.bridges.gzipped import Gzip
-from lockstitch.bridges.zstd import MAGIC, Zstandard
+from lockstitch.bridges.zstd import ZSTD_MAGIC, Zstandard
 from lockstitch.errors import Unreadable
 
 LIMIT = 32 * 1024 * 1024
@@ -86,7 +86,7 @@ def _unpacked(stream: io.BufferedReader, budget: Budget) -> io.BufferedReader:
     magic = stream.peek(4)[:4]
     if magic.startswith(b"\x1f\x8b"):
         return io.BufferedReader(Gzip(stream, budget), _BUFFER)
-    if magic == MAGIC:
+    if magic == ZSTD_MAGIC:
         return io.BufferedReader(Zstandard(stream, budget), _BUFFER)
     return stream
 

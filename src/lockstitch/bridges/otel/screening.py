@@ -5,12 +5,12 @@ import io
 from typing import NamedTuple
 
 from lockstitch.bridges.budget import Budget
-from lockstitch.bridges.gzipped import MAGIC as GZIP_MAGIC
+from lockstitch.bridges.gzipped import GZIP_MAGIC as GZIP_MAGIC
 from lockstitch.bridges.otel.decoding import checked
 from lockstitch.bridges.otel.framing import Frame, frames
 from lockstitch.bridges.otel.redacting import redacted
 from lockstitch.bridges.redaction import may_hide
-from lockstitch.bridges.zstd import MAGIC as ZSTD_MAGIC
+from lockstitch.bridges.zstd import ZSTD_MAGIC as ZSTD_MAGIC
 from lockstitch.errors import Unreadable
 
 _SHOWN = 5

@@ -155,7 +155,7 @@ class BundleReader:
                 if run_id is not None and run_id not in self._tree.runs[thread_id]:
                     refuse(f"the log {name} belongs to a run that is not in the bundle")
                 for text in self._documents.lines(name):
-                    stitch = _checked(Stitch, line.decode(bounded(text, name)).__dict__, name)
+                    stitch = _checked(Stitch, line.decode_stitch(bounded(text, name)).__dict__, name)
                     if stitch.thread_id != thread_id or stitch.run_id != run_id:
                         refuse(f"{name} holds a stitch of another thread or run")
                     if not first <= stitch.position <= last:

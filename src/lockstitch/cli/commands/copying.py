@@ -35,7 +35,7 @@ def copy(
         root = here.thread(tree) if tree else None
         with session.open(url=target, create=True) as there:
             total = len(here.tree(root)) if root else here.count(all_projects=True)
-            with Following(total) as following:
+            with CopyProgress(total) as following:
                 copied = here.copy_to(there, tree=root, progress=following.show)
     report = {
         "copied": copied.total,
@@ -53,7 +53,7 @@ def copy(
     )
 
 
-class Following:
+class CopyProgress:
     """A bar on stderr, where somebody looks at it."""
 
     def __init__(self, total: int) -> None:
@@ -66,7 +66,7 @@ class Following:
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("copying", total=total)
 
-    def __enter__(self) -> "Following":
+    def __enter__(self) -> "CopyProgress":
         self._bar.start()
         return self
 

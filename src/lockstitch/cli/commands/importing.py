@@ -58,7 +58,7 @@ def import_(
         _import_bundle(session, path)
         return
     opened = open_bridge(source, path, sys.stdin.buffer)
-    with session.open(create=True) as store, Following() as following:
+    with session.open(create=True) as store, ImportProgress() as following:
         importing = opened.into(store.awaited, replace=replace, keep_secrets=keep_secrets, progress=following.show)
         report = store.portal.call(importing)
     if session.as_json:
@@ -114,7 +114,7 @@ def _summary(report: "Report") -> str:
     return f"Imported {', '.join(figures)}.{removed}" + (f" Not given: {missing}." if missing else "")
 
 
-class Following:
+class ImportProgress:
     """How far it is, on stderr, where somebody looks at it."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Following:
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("reading")
 
-    def __enter__(self) -> "Following":
+    def __enter__(self) -> "ImportProgress":
         self._bar.start()
         return self
 

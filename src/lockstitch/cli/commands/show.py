@@ -56,7 +56,7 @@ def show(
         raise Refused("One thread or run is shown, or the difference of two runs.")
     with session.open() as store:
         if len(names) == 2:
-            difference.show(session.out, store.difference(*names))
+            difference.show_difference(session.out, store.difference(*names))
             return
         found = find(store, names[0])
         if isinstance(found, Thread):

@@ -13,7 +13,8 @@ from lockstitch.cli.demo import library
 from lockstitch.cli.demo.pace import Pace, Played
 from lockstitch.cli.demo.plans import Planner, Reader
 from lockstitch.cli.demo.stories import reply
-from lockstitch.runtime import Agent, App, ToolContext, ToolFailed, thread_tools, tool
+from lockstitch.runtime import Agent, App, ToolContext, ToolFailed, thread_tools
+from lockstitch.runtime.tools.function import tool
 
 pace: Final = Pace()
 

@@ -10,23 +10,23 @@ from lockstitch.runtime.compactors.sliding_window import SlidingWindowCompactor
 from lockstitch.runtime.compactors.summarizing import SummarizingCompactor
 from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
 
-_KINDS: Final = (NoCompactor, ToolResultRemovalCompactor, SlidingWindowCompactor, SummarizingCompactor)
+_COMPACTOR_CLASSES: Final = (NoCompactor, ToolResultRemovalCompactor, SlidingWindowCompactor, SummarizingCompactor)
 
-NAMES: Final = tuple(kind.name for kind in _KINDS)
+COMPACTOR_NAMES: Final = tuple(kind.name for kind in _COMPACTOR_CLASSES)
 
-_BY_NAME: Final[dict[str, Callable[..., Compactor]]] = {
-    **{kind.name: kind for kind in _KINDS},
+_COMPACTORS: Final[dict[str, Callable[..., Compactor]]] = {
+    **{kind.name: kind for kind in _COMPACTOR_CLASSES},
     # How older records name them.
-    **{kind.__name__: kind for kind in _KINDS},
+    **{kind.__name__: kind for kind in _COMPACTOR_CLASSES},
     "placeholder": NoCompactor,
 }
 
 
 def compactor(name: str, **parameters: Any) -> Compactor:
     """The compactor of this name, made with these parameters. Refused when there is none, or it does not take them."""
-    kind = _BY_NAME.get(name)
+    kind = _COMPACTORS.get(name)
     if kind is None:
-        raise Refused(f"There is no compactor {name!r}; there are {', '.join(NAMES)}.")
+        raise Refused(f"There is no compactor {name!r}; there are {', '.join(COMPACTOR_NAMES)}.")
     try:
         return kind(**parameters)
     except TypeError as exc:

@@ -8,7 +8,9 @@ from lockstitch.runtime.file_store import FileStore
 from lockstitch.runtime.file_stores.local import LocalFileStore
 from lockstitch.runtime.file_stores.none import NoFileStore
 
-_FORMS: Final = "none, file:folder, file:///srv/files or s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1"
+_FILE_STORE_FORMS: Final = (
+    "none, file:folder, file:///srv/files or s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1"
+)
 _S3_OPTIONS: Final = frozenset({"endpoint", "region"})
 
 
@@ -20,7 +22,7 @@ def file_store(url: str) -> FileStore:
         # A # belongs to the path.
         parts = urlsplit(url, allow_fragments=False)
     except ValueError as exc:
-        raise Refused(f"{url!r} is no file store ({exc}). Write {_FORMS}.") from exc
+        raise Refused(f"{url!r} is no file store ({exc}). Write {_FILE_STORE_FORMS}.") from exc
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         # A ? belongs to a folder's name: it has no options.
         path = url.removeprefix("file:").removeprefix("//localhost").removeprefix("//")
@@ -28,7 +30,7 @@ def file_store(url: str) -> FileStore:
             return LocalFileStore(unquote(path))
     if parts.scheme == "s3" and parts.netloc:
         return _s3(parts.netloc, unquote(parts.path), parts.query)
-    raise Refused(f"{url!r} is no file store. Write {_FORMS}.")
+    raise Refused(f"{url!r} is no file store. Write {_FILE_STORE_FORMS}.")
 
 
 def _s3(bucket: str, prefix: str, query: str) -> FileStore:

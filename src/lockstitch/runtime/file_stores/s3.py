@@ -42,7 +42,7 @@ class S3FileStore:
         try:
             await self._objects.put_async(key, content)
         except (BaseError, OSError, ValueError) as exc:
-            raise _translated(exc, path) from exc
+            raise _translated_s3(exc, path) from exc
         return path
 
     async def retrieve(self, path: str) -> bytes:
@@ -51,14 +51,14 @@ class S3FileStore:
             found = await self._objects.get_async(key)
             return bytes(await found.bytes_async())
         except (BaseError, OSError, ValueError) as exc:
-            raise _translated(exc, path) from exc
+            raise _translated_s3(exc, path) from exc
 
     async def delete(self, path: str) -> None:
         key = self._key(path)
         try:
             await self._objects.delete_async(key)
         except (BaseError, OSError, ValueError) as exc:
-            problem = _translated(exc, path)
+            problem = _translated_s3(exc, path)
             if not isinstance(problem, NotFound):
                 raise problem from exc
 
@@ -75,7 +75,7 @@ class S3FileStore:
         return self._root + rest
 
 
-def _translated(exc: Exception, path: str) -> LockstitchError:
+def _translated_s3(exc: Exception, path: str) -> LockstitchError:
     if isinstance(exc, FileNotFoundError) and _MISSING_BUCKET not in str(exc):
         return NotFound(f"There is no file {path}.")
     if isinstance(exc, PermissionDeniedError | UnauthenticatedError | PermissionError):

@@ -8,16 +8,16 @@ from lockstitch.runtime.formatters.json import JsonFormatter
 from lockstitch.runtime.formatters.raw import RawFormatter
 from lockstitch.runtime.formatters.xml import XmlFormatter
 
-_KINDS: Final = (JsonFormatter, XmlFormatter, RawFormatter)
+_FORMATTER_CLASSES: Final = (JsonFormatter, XmlFormatter, RawFormatter)
 
-NAMES: Final = tuple(kind.name for kind in _KINDS)
+FORMATTER_NAMES: Final = tuple(kind.name for kind in _FORMATTER_CLASSES)
 
-_BY_NAME: Final[dict[str, FormatterMaker]] = {kind.name: kind for kind in _KINDS}
+_FORMATTERS: Final[dict[str, FormatterMaker]] = {kind.name: kind for kind in _FORMATTER_CLASSES}
 
 
 def formatter(name: str) -> FormatterMaker:
     """What makes formatters of this name, one for each stream. Refused when there is none."""
-    found = _BY_NAME.get(name)
+    found = _FORMATTERS.get(name)
     if found is None:
-        raise Refused(f"There is no formatter {name!r}; there are {', '.join(NAMES)}.")
+        raise Refused(f"There is no formatter {name!r}; there are {', '.join(FORMATTER_NAMES)}.")
     return found

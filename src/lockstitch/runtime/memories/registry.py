@@ -8,14 +8,14 @@ from lockstitch.runtime.memories.none import NoMemoryStore
 from lockstitch.runtime.memories.record import RecordMemoryStore
 from lockstitch.runtime.memory import MemoryStore
 
-_KINDS: Final = (NoMemoryStore, RecordMemoryStore)
+_MEMORY_CLASSES: Final = (NoMemoryStore, RecordMemoryStore)
 
-NAMES: Final = tuple(kind.name for kind in _KINDS)
+MEMORY_NAMES: Final = tuple(kind.name for kind in _MEMORY_CLASSES)
 
-_BY_NAME: Final[dict[str, Callable[..., MemoryStore]]] = {
-    **{kind.name: kind for kind in _KINDS},
+_MEMORIES: Final[dict[str, Callable[..., MemoryStore]]] = {
+    **{kind.name: kind for kind in _MEMORY_CLASSES},
     # How older records name them.
-    **{kind.__name__: kind for kind in _KINDS},
+    **{kind.__name__: kind for kind in _MEMORY_CLASSES},
     "placeholder": NoMemoryStore,
     "PlaceholderMemoryStore": NoMemoryStore,
 }
@@ -23,9 +23,9 @@ _BY_NAME: Final[dict[str, Callable[..., MemoryStore]]] = {
 
 def memory_store(name: str, **parameters: Any) -> MemoryStore:
     """The memory of this name, made with these parameters. Refused when there is none, or it does not take them."""
-    kind = _BY_NAME.get(name)
+    kind = _MEMORIES.get(name)
     if kind is None:
-        raise Refused(f"There is no memory {name!r}; there are {', '.join(NAMES)}.")
+        raise Refused(f"There is no memory {name!r}; there are {', '.join(MEMORY_NAMES)}.")
     try:
         return kind(**parameters)
     except TypeError as exc:

@@ -63,7 +63,7 @@ def _blocks(item: Json) -> list[Json]:
         case "message":
             return [_spoken(item, part) for part in item["content"]]
         case "function_call":
-            return [_call(item)]
+            return [_call_block(item)]
         case "reasoning":
             return [{"type": "thinking", "thinking": _thoughts(item), KEPT: item}]
         case kind:
@@ -84,7 +84,7 @@ def _spoken(item: Json, part: Json) -> Json:
     return {"type": "text", "text": whole(part[key]), KEPT: kept}
 
 
-def _call(item: Json) -> Json:
+def _call_block(item: Json) -> Json:
     value = parse_input(item["arguments"])
     apart = ("type", "call_id", "name", "arguments")
     kept = {name: value for name, value in item.items() if name not in apart and value is not None}

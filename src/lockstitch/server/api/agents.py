@@ -10,12 +10,12 @@ from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
 from lockstitch.server.api.parameters import Limit, Name
 
-router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=Exact)
+agents_router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=Exact)
 
 AgentName = Annotated[Name, Path()]
 
 
-@router.get("", response_model=shapes.Agents)
+@agents_router.get("", response_model=shapes.Agents)
 async def agents(
     caller: Reader,
     role: Annotated[Literal["agent", "team", "workflow"] | None, Query(description="Only those: teams, say.")] = None,
@@ -28,13 +28,13 @@ async def agents(
     return Exact({"agents": rows(known), "here": here})
 
 
-@router.get("/{name}", response_model=shapes.Agent)
+@agents_router.get("/{name}", response_model=shapes.Agent)
 async def agent(caller: Reader, name: AgentName) -> Exact:
     """One agent that the project knows."""
     return Exact((await caller.store.agents.get(caller.project, name)).as_json())
 
 
-@router.get("/{name}/versions", response_model=list[shapes.AgentVersion])
+@agents_router.get("/{name}/versions", response_model=list[shapes.AgentVersion])
 async def versions(
     caller: Reader, name: AgentName, newest: Annotated[int, Query(ge=1, le=1000, description="Only so many.")] = 1000
 ) -> Exact:

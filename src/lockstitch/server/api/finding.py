@@ -9,10 +9,10 @@ from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact, rows
 from lockstitch.server.api.parameters import Limit, Plain, Since
 
-router = APIRouter(prefix="/api", tags=["finding"], default_response_class=Exact)
+search_router = APIRouter(prefix="/api", tags=["finding"], default_response_class=Exact)
 
 
-@router.get("/search", response_model=list[shapes.Hit])
+@search_router.get("/search", response_model=list[shapes.Hit])
 async def search(
     caller: Reader,
     q: Annotated[Plain, Query(min_length=1, max_length=1000, description="Every word must be there.")],
@@ -35,7 +35,7 @@ async def search(
     )
 
 
-@router.get("/errors", response_model=list[shapes.Stitch])
+@search_router.get("/errors", response_model=list[shapes.Stitch])
 async def errors(caller: Reader, since: Since = None, limit: Limit = 50) -> Exact:
     """The latest errors of all threads, the newest first."""
     return Exact(rows(await caller.store.errors(limit=limit, since=since)))

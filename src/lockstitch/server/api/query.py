@@ -13,7 +13,7 @@ from lockstitch.server.api import shapes
 from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.parameters import Body, Plain
 
-router = APIRouter(prefix="/api/sql", tags=["sql"], default_response_class=Exact)
+sql_router = APIRouter(prefix="/api/sql", tags=["sql"], default_response_class=Exact)
 
 Lens = Literal["three_table", "reasoning", "langsmith", "agentic_threads", "agno"]
 assert set(lenses.NAMES) == set(Lens.__args__)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
@@ -29,7 +29,7 @@ class Question(Body):
     limit: Annotated[int, Field(ge=1)] | None = None
 
 
-@router.get("", response_model=shapes.Cells)
+@sql_router.get("", response_model=shapes.Cells)
 async def sql(
     caller: Admin,
     q: Annotated[Plain, Query(min_length=1, max_length=_LONGEST)],
@@ -40,7 +40,7 @@ async def sql(
     return as_answer(await ask(caller, q, lens, limit))
 
 
-@router.post("", response_model=shapes.Cells)
+@sql_router.post("", response_model=shapes.Cells)
 async def ask_sql(caller: Admin, question: Question) -> Exact:
     """The same, for questions that are too long for an address."""
     return as_answer(await ask(caller, question.query, question.lens, question.limit))

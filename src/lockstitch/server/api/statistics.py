@@ -13,12 +13,12 @@ from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.parameters import Limit, Moment, Plain, Since
 from lockstitch.store.statistics import Only, Statistics
 
-router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=Exact)
+statistics_router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=Exact)
 
 Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
 
 
-@router.get("", response_model=shapes.Statistics)
+@statistics_router.get("", response_model=shapes.Statistics)
 async def stats(
     caller: Reader,
     by: Annotated[list[Group] | None, Query(description="Put usage together by these.")] = None,

@@ -9,10 +9,10 @@ from lockstitch.server.api.answers import Exact
 from lockstitch.server.api.parameters import Id
 from lockstitch.server.guard import mention
 
-router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=Exact)
+stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=Exact)
 
 
-@router.get("/{id}", response_model=shapes.Stitch)
+@stitches_router.get("/{id}", response_model=shapes.Stitch)
 async def stitch(caller: Reader, id: Id) -> Exact:
     """One stitch."""
     found = await caller.store.stitch(id)
@@ -20,7 +20,7 @@ async def stitch(caller: Reader, id: Id) -> Exact:
     return Exact(found.as_json())
 
 
-@router.get("/{id}/request", response_model=Json)
+@stitches_router.get("/{id}/request", response_model=Json)
 async def request(caller: Reader, id: Id) -> Exact:
     """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
     return Exact(await caller.store.request(id))

@@ -47,7 +47,7 @@ async def unserved(request: Request, path: str = "") -> None:
     )
 
 
-def routers() -> tuple[APIRouter, ...]:
+def unsupported_routers() -> tuple[APIRouter, ...]:
     router = APIRouter(include_in_schema=False)
     for root in _ROOTS:
         for path in (f"/{root}", f"/{root}/{{path:path}}"):

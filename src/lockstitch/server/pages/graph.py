@@ -107,7 +107,7 @@ def _lane(node: Node, last: tuple[bool, ...]) -> Lane:
     thread = node.thread
     tasks: list[Any] = [task for task in thread.tasks if task]
     done = sum(str(task.get("status")) in ("completed", "done") for task in tasks)
-    person = bool(waiting.personal(thread))
+    person = bool(waiting.person_waits_of(thread))
     title = one_line(title_of(thread), 44)
     return Lane(thread, title, person, done, len(tasks), node.overview.total_cost, len(last), last)
 

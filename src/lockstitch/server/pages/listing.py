@@ -106,7 +106,7 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
     now = store.clock.now()
     if filters.q:
         found = [thread for thread in await _searched(store, filters.q) if filters.fits(thread, now)]
-        wanting = [thread for thread in found if waiting.personal(thread)]
+        wanting = [thread for thread in found if waiting.person_waits_of(thread)]
         if filters.status == "person":
             return Listed(wanting, [], more=False)
         return Listed(wanting, [thread for thread in found if thread not in wanting], more=False)
@@ -119,7 +119,9 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
     found = await store.threads(limit=PAGE + 1, after=last, since=filters.begin(now), **filters.equal())
     # Those that wait for a person stand above, wherever they would have come.
     others = [
-        thread for thread in found[:PAGE] if not waiting.personal(thread) or filters.status not in ("", "waiting")
+        thread
+        for thread in found[:PAGE]
+        if not waiting.person_waits_of(thread) or filters.status not in ("", "waiting")
     ]
     return Listed(needing, others, more=len(found) > PAGE)
 

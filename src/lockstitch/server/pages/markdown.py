@@ -31,7 +31,7 @@ class Block:
     start: int = 1
 
 
-def blocks(text: str) -> list[Block]:
+def markdown_blocks(text: str) -> list[Block]:
     """A text as blocks, in one pass over its lines."""
     found: list[Block] = []
     paragraph: list[str] = []

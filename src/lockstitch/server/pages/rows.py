@@ -149,7 +149,7 @@ def _wait(thread: Thread, children: int, now: datetime) -> Wait | None:
         if thread.pending_children:
             return _children(thread, children)
         return None
-    personal = waiting.personal(thread)
+    personal = waiting.person_waits_of(thread)
     if personal:
         since = waiting.since_of(personal[0])
         seconds = (now - since).total_seconds() if since else 0
@@ -176,7 +176,7 @@ def _children(thread: Thread, known: int) -> Wait:
 
 
 def _act(thread: Thread, run: Run | None) -> str:
-    personal = waiting.personal(thread)
+    personal = waiting.person_waits_of(thread)
     if personal:
         return _ACTS[str(personal[0]["kind"])]
     if thread.kind != "trace" and thread.parent_id is None and run is not None and run.status == "failed":

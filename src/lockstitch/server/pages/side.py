@@ -104,7 +104,7 @@ async def _limit(store: Store, head: Thread) -> int | None:
 def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
     """How a thread stands: its status, whether a person is needed, and the words for it."""
     now = store.clock.now()
-    personal = waiting.personal(head)
+    personal = waiting.person_waits_of(head)
     if personal:
         since = waiting.since_of(personal[0])
         return "waiting", True, "waits for a person" + (f", {span((now - since).total_seconds())}" if since else "")

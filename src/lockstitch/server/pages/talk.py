@@ -194,7 +194,7 @@ def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
             case "text":
                 text = str(block.get("text") or "")
                 if text.strip():
-                    parts.append(("say", (markdown.blocks(text[:left]), len(text) > left)))
+                    parts.append(("say", (markdown.markdown_blocks(text[:left]), len(text) > left)))
                     left = max(0, left - len(text))
             case "thinking" | "redacted_thinking":
                 parts.append(

@@ -41,7 +41,7 @@ class Teller:
         return cls(store, tips)
 
     async def line(self, thread: Thread, run: Run | None) -> Line:
-        waits = waiting.personal(thread)
+        waits = waiting.person_waits_of(thread)
         if waits:
             return await self._wanted(thread, waits)
         if thread.kind == "trace":

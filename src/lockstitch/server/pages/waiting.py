@@ -11,7 +11,7 @@ MOST: Final = 200
 """Threads that are shown as waiting for a person, the longest first."""
 
 
-def personal(thread: Thread) -> list[Json]:
+def person_waits_of(thread: Thread) -> list[Json]:
     """What a person can end of what a thread waits for, the oldest first."""
     return personal_waits(thread.waiting_for) if thread.status == "waiting" else []
 

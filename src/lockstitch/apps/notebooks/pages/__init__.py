@@ -7,4 +7,4 @@ from lockstitch.apps.notebooks.pages import acts, listing, memories, notebook, s
 
 def routers() -> tuple[APIRouter, ...]:
     """What is named stands before what a notebook's number could be taken for."""
-    return (listing.router, notebook.router, acts.router, sources.router, memories.router)
+    return (listing.list_router, notebook.router, acts.router, sources.router, memories.memories_router)

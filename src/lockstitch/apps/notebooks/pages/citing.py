@@ -11,7 +11,7 @@ from lockstitch.server.pages.markdown import Block, Inline
 
 def blocks(text: str, position: int, href: str) -> list[Block]:
     """The answer at a position as Markdown's blocks; `href` is what stands before a citation in a link."""
-    found = markdown.blocks(text)
+    found = markdown.markdown_blocks(text)
     times: Counter[int] = Counter()
     for block in found:
         block.items = [[piece for one in item for piece in _pieces(one, position, href, times)] for item in block.items]

@@ -9,7 +9,7 @@ from lockstitch.apps.notebooks import shelf
 from lockstitch.apps.notebooks.pages.shown import BookRow
 from lockstitch.server import Actor, Reader, back, page
 
-router = APIRouter(include_in_schema=False, prefix="/notebooks")
+list_router = APIRouter(include_in_schema=False, prefix="/notebooks")
 
 PAGE: Final = 60
 """Notebooks of one page."""
@@ -18,7 +18,7 @@ Title = Annotated[str, Form(max_length=255)]
 Text = Annotated[str, Form(max_length=200_000)]
 
 
-@router.get("", name="notebooks")
+@list_router.get("", name="notebooks")
 async def notebooks(request: Request, caller: Reader, skip: Annotated[int, Query(ge=0, lt=2**31)] = 0) -> HTMLResponse:
     found = await shelf.counted(caller.store, limit=PAGE + 1, offset=skip)
     rows = [
@@ -37,13 +37,13 @@ async def notebooks(request: Request, caller: Reader, skip: Annotated[int, Query
     return page(request, caller, "notebooks/list.html", **shown)
 
 
-@router.get("/new")
+@list_router.get("/new")
 async def new(request: Request, caller: Reader) -> HTMLResponse:
     """The form for a new notebook, for who has no script."""
     return page(request, caller, "notebooks/edit.html", notebook=None)
 
 
-@router.post("")
+@list_router.post("")
 async def make(
     request: Request, caller: Actor, title: Title = "", description: Text = "", instructions: Text = ""
 ) -> Response:

@@ -15,10 +15,10 @@ from lockstitch.errors import NotFound
 from lockstitch.records import Thread
 from lockstitch.server import Actor, Caller, Reader, back, page
 
-router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/memories")
+memories_router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/memories")
 
 
-@router.get("")
+@memories_router.get("")
 async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUID | None = None) -> HTMLResponse:
     """What is known about whose chat it is, or else about whoever looks."""
     found, head = await _whose(caller, notebook_id, chat)
@@ -33,7 +33,7 @@ async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUI
     return page(request, caller, "notebooks/memories.html", **shown, can_act=caller.may("write"))
 
 
-@router.post("/{memory_id}/forget")
+@memories_router.post("/{memory_id}/forget")
 async def forget(
     request: Request, caller: Actor, notebook_id: int, memory_id: UUID, chat: Annotated[UUID | None, Form()] = None
 ) -> Response:

@@ -21,7 +21,7 @@ _EMPTY: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 )
 _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([a-zA-Z0-9_:.-]{1,40})""", re.IGNORECASE)
-_PROCESS: Final = "lockstitch.apps.notebooks.readers.html_process"
+_HTML_PROCESS: Final = "lockstitch.apps.notebooks.readers.html_process"
 _SPACE: Final = re.compile(r"[ \t\n\f]+")
 
 
@@ -31,7 +31,7 @@ class HtmlReader:
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
         # Whether it is text at all is known at once; a markup may be made so that a parser takes forever over it.
         text = markup_of(name, content)
-        found = await read_apart(_PROCESS, name, text.encode(), limits)
+        found = await read_apart(_HTML_PROCESS, name, text.encode(), limits)
         headings = [Heading(*heading) for heading in found["headings"]]
         return checked(name, Document("html", found["text"], found["title"], headings=headings), limits)
 

@@ -7,7 +7,7 @@ from lockstitch.apps.notebooks.readers.html import document_of
 from lockstitch.records import Json
 
 
-def read(content: bytes, _pages: int, most_characters: int) -> Json:
+def read_html(content: bytes, _pages: int, most_characters: int) -> Json:
     """The text, the title and the headings."""
     document = document_of(content.decode())
     if len(document.text) > most_characters:
@@ -17,4 +17,4 @@ def read(content: bytes, _pages: int, most_characters: int) -> Json:
 
 
 if __name__ == "__main__":
-    answer(read, sys.argv[1:])
+    answer(read_html, sys.argv[1:])

@@ -9,7 +9,7 @@ from lockstitch.apps.notebooks.reader import Limits, checked, clean
 from lockstitch.apps.notebooks.readers.apart import read_apart
 from lockstitch.errors import Refused
 
-_PROCESS: Final = "lockstitch.apps.notebooks.readers.pdf_process"
+_PDF_PROCESS: Final = "lockstitch.apps.notebooks.readers.pdf_process"
 _HEADER: Final = 1024
 """Bytes at the beginning among which a PDF says that it is one."""
 
@@ -22,7 +22,7 @@ class PdfReader:
             raise Refused(f"{name} is no PDF, whatever it is called. Nothing was added.")
         if find_spec("pypdf") is None:
             raise Refused("Reading a PDF needs pypdf: pip install 'lockstitch[notebooks]'.")
-        found = await read_apart(_PROCESS, name, content, limits)
+        found = await read_apart(_PDF_PROCESS, name, content, limits)
         return checked(name, _document(found["pages"], found.get("title"), found.get("outline") or ()), limits)
 
 

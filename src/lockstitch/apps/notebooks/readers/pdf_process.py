@@ -19,10 +19,10 @@ _DEEPEST: Final = 6
 def main() -> None:
     # Before the limits, which are for what a PDF takes.
     import_module("pypdf")
-    answer(read, sys.argv[1:])
+    answer(read_pdf, sys.argv[1:])
 
 
-def read(content: bytes, most_pages: int, most_characters: int) -> Json:
+def read_pdf(content: bytes, most_pages: int, most_characters: int) -> Json:
     """The texts of the pages, the title and the outline; or `refused` with a reason."""
     from pypdf import PdfReader
 

@@ -13,7 +13,7 @@ PASTED: Final = "Tasks.md"
 """What a list is called that somebody wrote into the page. The next one takes its place, as with a file."""
 
 
-async def make(
+async def make_plan(
     prioritizer: Prioritizer, store: Store, user: str, outcome: str, content: bytes, name: str, *, replace: bool
 ) -> UUID:
     """Begin a session for the tasks of a list. Its outcome, its documents and it are there together, or none is."""
@@ -32,7 +32,7 @@ async def make(
     return session.thread_id
 
 
-async def keep(prioritizer: Prioritizer, store: Store, session: Session, dropped: TaskDependency) -> UUID:
+async def keep_dependency(prioritizer: Prioritizer, store: Store, session: Session, dropped: TaskDependency) -> UUID:
     """Store a dependency as one that somebody is sure of, and plan again."""
     ends = dropped.source_task_id, dropped.target_task_id
     await keeping.add_relationship(store, session.user_id, *ends, dropped.relationship_type)

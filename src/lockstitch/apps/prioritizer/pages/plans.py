@@ -61,7 +61,7 @@ async def make(
         name, content = file.filename, await file.read()
     try:
         _check(outcome, user, content)
-        begun = await making.make(
+        begun = await making.make_plan(
             prioritizer, caller.store, user.strip(), outcome, content, codec.check_text(name, "A name"), replace=replace
         )
     except Refused as exc:
@@ -123,7 +123,7 @@ async def keep(
     broken = metadata_of(session).broken_cycles
     if cycle >= len(broken):
         raise NotFound("This plan has no such cycle.")
-    return await _begun(request, making.keep(prioritizer, caller.store, session, broken[cycle].dropped))
+    return await _begun(request, making.keep_dependency(prioritizer, caller.store, session, broken[cycle].dropped))
 
 
 async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:

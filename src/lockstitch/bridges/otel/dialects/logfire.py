@@ -20,7 +20,7 @@ _TEMPLATES = {
     "agent run": "agent",
     "running tool": "tool",
 }
-_CONTENT: tuple[tuple[str, Side, str], ...] = (
+_LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
     ("tool_arguments", "inputs", "arguments"),
     ("tool_response", "outputs", "result"),
     ("final_result", "outputs", "result"),
@@ -35,7 +35,7 @@ class Logfire:
             return
         self._take_dialogue(content)
         if _is_ours(content):
-            for name, side, key in _CONTENT:
+            for name, side, key in _LOGFIRE_CONTENT:
                 content.move(name, side, key)
             request = attributes.get("request_data")
             asked = as_json(parsed(request) if isinstance(request, str) else request)

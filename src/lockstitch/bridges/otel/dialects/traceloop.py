@@ -10,7 +10,7 @@ from lockstitch.records import Json
 
 _PROPERTIES = "traceloop.association.properties."
 _CALLBACK = frozenset({"inputs", "outputs", "output", "input_str", "tags", "metadata", "kwargs"})
-_CONTENT: tuple[tuple[str, Side, str], ...] = (
+_TRACELOOP_CONTENT: tuple[tuple[str, Side, str], ...] = (
     ("traceloop.entity.input", "inputs", "input"),
     ("gen_ai.task.input", "inputs", "input"),
     ("traceloop.entity.output", "outputs", "output"),
@@ -26,7 +26,7 @@ class Traceloop:
         for name in [name for name in attributes if name.startswith(_PROPERTIES)]:
             value = attributes.pop(name)
             content.metadata.setdefault(name[len(_PROPERTIES) :], parsed(value) if isinstance(value, str) else value)
-        for name, side, key in _CONTENT:
+        for name, side, key in _TRACELOOP_CONTENT:
             content.move(name, side, key)
         self._unwrap(content, "inputs", ("arguments", "input"), ("inputs",))
         self._unwrap(content, "outputs", ("result", "output"), ("outputs", "output"))
