@@ -5,14 +5,9 @@ An embedder keeps no state and retries nothing: whoever calls it knows whether t
 
 from collections.abc import Sequence
 from operator import mul
-from typing import Final, Protocol
-
-from lockstitch.errors import Refused
-from lockstitch.runtime.provider import ProviderError
+from typing import Protocol
 
 Vector = list[float]
-
-_FORMS: Final = "hashing, hashing:DIMENSIONS or openai:MODEL, as in openai:text-embedding-3-small"
 
 
 class Embedder(Protocol):
@@ -30,36 +25,6 @@ class Embedder(Protocol):
     async def close(self) -> None: ...
 
 
-def embedder(which: str | Embedder) -> Embedder:
-    """The embedder of this name: "hashing" needs nothing but this machine, "openai:MODEL" any server that speaks so.
-
-    Refused when there is none; ProviderError of kind setup, before any network, when its SDK or key is missing.
-    """
-    if not isinstance(which, str):
-        return which
-    kind, _, name = which.partition(":")
-    if kind == "hashing":
-        from lockstitch.runtime.embedders.hashing import HashingEmbedder
-
-        if not name:
-            return HashingEmbedder()
-        if name.isascii() and name.isdigit() and int(name):
-            return HashingEmbedder(int(name))
-    if kind == "openai" and name:
-        return _openai(name)
-    raise Refused(f"{which!r} names no embedder: write {_FORMS}.")
-
-
 def similarity(one: Sequence[float], other: Sequence[float]) -> float:
     """The cosine of the angle between two vectors of length one: 1 the same, 0 nothing in common."""
     return max(-1.0, min(1.0, sum(map(mul, one, other))))
-
-
-def _openai(model: str) -> Embedder:
-    try:
-        from lockstitch.runtime.embedders.openai import OpenAIEmbedder
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] == "lockstitch":
-            raise
-        raise ProviderError("The SDK of openai is not installed: pip install 'lockstitch[openai]'.", "setup") from exc
-    return OpenAIEmbedder(model)

@@ -17,7 +17,7 @@ from lockstitch.apps.prioritizer.tools import CHUNK, OVERLAP, chunks, tools_of
 from lockstitch.errors import Refused, StoreUnreachable
 from lockstitch.records import FakeClock
 from lockstitch.runtime import ToolContext, ToolFailed
-from lockstitch.runtime.embedder import embedder
+from lockstitch.runtime.embedders.registry import embedder
 from lockstitch.runtime.provider import ModelRequest, ProviderError
 from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.store import Store

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.errors import Refused
-from lockstitch.runtime.embedder import embedder, similarity
+from lockstitch.runtime.embedder import similarity
 from lockstitch.runtime.embedders.hashing import HashingEmbedder, stem
+from lockstitch.runtime.embedders.registry import embedder
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime.embedder import embedder, similarity
+from lockstitch.runtime.embedder import similarity
 from lockstitch.runtime.embedders.openai import OpenAIEmbedder
+from lockstitch.runtime.embedders.registry import embedder
 from lockstitch.runtime.provider import ProviderError
 from tests.runtime.fake_api import Answer, FakeApi, fake_api
 

@@ -26,7 +26,7 @@ from lockstitch.runtime import Event, Result, Tool
 from lockstitch.runtime.blocking import run_blocking
 from lockstitch.runtime.blueprint import ToolSource
 from lockstitch.runtime.embedder import Embedder
-from lockstitch.runtime.embedder import embedder as embedder_named
+from lockstitch.runtime.embedders.registry import embedder as embedder_named
 from lockstitch.runtime.memory import MemoryStore
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.team import Team

@@ -41,7 +41,7 @@ from lockstitch.records import Json, Record
 from lockstitch.records.ids import new_id
 from lockstitch.runtime import Agent, cancel
 from lockstitch.runtime.embedder import Embedder
-from lockstitch.runtime.embedder import embedder as embedder_named
+from lockstitch.runtime.embedders.registry import embedder as embedder_named
 from lockstitch.runtime.event import Listener
 from lockstitch.runtime.provider import Provider
 from lockstitch.runtime.providers.resolving import provider_for

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from lockstitch.apps.prioritizer.planner import RulesPlanner
 from lockstitch.cli.demo.pace import Pace, Played
-from lockstitch.runtime.embedder import embedder
+from lockstitch.runtime.embedders.registry import embedder
 from lockstitch.runtime.provider import ModelRequest, Piece, Response
 
 CHECKOUT: Final = "Open the self-serve checkout by 1 April"
