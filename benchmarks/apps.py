@@ -6,7 +6,7 @@ from collections.abc import Callable
 from benchmarks import goals
 from benchmarks.processes.errand import agent as errand
 from lockstitch import Agent, App, ToolContext
-from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.testing import Scripted
 
 

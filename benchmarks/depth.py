@@ -11,7 +11,7 @@ from benchmarks.report import Measured, Row, at_most
 from benchmarks.scale import Scale
 from benchmarks.workload import Agent
 from lockstitch.backend import FullBackend
-from lockstitch.records import Entry, Thread
+from lockstitch.model import Entry, Thread
 from lockstitch.store import Store, open_store
 
 BACKENDS = SQL

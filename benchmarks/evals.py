@@ -8,7 +8,7 @@ from benchmarks.places import SQL, Places
 from benchmarks.report import Measured, Row, at_most
 from benchmarks.scale import Scale
 from lockstitch import Agent, Store, evaluate, open_store
-from lockstitch.runtime.grader import Case
+from lockstitch.agents.evals.grader import Case
 from lockstitch.testing import Scripted
 
 BACKENDS = SQL

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.prose import Prose
 from benchmarks.workload import entry, steps
-from lockstitch.records import CHAIN, Entry, Record, Run, Stitch, Thread, place
+from lockstitch.model import CHAIN, Entry, Record, Run, Stitch, Thread, place
 from lockstitch.store import Store
 
 CHUNK = 5000

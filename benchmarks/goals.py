@@ -1,7 +1,7 @@
 """The thread that workers drive and that agent.run is measured with: steps that use a tool, 2 KB a message."""
 
 from lockstitch import Agent, tool
-from lockstitch.records import Json
+from lockstitch.model import Json
 from lockstitch.testing import Scripted
 
 STEPS = 5

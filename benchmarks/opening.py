@@ -21,7 +21,7 @@ from benchmarks.places import SQL, Places
 from benchmarks.prose import Prose
 from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
-from lockstitch.records import CHAIN, Entry, Run, Stitch, Thread, place
+from lockstitch.model import CHAIN, Entry, Run, Stitch, Thread, place
 from lockstitch.store import Store, open_store
 from tools.browser import find
 

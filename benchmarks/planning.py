@@ -7,16 +7,15 @@ from benchmarks.measure import typical
 from benchmarks.places import SQL, Places
 from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
-from lockstitch.apps.prioritizer import Prioritizer, keeping
-from lockstitch.apps.prioritizer.concluding import Known, fallback
-from lockstitch.apps.prioritizer.extension import EXTENSION
+from lockstitch.agents.registry import embedder
+from lockstitch.apps.prioritizer import Prioritizer, repository
+from lockstitch.apps.prioritizer.conclusion import Known, fallback
 from lockstitch.apps.prioritizer.models import TaskDependency
 from lockstitch.apps.prioritizer.planning import planned
 from lockstitch.apps.prioritizer.records import Session
-from lockstitch.apps.prioritizer.retention import expire
+from lockstitch.apps.prioritizer.repository import base_for
+from lockstitch.apps.prioritizer.retention import EXTENSION, expire
 from lockstitch.apps.prioritizer.sessions import session_of, trace_of
-from lockstitch.apps.prioritizer.tasks import base_for
-from lockstitch.runtime.embedder import embedder
 from lockstitch.store import Store, open_store
 
 BACKENDS = SQL
@@ -46,8 +45,8 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
         async with open_store(url) as store:
             planner = Prioritizer()
             await planner.ready(store)
-            outcome = await keeping.add_outcome(store, "ada", "Open the checkout in 40 countries")
-            await keeping.add_file(store, "ada", backlog(), "backlog.md")
+            outcome = await repository.add_outcome(store, "ada", "Open the checkout in 40 countries")
+            await repository.add_file(store, "ada", backlog(), "backlog.md")
             alone = await _planning(store)
             began = time.perf_counter()
             session = await planner.prioritize(store, "ada", outcome.id)

@@ -6,7 +6,7 @@ from contextlib import closing
 import psycopg
 
 from benchmarks.places import sqlite_path
-from lockstitch.backends.sqlite.lenses import look_through
+from lockstitch.backends.sqlite.query import look_through
 
 _SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
 # Partial indexes hold a few of them on purpose.

@@ -17,7 +17,7 @@ from benchmarks.scale import Scale
 from benchmarks.size import LENGTH, on_disk
 from benchmarks.workload import Agent as Writer
 from lockstitch import Agent, Store, open_store
-from lockstitch.records import codec
+from lockstitch.model import codec
 from lockstitch.testing import Scripted
 
 BACKENDS = SQL

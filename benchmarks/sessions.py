@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from benchmarks.filling import CHUNK
 from benchmarks.prose import Prose
-from lockstitch.records import CHAIN, Blob, Entry, Json, Record, Run, Stitch, Thread, new_id, place, tool_result
+from lockstitch.model import CHAIN, Blob, Entry, Json, Record, Run, Stitch, Thread, new_id, place, tool_result
 from lockstitch.store import Store
 
 TURNS, ACTIONS = 5, 3

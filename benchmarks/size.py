@@ -11,8 +11,8 @@ from benchmarks.prose import Prose
 from benchmarks.report import Measured, Row, at_most
 from benchmarks.scale import Scale
 from benchmarks.workload import Agent, steps
-from lockstitch.records import Entry, Json, codec, waiting
-from lockstitch.records.request import reference
+from lockstitch.model import Entry, Json, codec, waiting
+from lockstitch.model.message import reference
 from lockstitch.store import Store, open_store
 
 BACKENDS = SQL

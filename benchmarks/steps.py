@@ -14,12 +14,12 @@ from statistics import median
 from benchmarks.places import ALL, Places
 from benchmarks.report import Measured, Row, at_most
 from benchmarks.scale import Scale
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.compactors.sliding_window import SlidingWindowCompactor
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.compactors.strategies import SlidingWindowCompactor
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import Json
 from lockstitch.store import open_store
 
 BACKENDS = ALL

@@ -11,8 +11,7 @@ from benchmarks.measure import middle, take_turns
 from benchmarks.places import SQL, Places
 from benchmarks.report import Aim, Measured, Row, at_least
 from benchmarks.scale import Scale
-from lockstitch.bridges.importing import Importing, Report
-from lockstitch.bridges.registry import open_bridge
+from lockstitch.integrations.importer import Importing, Report, open_bridge
 from lockstitch.store import open_store
 
 BACKENDS = SQL

@@ -24,7 +24,7 @@ from benchmarks.places import SQL, Places, sqlite_path
 from benchmarks.report import Measured, Row, at_least, within
 from benchmarks.scale import Scale
 from lockstitch import App, open_store
-from lockstitch.records import format_time, parse_time
+from lockstitch.model import format_time, parse_time
 
 BACKENDS = SQL
 

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.prose import Prose
-from lockstitch.records import Entry, Json, Run, Thread, codec, tool_result
+from lockstitch.model import Entry, Json, Run, Thread, codec, tool_result
 from lockstitch.store import Store
 
 BODY = 2048

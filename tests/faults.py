@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from lockstitch.engine.actions import tools
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import Thread
-from lockstitch.runtime.acts import tools
+from lockstitch.model import Thread
 from lockstitch.store import core
-from lockstitch.store.appending import Appended, Appender
-from lockstitch.store.draft import Draft, Placed, build
 from lockstitch.store.lease_keeper import LeaseKeeper
+from lockstitch.store.writes.transaction import Draft, Placed, build
+from lockstitch.store.writes.writer import Appended, Appender
 
 VARIABLE = "LOCKSTITCH_UNSAFE"
 

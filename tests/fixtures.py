@@ -10,7 +10,7 @@ import httpcore2
 import pytest
 
 from lockstitch.backend import FullBackend
-from lockstitch.records import FakeClock
+from lockstitch.model import FakeClock
 from lockstitch.store import Store, open_store
 from tests.servers import Databases, PostgresServer
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lockstitch.backend import Find, Where
-from lockstitch.records import Thread, Worker
+from lockstitch.model import Thread, Worker
 from lockstitch.store import Store
-from lockstitch.store.pulse import BEAT
+from lockstitch.store.heartbeat import BEAT
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstitch.records import Entry, Run, Thread, tool_result, waiting
+from lockstitch.model import Entry, Run, Thread, tool_result, waiting
 from lockstitch.store import Appended, Store
 
 

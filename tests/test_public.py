@@ -92,7 +92,7 @@ def test_every_name_is_there(name: str) -> None:
 
 
 def test_names_are_those_of_their_floors() -> None:
-    from lockstitch.records import Thread
+    from lockstitch.model import Thread
     from lockstitch.store import Store, open_store
 
     assert lockstitch.Thread is Thread

@@ -18,12 +18,11 @@ import pytest
 import lockstitch
 from lockstitch import sync
 from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
-from lockstitch.records import Entry, FakeClock, Feedback, File, Memory, new_id, waiting
+from lockstitch.model import Entry, FakeClock, Feedback, File, Memory, new_id, waiting
 from lockstitch.store import Store, open_store
-from lockstitch.store.agents import Agents
-from lockstitch.store.shelf import Shelf
-from lockstitch.store.statistics import Statistics
-from lockstitch.sync.shelves import SyncStatistics
+from lockstitch.store.reports.statistics import Statistics
+from lockstitch.store.tables import Agents, Shelf
+from lockstitch.sync.tables import SyncStatistics
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 

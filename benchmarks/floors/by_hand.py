@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.places import sqlite_path
-from lockstitch.backends.sqlite.lenses import look_through
+from lockstitch.backends.sqlite.query import look_through
 
 _SCRIPTS = Path(__file__).with_name("documents")
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \((.*?)^\);", re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from benchmarks.places import sqlite_path
-from lockstitch.bridges.importing import BATCH
+from lockstitch.integrations.importer import BATCH
 
 Values = Sequence[Any]
 

@@ -11,8 +11,8 @@ from typing import Literal
 import psycopg
 
 from benchmarks.workload import Agent, run_fields, steps
-from lockstitch.records import CHAIN, new_id
-from lockstitch.records.clock import SystemClock
+from lockstitch.model import CHAIN, new_id
+from lockstitch.model.clock import SystemClock
 
 _COLUMNS = """thread_id, position, id, run_id, lane, previous_id, reply_to, call_index, calls, parent_id, child_id,
     fence, step_number, type, name, call_id, status, message, data, input_tokens, output_tokens, cache_read_tokens,

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.workload import Agent, run_fields, steps
-from lockstitch.records import CHAIN, format_time, new_id
-from lockstitch.records.clock import SystemClock
+from lockstitch.model import CHAIN, format_time, new_id
+from lockstitch.model.clock import SystemClock
 
 _HEAD = """UPDATE threads SET position = ?, crashes = 0, tip_id = ?, updated_at = ?
 WHERE no = ? AND fence = ? AND position = ? AND worker_id IS ?"""

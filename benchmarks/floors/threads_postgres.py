@@ -11,8 +11,8 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 
 from benchmarks.floors.plan import TEMPLATE, Append, Row, plan
-from lockstitch.records import CHAIN, new_id, this_process
-from lockstitch.records.clock import SystemClock
+from lockstitch.model import CHAIN, new_id, this_process
+from lockstitch.model.clock import SystemClock
 
 _REGISTER = b"""INSERT INTO workers (id, host, boot_id, pid, process_started, lease_seconds, started_at, beat_at, dead,
     doing) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, false, '{}')"""

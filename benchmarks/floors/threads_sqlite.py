@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from benchmarks.floors.plan import TEMPLATE, Append, Row, plan
-from lockstitch.records import CHAIN, format_time, new_id, this_process
-from lockstitch.records.clock import SystemClock
+from lockstitch.model import CHAIN, format_time, new_id, this_process
+from lockstitch.model.clock import SystemClock
 
 _REGISTER = """INSERT INTO workers (id, host, boot_id, pid, process_started, lease_seconds, started_at, beat_at, dead,
     doing) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, '{}')"""

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from benchmarks.prose import Prose
-from lockstitch.records import Json, codec
+from lockstitch.model import Json, codec
 
 SPANS = 10
 """Spans of one trace."""

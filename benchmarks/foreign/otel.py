@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 
 from benchmarks.prose import Prose
-from lockstitch.records import Json, codec
+from lockstitch.model import Json, codec
 
 SPANS = 10
 """Spans of one trace."""

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import open_store
 
 

@@ -5,7 +5,7 @@ import random
 import sys
 import time
 
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import open_store
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 from benchmarks.apps import APPS
 from lockstitch import open_store
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.engine.worker import WorkerLoop
 from lockstitch.store import Store
 
 

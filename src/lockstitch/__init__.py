@@ -11,7 +11,27 @@ from lockstitch.version import VERSION
 
 if TYPE_CHECKING:
     from lockstitch import sync
-    from lockstitch.bridges.registry import import_traces
+    from lockstitch.agents import (
+        Agent,
+        App,
+        Application,
+        Event,
+        Result,
+        Team,
+        Tool,
+        ToolContext,
+        ToolFailed,
+        answer,
+        approve,
+        cancel,
+        deny,
+        evaluate,
+        settle,
+        submit_results,
+        thread_tools,
+        tool,
+        work,
+    )
     from lockstitch.client import Client
     from lockstitch.errors import (
         BodyTooExpensive,
@@ -32,7 +52,8 @@ if TYPE_CHECKING:
         ThreadWaiting,
         Unreadable,
     )
-    from lockstitch.records import (
+    from lockstitch.integrations.importer import import_traces
+    from lockstitch.model import (
         Entry,
         FakeClock,
         Feedback,
@@ -46,27 +67,6 @@ if TYPE_CHECKING:
         Worker,
         tool_result,
         waiting,
-    )
-    from lockstitch.runtime import (
-        Agent,
-        App,
-        Application,
-        Event,
-        Result,
-        Team,
-        Tool,
-        ToolContext,
-        ToolFailed,
-        answer,
-        approve,
-        cancel,
-        deny,
-        evaluate,
-        settle,
-        submit_results,
-        thread_tools,
-        tool,
-        work,
     )
     from lockstitch.store import Appended, Copied, Draft, Page, Report, Store, Turn, open_store
 
@@ -137,11 +137,11 @@ __all__ = [
 ]
 
 _STORE = {"Appended", "Copied", "Draft", "Page", "Report", "Store", "Turn", "open_store"}
-_RUNTIME = {
+_AGENTS = {
     *("Agent", "App", "Application", "Event", "Result", "Team", "Tool", "ToolContext", "ToolFailed", "answer"),
     *("approve", "cancel", "deny", "evaluate", "settle", "submit_results", "thread_tools", "tool", "work"),
 }
-_RECORDS = {
+_MODEL = {
     *("Entry", "FakeClock", "Feedback", "File", "Letter", "Memory", "Message", "Run", "Stitch", "Thread"),
     *("Worker", "tool_result", "waiting"),
 }
@@ -152,16 +152,16 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "sync":
         return import_module("lockstitch.sync")
-    value = getattr(import_module(f"lockstitch.{_floor(name)}"), name)
+    value = getattr(import_module(f"lockstitch.{_package_of(name)}"), name)
     # Found here from now on, without asking again.
     globals()[name] = value
     return value
 
 
-def _floor(name: str) -> str:
-    floors = {"store": _STORE, "runtime": _RUNTIME, "records": _RECORDS, "client": {"Client"}}
-    floors["bridges.registry"] = {"import_traces"}
-    return next((floor for floor, names in floors.items() if name in names), "errors")
+def _package_of(name: str) -> str:
+    packages = {"store": _STORE, "agents": _AGENTS, "model": _MODEL, "client": {"Client"}}
+    packages["integrations.importer"] = {"import_traces"}
+    return next((package for package, names in packages.items() if name in names), "errors")
 
 
 def __dir__() -> list[str]:

@@ -16,9 +16,9 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, 
 from uuid import UUID
 
 from lockstitch.extension import Extension
-from lockstitch.records import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
-from lockstitch.records.figures import Asked, Figures, Latency, Outline
-from lockstitch.records.worker import EndCause
+from lockstitch.model import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
+from lockstitch.model.statistics import Asked, Figures, Latency, Outline
+from lockstitch.model.worker import EndCause
 
 R = TypeVar("R", bound=Record)
 

@@ -24,7 +24,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from lockstitch.errors import Refused
-from lockstitch.records import Record
+from lockstitch.model import Record
 
 GROUP: Final = "lockstitch.extensions"
 """The group of entry points by which extensions of others are found."""

@@ -12,12 +12,12 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
-from lockstitch.backends.sql.claim import choosing
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.script import Statement
+from lockstitch.backends.sql.operations import choosing
+from lockstitch.backends.sql.queries import Statement
 from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
-from lockstitch.records import ERRORS, TERMINAL, Limit, Run, Stitch, SystemClock, Thread
-from lockstitch.records.claim import Wish
+from lockstitch.model import ERRORS, TERMINAL, Limit, Run, Stitch, SystemClock, Thread
+from lockstitch.model.worker import Wish
 from lockstitch.store import open_store
 from tests.servers import PostgresServer
 

@@ -9,8 +9,8 @@ from benchmarks.floors.threads_sqlite import SqliteThreads
 from benchmarks.goals import APPENDS, agent
 from benchmarks.places import sqlite_path
 from lockstitch import App, Entry, Store, open_store
-from lockstitch.records import Record
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.model import Record
 
 pytestmark = pytest.mark.anyio
 

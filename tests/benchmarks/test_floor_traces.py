@@ -9,8 +9,7 @@ import pytest
 from benchmarks.floors.mirrors import taken, written
 from benchmarks.foreign import langsmith, otel
 from benchmarks.memory import watched
-from lockstitch.bridges.importing import Importing, Report
-from lockstitch.bridges.registry import open_bridge
+from lockstitch.integrations.importer import Importing, Report, open_bridge
 from lockstitch.store import Store, open_store
 from tests.servers import PostgresServer
 

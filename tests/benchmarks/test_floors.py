@@ -8,7 +8,7 @@ from benchmarks.floors.postgres import PostgresFloor, Way
 from benchmarks.floors.sqlite import SqliteFloor
 from benchmarks.places import sqlite_path
 from benchmarks.workload import BODY, Agent, steps
-from lockstitch.records import Run, Stitch, Thread
+from lockstitch.model import Run, Stitch, Thread
 from lockstitch.store import Store, open_store
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch.backends.files.backend import FilesBackend
-from lockstitch.bridges.importing import Importing, Report, Source
-from lockstitch.bridges.registry import open_bridge
-from lockstitch.bridges.span import Item
-from lockstitch.records import Json, codec
+from lockstitch.integrations.importer import Importing, Report, Source, open_bridge
+from lockstitch.integrations.spans.span import Item
+from lockstitch.model import Json, codec
 from lockstitch.store import Store, open_store
 
 COLUMNS = {"input_messages", "output_messages", "tags", "langgraph_metadata", "usage_metadata", "tool_call_requests"}

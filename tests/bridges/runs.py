@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from lockstitch.bridges.langsmith import read
-from lockstitch.bridges.span import Item
-from lockstitch.records import Json, codec
+from lockstitch.integrations.langsmith import read
+from lockstitch.integrations.spans.span import Item
+from lockstitch.model import Json, codec
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstitch.records import Json, Run, Stitch
+from lockstitch.model import Json, Run, Stitch
 from lockstitch.store import Store
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lockstitch.bridges.span import Attachment, Item, Remark, merge
-from lockstitch.records import Json
+from lockstitch.integrations.spans.span import Attachment, Item, Remark, merge
+from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from tests.bridges.importing import import_items, import_path, items_of, lens
 from tests.bridges.langsmith import recorded as langsmith

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Json
+from lockstitch.model import Json
 from lockstitch.store import Store
 from tests.bridges.importing import import_bytes, lens
 from tests.bridges.runs import Trace, agent_trace, ai, human, moment, uid

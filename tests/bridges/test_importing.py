@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from lockstitch import import_traces, open_store, sync
-from lockstitch.bridges.importing import Importing, Source
-from lockstitch.bridges.langsmith import LangSmith
-from lockstitch.records import Json
+from lockstitch.integrations.importer import Importing, Source
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.model import Json
 from lockstitch.store import Store
 from tests.bridges.runs import agent_trace, items
 

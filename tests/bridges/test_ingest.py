@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstitch.backend import Find
-from lockstitch.bridges.ingest import Ingest
-from lockstitch.bridges.langsmith import LangSmith
-from lockstitch.bridges.span import Attachment, Remark
 from lockstitch.errors import Refused
-from lockstitch.records import Blob, Entry, Feedback, File, Json, Thread, tool_uses
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.integrations.spans.span import Attachment, Remark
+from lockstitch.model import Blob, Entry, Feedback, File, Json, Thread, tool_uses
 from lockstitch.store import Store, open_store
 from tests.bridges.runs import Trace, agent_trace, ai, items, moment, post_and_patch, tool_message, uid
 from tests.bridges.seeing import fences, rows_of, seen

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.backend import Find
-from lockstitch.bridges import joining
-from lockstitch.bridges.ingest import Ingest
-from lockstitch.bridges.joining import ends
-from lockstitch.bridges.langsmith import LangSmith
-from lockstitch.bridges.span import Attachment, Remark
-from lockstitch.records import Blob, BlobUse, Feedback, File, Json, Run, Thread
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.integrations.spans import trace_assignment
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.integrations.spans.span import Attachment, Remark
+from lockstitch.integrations.spans.trace_assignment import ends
+from lockstitch.model import Blob, BlobUse, Feedback, File, Json, Run, Thread
 from lockstitch.store import Store, open_store
 from tests.bridges.runs import Trace, ai, items, moment, uid
 from tests.bridges.seeing import seen
@@ -155,7 +155,7 @@ async def test_second_writer_finds_provisional_trace_of_first(store: Store) -> N
 async def test_leaves_traces_apart_when_thread_is_too_large_to_rewrite(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "LARGEST", 2)
+    monkeypatch.setattr(trace_assignment, "LARGEST", 2)
     await arrive(store, [post(3, 2), post(4, 3), post(5, 4)], [post(2, 1)], [post(1), patch(3)], [patch(2)])
     assert await traces(store) == {uid(2): [uid(3), uid(4), uid(5)], uid(1): [uid(1), uid(2)]}
     assert (await store.verify()).ok

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.redaction import KEYS, REDACTED, VALUES, may_hide, redact, without_credentials
+from lockstitch.integrations.spans.batch import KEYS, REDACTED, VALUES, may_hide, redact, without_credentials
 from lockstitch.store import Store
 from tests.bridges.importing import import_bytes, lens
 from tests.bridges.otel import bodies as otel

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.outgoing.langsmith import export_run
-from lockstitch.runtime.telemetry import trace
+from lockstitch.agents.otlp import trace
+from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.store import Store, open_store
 from tests.bridges.importing import import_bytes, lens
 from tests.runtime.agents import add, scripted

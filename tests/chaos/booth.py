@@ -14,9 +14,9 @@ from typing import Final
 
 from examples.ledger import PAUSE, look, put, write
 from lockstitch import Agent, ToolContext, cancel, tool
+from lockstitch.engine.control import settle
 from lockstitch.errors import LockstitchError
-from lockstitch.records import Thread
-from lockstitch.runtime.replies import settle
+from lockstitch.model import Thread
 from lockstitch.store import Store
 from lockstitch.testing import Scripted
 from tests.crash.cancelling import paying

@@ -17,8 +17,8 @@ from pathlib import Path
 from uuid import UUID
 
 from lockstitch.backend import Find
-from lockstitch.records import Run, Stitch, Thread, call_key
-from lockstitch.records.thread import MAX_CRASHES
+from lockstitch.model import Run, Stitch, Thread, call_key
+from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.chaos.booth import payments
 from tests.chaos.house import CHILDREN, ONCE, POISON, RUNS

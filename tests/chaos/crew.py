@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstitch.backends.postgres import pool
-from lockstitch.runtime import worker
-from lockstitch.runtime.worker import WorkerLoop
-from lockstitch.store import appending, open_store
+from lockstitch.engine import worker
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.store import open_store
+from lockstitch.store.writes import writer
 from tests.chaos.house import app
 
 LONG_LEASE = 12.0
@@ -119,7 +120,7 @@ class Crew:
             os._exit(code)
 
     async def _work(self, lease: float) -> None:
-        pool.PATIENCE = appending.FIND_OUT = worker.PATIENCE = WAITS
+        pool.PATIENCE = writer.FIND_OUT = worker.PATIENCE = WAITS
         async with open_store(self.url) as store:
             # All periods are as much shorter as the short lease is.
             often = {"poll": 0.3, "reap": self.lease / 4, "alone": self.lease, "drain": self.lease / 6}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.cli import entry
+from lockstitch.cli import main
 
 SOURCE = str(Path(lockstitch.__file__).parents[1])
 
@@ -47,7 +47,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     def called(*arguments: str) -> Told:
         capsys.readouterr()
-        code = entry.run(arguments)
+        code = main.run(arguments)
         said = capsys.readouterr()
         return Told(code, said.out, said.err)
 

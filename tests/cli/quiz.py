@@ -5,8 +5,8 @@ import os
 from typing import Any
 
 from lockstitch import Agent, App
-from lockstitch.records import text_of
-from lockstitch.runtime.provider import ModelRequest
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import text_of
 from lockstitch.testing import Scripted
 
 PRICES = {"scripted": {"input": 1000.0, "output": 1000.0}}

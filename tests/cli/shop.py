@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch import Agent, App, ToolContext, tool
-from lockstitch.records import text_of
+from lockstitch.model import text_of
 from lockstitch.testing import Scripted
 
 STORY = "Once upon a time there was a thread. " * 200

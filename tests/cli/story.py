@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from lockstitch.records import Entry, Run, Thread
-from lockstitch.records.request import build, reference
+from lockstitch.model import Entry, Run, Thread
+from lockstitch.model.message import build, reference
 from lockstitch.store import Store, open_store
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 

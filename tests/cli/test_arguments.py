@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.cli.app import SECTIONS, command
-from lockstitch.cli.arguments import hoist, wants_json
+from lockstitch.cli.stdio import hoist, wants_json
 from tests.cli.calling import Call
 from tests.cli.story import tell
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.outgoing.bundle import import_bundle
 from lockstitch.errors import Refused
-from lockstitch.records import Stitch
+from lockstitch.integrations.export.bundle import import_bundle
+from lockstitch.model import Stitch
 from lockstitch.store import Store, open_store
 from tests.cli.calling import Call
 from tests.lenses import story

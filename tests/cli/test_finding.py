@@ -1,6 +1,6 @@
 """`search`."""
 
-from lockstitch.cli.commands.finding import snippet
+from lockstitch.cli.commands.log import snippet
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, within

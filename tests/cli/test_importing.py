@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from lockstitch.bridges.rows import Names
 from lockstitch.errors import StoreUnreachable
-from lockstitch.records import Entry, Json, Stitch
+from lockstitch.integrations.spans.rows import Names
+from lockstitch.model import Entry, Json, Stitch
 from lockstitch.store import Store, open_store
-from lockstitch.store.mirrors import Mirrors
+from lockstitch.store.writes.mirrors import Mirrors
 from tests.bridges.importing import lens
 from tests.bridges.langsmith import recorded as langsmith
 from tests.bridges.otel import bodies as otel

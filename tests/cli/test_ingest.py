@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from lockstitch.records.shelves import RawBody
+from lockstitch.model.side_records import RawBody
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.test_importing import looked

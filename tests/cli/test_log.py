@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import HOSTILE, Story, within

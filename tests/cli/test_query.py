@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lockstitch.cli.answers import distinct
+from lockstitch.cli.render.output import distinct
 from tests.cli.calling import Call
 from tests.cli.story import Story
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, long_chat, within

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lockstitch.records import codec
+from lockstitch.model import codec
 from tests.cli.calling import Call
 from tests.cli.servers import server
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch import sync
-from lockstitch.cli.output import Output
-from lockstitch.cli.shell import Asking, Shell
+from lockstitch.cli.render.output import Output
+from lockstitch.cli.services.sql_shell import Asking, Shell
 from tests.cli.story import Story, tell
 from tests.cli.test_terminal import COLOUR, seen
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockstitch import sync
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from tests.cli.calling import Call, begin
 from tests.cli.story import Story
 

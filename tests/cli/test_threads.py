@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.records import waiting
+from lockstitch.model import waiting
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, within

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from lockstitch import sync
-from lockstitch.cli.complaining import complaints
-from lockstitch.records import Thread
+from lockstitch.cli.errors import complaints
+from lockstitch.model import Thread
 from lockstitch.store.open import shown
 from tests.cli.calling import Call
 from tests.cli.workers import wait_for, working

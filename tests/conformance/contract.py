@@ -7,20 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
-from lockstitch.records import (
-    CHAIN,
-    SHELVES,
-    Entry,
-    Letter,
-    Notice,
-    Record,
-    Run,
-    Stitch,
-    Thread,
-    Worker,
-    new_id,
-    place,
-)
+from lockstitch.model import CHAIN, SHELVES, Entry, Letter, Notice, Record, Run, Stitch, Thread, Worker, new_id, place
 from tests.samples import said
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

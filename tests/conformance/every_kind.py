@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from lockstitch.records import (
+from lockstitch.model import (
     Agent,
     AgentLink,
     AgentVersion,

@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
 from lockstitch.errors import Conflict, LockstitchError, NotFound
-from lockstitch.records import Blob, BlobUse, Letter, Notice, Run, Stitch, Thread
+from lockstitch.model import Blob, BlobUse, Letter, Notice, Run, Stitch, Thread
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import (
     NOW,

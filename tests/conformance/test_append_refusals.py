@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.backend import Change, Edit, FullBackend
 from lockstitch.errors import Conflict, KeyTaken, LockstitchError, NotFound, Refused, ThreadBusy, ThreadEnded
-from lockstitch.records import Entry, Run, Stitch, Thread, new_id
+from lockstitch.model import Entry, Run, Stitch, Thread, new_id
 from lockstitch.store import Store
 from tests.conformance.contract import (
     NOW,

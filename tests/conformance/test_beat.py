@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import FakeClock, Worker
+from lockstitch.model import FakeClock, Worker
 from lockstitch.store import Store
 from tests.conformance.contract import a_worker, held
 

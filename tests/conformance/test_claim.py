@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
-from lockstitch.records import FakeClock, Limit, Thread, Worker, new_id, provably_dead, this_process, waiting
-from lockstitch.records.worker import EndCause
+from lockstitch.model import FakeClock, Limit, Thread, Worker, new_id, provably_dead, this_process, waiting
+from lockstitch.model.worker import EndCause
 from lockstitch.store import Store
 from tests.conformance.contract import a_goal, a_worker, change, commit, head_of, registered
 from tests.samples import said

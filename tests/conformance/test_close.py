@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from lockstitch.errors import LockstitchError
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_thread, commit
 from tests.races.processes import Gate, run

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import LockstitchError, ThreadBusy
-from lockstitch.records import (
+from lockstitch.model import (
     OWNED,
     Archive,
     Blob,

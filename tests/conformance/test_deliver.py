@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.backend import FullBackend, Receipt
 from lockstitch.errors import Conflict, NotFound, ThreadEnded
-from lockstitch.records import Entry, Letter, Thread, new_id, waiting
+from lockstitch.model import Entry, Letter, Thread, new_id, waiting
 from lockstitch.store import Store
 from tests.conformance.contract import (
     NOW,

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.records import Memory, Run, Stitch, Thread, Worker, new_id
+from lockstitch.model import Memory, Run, Stitch, Thread, Worker, new_id
 from tests.conformance.contract import (
     EVERY_KIND,
     a_run,

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstitch.backend import FullBackend
-from lockstitch.records import Agent, Stitch, Thread, new_id
+from lockstitch.model import Agent, Stitch, Thread, new_id
 from tests.conformance.contract import EVERY_KIND, created
 from tests.conformance.every_kind import records
 

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import FakeClock, Limit, Thread, Worker, waiting
+from lockstitch.model import FakeClock, Limit, Thread, Worker, waiting
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_goal, registered
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lockstitch import lenses
 from lockstitch.backend import Commit, FullBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
-from lockstitch.records import Limit, new_id, parse_time, waiting
+from lockstitch.lenses import catalog
+from lockstitch.model import Limit, new_id, parse_time, waiting
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_notice, created, everything, grown
 from tests.races.processes import Gate, run
@@ -86,7 +86,7 @@ async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(queries, "migrations", lambda package: all_of_them(package)[:1])
         # There were no lenses then.
-        patch.setattr(lenses, "NAMES", ())
+        patch.setattr(catalog, "NAMES", ())
         async with open_store(empty_url):
             pass
     ids = old_threads(empty_url)

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Conflict, KeyTaken, LockstitchError, Refused
-from lockstitch.records import Agent, BlobUse, File, Memory, Stitch, Thread, new_id
+from lockstitch.model import Agent, BlobUse, File, Memory, Stitch, Thread, new_id
 from tests.conformance.contract import NOW, a_run, a_thread, created, everything, later, log_of, stitched
 from tests.conformance.every_kind import records
 from tests.samples import answered, said

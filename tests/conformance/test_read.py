@@ -3,7 +3,7 @@
 import pytest
 
 from lockstitch.backend import FullBackend
-from lockstitch.records import Stitch, new_id
+from lockstitch.model import Stitch, new_id
 from lockstitch.store import Store
 from tests.conformance.contract import change, commit, created, grown, head_of, stitched
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said

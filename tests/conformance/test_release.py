@@ -3,7 +3,7 @@
 import pytest
 
 from lockstitch.errors import Conflict
-from lockstitch.records import FakeClock, Worker, new_id, this_process
+from lockstitch.model import FakeClock, Worker, new_id, this_process
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import change, commit, everything, held, registered
 from tests.samples import said

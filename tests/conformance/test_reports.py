@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
-from lockstitch.records import Blob, BlobUse, Entry, FakeClock, Memory, Stitch, Thread
+from lockstitch.model import Blob, BlobUse, Entry, FakeClock, Memory, Stitch, Thread
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_run, change, commit, created, grown, stitched
 from tests.conformance.test_delete import a_blob

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.records import FakeClock, Thread, Worker
+from lockstitch.model import FakeClock, Thread, Worker
 from lockstitch.store import Store
 from tests.conformance.contract import a_goal, registered
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.backend import READY, WORK, Edit, FullBackend, Sighting
-from lockstitch.records import Entry, Stitch, Worker, waiting
+from lockstitch.model import Entry, Stitch, Worker, waiting
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import NOW, a_goal, a_letter, change, commit, created, grown, registered
 from tests.races.processes import Gate, run

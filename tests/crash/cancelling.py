@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.control import settle
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import NotFound
-from lockstitch.records import Json, text_of
-from lockstitch.records.message import blocks
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import settle
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Json, text_of
+from lockstitch.model.message import blocks
 from lockstitch.store import Store, lease_keeper, open_store
 from lockstitch.testing import KillPoints
 from tests.crash.errand import tools

@@ -8,14 +8,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve, settle, submit_results
-from lockstitch.runtime.result import Result
-from lockstitch.runtime.tool import Tool, ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.compactors.strategies import ToolResultRemovalCompactor
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.control import approve, settle, submit_results
+from lockstitch.engine.ports.tool import Tool, ToolContext
+from lockstitch.engine.result import Result
+from lockstitch.model import Json
 from lockstitch.store import open_store
 from lockstitch.testing import KillPoints
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstitch.backend import Find, Where
-from lockstitch.records import Letter, Stitch
+from lockstitch.model import Letter, Stitch
 from lockstitch.store import Store, open_store
 from tests.crash.victim import COLLECTOR, WRITERS, key, prepare, stale_writes, write
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstitch.records import Record, Run, Stitch
-from lockstitch.records.stitch import TAKEN_OVER
-from lockstitch.runtime.doubts import shown
+from lockstitch.engine.decision.in_doubt import shown
+from lockstitch.model import Record, Run, Stitch
+from lockstitch.model.stitch import TAKEN_OVER
 from lockstitch.store import open_store
 from lockstitch.testing import KillPoints
 from tests.crash import cancelling, errand, teamwork

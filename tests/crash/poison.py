@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.engine.worker import WorkerLoop
 from lockstitch.store import open_store
 from tests.crash.matrix import in_process
 from tests.runtime.threads.poison import INNOCENT, app, attempts, keyed, once, poison, steady

@@ -8,12 +8,12 @@ models number their calls from 0 in each response, so that calls of several memb
 from pathlib import Path
 from typing import Any
 
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.provider import Provider
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve, settle
-from lockstitch.runtime.team import Team
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.engine.control import approve, settle
+from lockstitch.engine.ports.provider import Provider
+from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from lockstitch.testing import KillPoints
 from tests.crash.errand import tools

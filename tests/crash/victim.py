@@ -12,7 +12,7 @@ from itertools import count
 from uuid import uuid4
 
 from lockstitch.errors import Conflict, ThreadBusy
-from lockstitch.records import Entry, Thread
+from lockstitch.model import Entry, Thread
 from lockstitch.store import Store, open_store
 from tests.samples import asked, result, said
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lockstitch.apps.prioritizer import Prioritizer, keeping
-from lockstitch.records import Stitch
+from lockstitch.apps.prioritizer import Prioritizer, repository
+from lockstitch.model import Stitch
 from lockstitch.store import open_store
 from tests.samples import turn
 
@@ -67,8 +67,8 @@ async def test_reasoning_is_partitioned_with_the_log(postgres_url: str) -> None:
     planner = Prioritizer()
 
     async def plan(user: str) -> None:
-        outcome = await keeping.add_outcome(store, user, "Open the checkout")
-        await keeping.add_file(store, user, "- [ ] Choose a provider\n- [ ] Build the form", "tasks.md")
+        outcome = await repository.add_outcome(store, user, "Open the checkout")
+        await repository.add_file(store, user, "- [ ] Choose a provider\n- [ ] Build the form", "tasks.md")
         await planner.prioritize(store, user, outcome.id)
 
     async with open_store(postgres_url) as store:

@@ -18,7 +18,7 @@ import pytest
 from lockstitch import sync
 from lockstitch.backend import Find
 from lockstitch.errors import KeyTaken
-from lockstitch.records import Limit
+from lockstitch.model import Limit
 from tests.cli.calling import SOURCE, Call
 from tests.cli.workers import wait_for
 from tests.servers import PostgresServer

@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Find, Where
-from lockstitch.bridges.outgoing.tables import export_lens
+from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import Conflict, NotFound, Refused, SchemaMismatch, ThreadBusy
 from lockstitch.extension import Extension, register
-from lockstitch.records import Json, Record, Run, Thread
-from lockstitch.records.record import Text, Time
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.integrations.export.lens_tables import export_lens
+from lockstitch.model import Json, Record, Run, Thread
+from lockstitch.model.record import Text, Time
 from lockstitch.store import Store, open_store
 
 pytestmark = pytest.mark.anyio

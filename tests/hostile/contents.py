@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstitch.records import Entry, codec
+from lockstitch.model import Entry, codec
 
 
 def nested(depth: int) -> Any:

@@ -13,9 +13,9 @@ from pathlib import Path
 from lockstitch import Agent, App, tool
 from lockstitch.backends.postgres import pool
 from lockstitch.backends.sqlite import writer
-from lockstitch.cli import entry
-from lockstitch.runtime import worker
-from lockstitch.store import appending
+from lockstitch.cli import main
+from lockstitch.engine import worker
+from lockstitch.store.writes import writer as appending
 from lockstitch.testing import Scripted
 
 STEPS = 100
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     writer.PATIENCE = 0.5
     appending.FIND_OUT = 0.5
     worker.PATIENCE = 1.0
-    sys.exit(entry.run(sys.argv[1:]))
+    sys.exit(main.run(sys.argv[1:]))

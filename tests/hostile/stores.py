@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import LockstitchError
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from lockstitch.store import Store, open_store
 from tests.samples import turn
 from tests.servers import Databases

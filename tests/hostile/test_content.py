@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstitch.errors import Refused
-from lockstitch.records import Run, Thread
+from lockstitch.model import Run, Thread
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import everything, refused
 from tests.hostile.contents import KEPT, REFUSED, assert_same, entry

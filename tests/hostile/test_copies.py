@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import File, Memory, Thread
+from lockstitch.model import File, Memory, Thread
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import everything
 from tests.fixtures import BACKENDS

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import Draft, Store
 from tests.samples import said
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import LockstitchError
-from lockstitch.records import codec
+from lockstitch.model import codec
 from lockstitch.store import Store
 from tests.hostile.contents import entry, nested
 

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 
 from lockstitch import Client, open_store
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from lockstitch.store import Store
 from tests.cli.calling import environment
 from tests.hostile.impatient import sleeper, walker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import Draft, open_store
 
 pytestmark = pytest.mark.anyio

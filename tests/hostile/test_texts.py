@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.records import File, Run, Thread
+from lockstitch.model import File, Run, Thread
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import everything, refused
 from tests.hostile.contents import REFUSED_TEXTS, TEXTS

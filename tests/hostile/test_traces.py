@@ -15,10 +15,9 @@ import pytest
 import zstandard
 
 from lockstitch.backend import Find
-from lockstitch.bridges.importing import Importing
-from lockstitch.bridges.registry import open_bridge
-from lockstitch.bridges.span import Attachment
-from lockstitch.records import Blob, File, Json
+from lockstitch.integrations.importer import Importing, open_bridge
+from lockstitch.integrations.spans.span import Attachment
+from lockstitch.model import Blob, File, Json
 from lockstitch.store import Store, open_store
 from tests.bridges.importing import import_bytes, import_items, lens
 from tests.bridges.otel import bodies as otel

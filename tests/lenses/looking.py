@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from lockstitch.records import Json, codec, format_time
+from lockstitch.model import Json, codec, format_time
 from lockstitch.store import Store
 
 JSON = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lockstitch.records import Json, Run, Stitch, Thread, foreign_id, format_time, tool_result
+from lockstitch.model import Json, Run, Stitch, Thread, foreign_id, format_time, tool_result
 from lockstitch.store import Store
 
 START = datetime(2025, 3, 4, 10, 0, 0, 123456, tzinfo=UTC)

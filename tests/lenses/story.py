@@ -9,16 +9,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from lockstitch.records import Json, Thread
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.app import App
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tool import Tool, ToolContext
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.tools.threads import thread_tools
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.compactors.strategies import ToolResultRemovalCompactor
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.tool import Tool, ToolContext
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.model import Json, Thread
 from lockstitch.store import Store
 from tests.runtime import story as everything
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.records import CHAIN, Entry, Json
+from lockstitch.model import CHAIN, Entry, Json
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.lenses.story import Story, agent, says

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Agent, AgentLink, AgentVersion, Entry, Eval, Knowledge, Memory, Run
+from lockstitch.model import Agent, AgentLink, AgentVersion, Entry, Eval, Knowledge, Memory, Run
 from lockstitch.store import Store
 from tests.lenses.mirror import research
 from tests.lenses.story import SYSTEM, Story, tell

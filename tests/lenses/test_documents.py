@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch import lenses
-from lockstitch.records import Json
+from lockstitch.lenses import catalog
+from lockstitch.model import Json
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.lenses.story import Story
@@ -118,7 +118,7 @@ async def test_the_history_of_a_thread(told: Store, story: Story, backend: str) 
 @pytest.mark.parametrize("lens", ["three_table", "agentic_threads"])
 async def test_the_reference_names_every_column_and_its_type(told: Store, backend: str, lens: str) -> None:
     text = (DOCS / f"{lens}.md").read_text()
-    views = re.findall(r"CREATE VIEW (\w+)", lenses.script(lens, "postgres"))
+    views = re.findall(r"CREATE VIEW (\w+)", catalog.script(lens, "postgres"))
     assert views
     for view in views:
         section = text.partition(f"\n## {view}\n")[2].partition("\n## ")[0]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.outgoing.langsmith import export_run
-from lockstitch.records import TERMINAL, Json, Run, Thread, format_time, tool_uses
+from lockstitch.integrations.langsmith.export import export_run
+from lockstitch.model import TERMINAL, Json, Run, Thread, format_time, tool_uses
 from lockstitch.store import Store
 from tests.bridges.importing import import_items
 from tests.bridges.runs import agent_trace, items

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Entry, Json, Thread, tool_result
+from lockstitch.model import Entry, Json, Thread, tool_result
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.lenses.story import Story

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from lockstitch import Agent, Team
-from lockstitch.records import Json, Memory, codec, text_of
-from lockstitch.runtime.memories.record import RecordMemoryStore
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.memories import RecordMemoryStore
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import Json, Memory, codec, text_of
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.lenses.story import agent, says

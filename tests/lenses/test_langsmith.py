@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Run, tool_result
+from lockstitch.model import Run, tool_result
 from lockstitch.store import Store
 from tests.lenses.mirror import START, Mirror, research
 from tests.lenses.story import Story, tell

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lockstitch import lenses
+from lockstitch.lenses import catalog
 from lockstitch.store import Store
 from tests.lenses.mirror import research
 from tests.lenses.story import Story
@@ -46,12 +46,12 @@ def columns(lens: str, view: str) -> list[Column]:
 
 def views(lens: str, dialect: str = "postgres") -> list[str]:
     """What people see: a name that begins with lens_ is a part of what stands behind."""
-    found = re.findall(r"^CREATE VIEW (\w+)", lenses.script(lens, dialect), re.MULTILINE)
+    found = re.findall(r"^CREATE VIEW (\w+)", catalog.script(lens, dialect), re.MULTILINE)
     return [view for view in found if not view.startswith("lens_")]
 
 
 @pytest.mark.req("S2-041")
-@pytest.mark.parametrize("lens", lenses.NAMES)
+@pytest.mark.parametrize("lens", catalog.NAMES)
 async def test_the_reference_has_the_columns_of_every_view(told: Store, backend: str, lens: str) -> None:
     assert set(views(lens)) == set(views(lens, "sqlite"))
     assert views(lens)
@@ -90,9 +90,9 @@ def test_what_was_dropped_is_nowhere() -> None:
         assert field.rpartition(".")[2] not in {column.name for column in columns("langsmith", view)}
 
 
-@pytest.mark.parametrize("lens", lenses.NAMES)
+@pytest.mark.parametrize("lens", catalog.NAMES)
 def test_a_file_has_the_columns_of_the_views(lens: str) -> None:
-    script = re.sub(r"--.*", "", lenses.script(lens, "tables"))
+    script = re.sub(r"--.*", "", catalog.script(lens, "tables"))
     tables = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*?)\n\);", script, re.DOTALL)
     assert {name for name, _ in tables} <= set(views(lens))
     for name, body in tables:

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.replies import deny
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import deny
 from lockstitch.store import Store
 from tests.lenses.mirror import research
 from tests.lenses.story import agent, broken, calls, look, price, says

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Entry, tool_result
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.team import Team
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.model import Entry, tool_result
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.runtime.agents import add, confirm, pay, scripted, shown

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.records import FakeClock, codec
+from lockstitch.model import FakeClock, codec
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.lenses.story import agent, says

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Json, codec
+from lockstitch.model import Json, codec
 from lockstitch.store import Store, open_store
 from tests.lenses.looking import look
 from tests.lenses.story import Story, agent, says

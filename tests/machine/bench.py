@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from lockstitch.backend import Find, FullBackend
-from lockstitch.records import FakeClock, Thread, Worker
+from lockstitch.model import FakeClock, Thread, Worker
 from lockstitch.store import Store, open_store
 
 T = TypeVar("T")

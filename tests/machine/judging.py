@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend
-from lockstitch.records import CHAIN, Letter, Stitch, Thread, Worker
+from lockstitch.model import CHAIN, Letter, Stitch, Thread, Worker
 from tests.machine import model
 
 _WHEN = ("since", "until")

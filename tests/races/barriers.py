@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from lockstitch.errors import Conflict, ThreadBusy
-from lockstitch.records import Entry, Thread, waiting
+from lockstitch.model import Entry, Thread, waiting
 from lockstitch.store import Store, open_store
 from tests.races.fan_in import end
 from tests.races.processes import Gate, run

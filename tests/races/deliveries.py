@@ -12,7 +12,7 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict
-from lockstitch.records import Entry, Letter, Thread, waiting
+from lockstitch.model import Entry, Letter, Thread, waiting
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
 

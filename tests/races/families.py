@@ -7,7 +7,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import Entry, Thread, waiting
+from lockstitch.model import Entry, Thread, waiting
 from lockstitch.store import Draft, Store, open_store
 from tests.races.processes import Gate
 

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from uuid import UUID
 
-from lockstitch.records import Entry, Thread, waiting
+from lockstitch.model import Entry, Thread, waiting
 from lockstitch.store import Store, open_store
 from tests.races.deliveries import take
 from tests.races.processes import Gate, run

@@ -5,7 +5,7 @@ import random
 import time
 
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate
 from tests.samples import begin_turn, finish_turn

@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import ThreadBusy, ThreadEnded
-from lockstitch.records import Limit, Thread, this_process
+from lockstitch.model import Limit, Thread, this_process
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
 

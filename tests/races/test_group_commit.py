@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Commit
 from lockstitch.backends.sqlite.writer import IN_A_ROW, Writer
 from lockstitch.errors import Conflict, LockstitchError, Refused
-from lockstitch.records import new_id
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import new_id
 from lockstitch.store import open_store
 from tests.runtime.agents import until
 from tests.samples import said

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lockstitch.errors import Conflict, LockstitchError
-from lockstitch.records import Entry, Thread
+from lockstitch.model import Entry, Thread
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from lockstitch.records import TYPES, Entry, Stitch, new_id, place, tool_result
+from lockstitch.model import TYPES, Entry, Stitch, new_id, place, tool_result
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 THREAD = UUID(int=1)

@@ -5,8 +5,8 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import Limit, Thread, new_id
-from lockstitch.records.claim import Wish, covering, in_turns, rooms
+from lockstitch.model import Limit, Thread, new_id
+from lockstitch.model.worker import Wish, covering, in_turns, rooms
 from tests.conformance.contract import a_goal, later
 
 names = st.sampled_from("abcd")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import FakeClock, SystemClock, format_time, parse_time
+from lockstitch.model import FakeClock, SystemClock, format_time, parse_time
 from tests.records.properties import quick
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))

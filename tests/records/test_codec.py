@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.records import codec
+from lockstitch.model import codec
 from tests.records.properties import quick
 
 edges = [2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**64 + 1, -(2**63), -(2**63) - 1, 10**400]

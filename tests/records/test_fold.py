@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import Stitch, context, history, open_calls
-from lockstitch.records.fold import kept_positions, replaced_positions, replaces_context
+from lockstitch.model import Stitch, context, history, open_calls
+from lockstitch.model.context import kept_positions, replaced_positions, replaces_context
 from tests.records.logs import LANES, Log, logs
 from tests.records.properties import thorough
 

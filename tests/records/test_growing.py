@@ -5,10 +5,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import Json, Stitch, codec, context
-from lockstitch.records.fold import kept_positions, replaced_positions, replaces_context
-from lockstitch.records.growing import GrowingContext, RequestDigest
-from lockstitch.records.request import build
+from lockstitch.model import Json, Stitch, codec, context
+from lockstitch.model.context import GrowingContext, RequestDigest, kept_positions, replaced_positions, replaces_context
+from lockstitch.model.message import build
 from tests.records.logs import LANES, Log, logs
 
 lanes = st.sampled_from(LANES)

@@ -9,7 +9,7 @@ from uuid import RFC_4122, UUID, uuid4
 
 import pytest
 
-from lockstitch.records import as_id, foreign_id, ids, new_id
+from lockstitch.model import as_id, foreign_id, ids, new_id
 
 
 def test_a_new_id_is_a_uuid_of_version_7() -> None:

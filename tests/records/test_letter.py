@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.records import TERMINAL, Entry, Letter, Thread, new_id, waiting
-from lockstitch.records.letter import receive, wakes
+from lockstitch.model import TERMINAL, Entry, Letter, Thread, new_id, waiting
+from lockstitch.model.delivery import receive, wakes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import answer_of, text_of, tool_result, tool_uses
-from lockstitch.records.message import blocks, user
+from lockstitch.model import answer_of, text_of, tool_result, tool_uses
+from lockstitch.model.message import blocks, user
 
 TEXT = {"type": "text", "text": "Let me look. "}
 MORE = {"type": "text", "text": "Found it."}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from lockstitch.errors import Refused
-from lockstitch.records import (
+from lockstitch.model import (
     OWNED,
     SHELVES,
     Column,

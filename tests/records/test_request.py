@@ -2,8 +2,8 @@
 
 from hashlib import sha256
 
-from lockstitch.records import codec
-from lockstitch.records.request import build, reference
+from lockstitch.model import codec
+from lockstitch.model.message import build, reference
 
 PARAMETERS = {"model": "m", "temperature": 0.1}
 MESSAGES = [{"role": "user", "content": "Hello"}]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.records import CHAIN, ERRORS, MESSAGES, TYPES, Entry, new_id, place, tool_result
+from lockstitch.model import CHAIN, ERRORS, MESSAGES, TYPES, Entry, new_id, place, tool_result
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)

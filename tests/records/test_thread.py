@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import TERMINAL, Run, Thread, new_id, waiting
-from lockstitch.records.shelves import day_of
+from lockstitch.model import TERMINAL, Run, Thread, new_id, waiting
+from lockstitch.model.side_records import day_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

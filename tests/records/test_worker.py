@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.records import FakeClock, Worker, provably_dead, this_process
-from lockstitch.records import worker as worker_module
-from lockstitch.records.worker import boot_id, expired_on_host, host_clock, process_started
+from lockstitch.model import FakeClock, Worker, provably_dead, this_process
+from lockstitch.model import worker as worker_module
+from lockstitch.model.worker import boot_id, expired_on_host, host_clock, process_started
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -115,7 +115,7 @@ def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
 def test_nothing_is_provable_where_proc_shows_another_pid_namespace() -> None:
     """The pid of the worker is that of another process in this /proc, whose end says nothing about the worker."""
-    code = "from lockstitch.records.worker import namespace; print(repr(namespace('pid')))"
+    code = "from lockstitch.model.worker import namespace; print(repr(namespace('pid')))"
     command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if not told.stdout:
@@ -129,7 +129,7 @@ def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
     """As two pods with hostNetwork: one host name, one boot, two PID namespaces."""
     code = (
         "import sys; from datetime import datetime, UTC; "
-        "from lockstitch.records import Worker, provably_dead, this_process; "
+        "from lockstitch.model import Worker, provably_dead, this_process; "
         "print(this_process(datetime.now(UTC)).model_dump_json(), flush=True); "
         "print(provably_dead(Worker.model_validate_json(sys.stdin.readline())), flush=True); input()"
     )

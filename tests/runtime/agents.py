@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lockstitch.records import Json, Stitch, Thread, codec
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.result import Result
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.result import Result
+from lockstitch.model import Json, Stitch, Thread, codec
 from lockstitch.store import Store
 
 

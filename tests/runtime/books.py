@@ -9,11 +9,11 @@ The models say what a script says, so that a process which is killed goes on wit
 
 from typing import Any
 
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.model import Json
 
 MESSAGES = ("Hello!", "What happens in chapter 5?", "Write a summary of it.")
 

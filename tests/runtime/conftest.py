@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.anthropic import AnthropicProvider
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.anthropic import AnthropicProvider
 from tests.runtime.fake_api import FakeApi, fake_api
 
 Claude = Callable[..., Agent]

@@ -4,18 +4,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstitch.records import Entry, Json, Run, Stitch, Thread, tool_result
-from lockstitch.records.stitch import place
-from lockstitch.runtime.action import CallModel, Finish, Idle, MakeTitle, Pause, Record, RunTools
-from lockstitch.runtime.compactors.none import NoCompactor
-from lockstitch.runtime.decide import decide
-from lockstitch.runtime.definition import Definition, ToolDefinition
-from lockstitch.runtime.file_stores.none import NoFileStore
-from lockstitch.runtime.memories.none import NoMemoryStore
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.setup import Setup
-from lockstitch.runtime.situation import Situation, is_response
-from lockstitch.runtime.tool import Tool
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.config import Definition, Setup, ToolDefinition
+from lockstitch.engine.decision.action import CallModel, Finish, Idle, MakeTitle, Pause, Record, RunTools
+from lockstitch.engine.decision.decide import decide
+from lockstitch.engine.decision.snapshot import Situation, is_response
+from lockstitch.engine.ports.compactor import NoCompactor
+from lockstitch.engine.ports.file_store import NoFileStore
+from lockstitch.engine.ports.memory import NoMemoryStore
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.model import Entry, Json, Run, Stitch, Thread, tool_result
+from lockstitch.model.stitch import place
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = Thread(created_at=NOW, updated_at=NOW, status="running", kind="goal", goal="a goal", fence=1)

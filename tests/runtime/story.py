@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
-from lockstitch.runtime.memories.record import RecordMemoryStore
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.compactors.strategies import ToolResultRemovalCompactor
+from lockstitch.agents.memories import RecordMemoryStore
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.control import approve
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.model import Json
 from lockstitch.store import Store
 from tests.runtime.agents import calls, confirm
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import approve, deny, settle, submit_results
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded, ThreadWaiting
-from lockstitch.records import Stitch
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve, deny, settle, submit_results
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Stitch
 from lockstitch.store import Store, open_store
 
 pytestmark = pytest.mark.anyio

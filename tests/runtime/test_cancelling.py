@@ -7,17 +7,16 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
+from lockstitch.engine.ports.provider import Download, ModelRequest
 from lockstitch.errors import Refused
-from lockstitch.records import Json, Message
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.compactor import Compacted, Sight, Summarize
-from lockstitch.runtime.memories.none import NoMemoryStore
-from lockstitch.runtime.memory import Retrieved, Scope, Updated
-from lockstitch.runtime.provider import Download, ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Json, Message
 from lockstitch.store import Store, lease_keeper
 from tests.runtime.agents import calls, goes_on, log, scripted, types
 

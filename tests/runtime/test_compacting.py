@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Json, text_of
-from lockstitch.records.message import blocks
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.compactors.sliding_window import SlidingWindowCompactor
-from lockstitch.runtime.compactors.summarizing import SummarizingCompactor
-from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.compactors.strategies import (
+    SlidingWindowCompactor,
+    SummarizingCompactor,
+    ToolResultRemovalCompactor,
+)
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.model import Json, text_of
+from lockstitch.model.message import blocks
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, log, scripted, shown
 

@@ -13,9 +13,9 @@ from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.runtime import cost
-from lockstitch.runtime.cost import add, price, total
-from lockstitch.runtime.provider import Usage
+from lockstitch.engine import usage as cost
+from lockstitch.engine.ports.provider import Usage
+from lockstitch.engine.usage import add, price, total
 from tests.records.properties import quick
 
 AT = datetime(2025, 11, 25, 10, tzinfo=UTC)
@@ -207,6 +207,6 @@ def test_a_thousand_calls_do_not_drift() -> None:
 
 
 def test_importing_this_loads_no_tables() -> None:
-    program = "import sys, lockstitch, lockstitch.runtime.cost; sys.exit('genai_prices' in sys.modules)"
+    program = "import sys, lockstitch, lockstitch.engine.usage; sys.exit('genai_prices' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import context, open_calls
-from lockstitch.runtime.action import CallModel, Finish, Idle, Record
-from lockstitch.runtime.decide import decide
-from lockstitch.runtime.situation import Situation
+from lockstitch.engine.decision.action import CallModel, Finish, Idle, Record
+from lockstitch.engine.decision.decide import decide
+from lockstitch.engine.decision.snapshot import Situation
+from lockstitch.model import context, open_calls
 from tests.runtime.simulation import HEAD, NOW, World, setup
 
 names = st.sampled_from(["safe", "keyed", "once", "asking", "browser", "unknown"])

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.memories import RecordMemoryStore
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.cancel import cancel
 from lockstitch.errors import Refused
-from lockstitch.records import Stitch
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.memories.record import RecordMemoryStore
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Stitch
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, confirm, log, scripted, types
 from tests.runtime.test_faults import BrokenMemory, Shrinking

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.backend import Change, Commit
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import settle
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.result import Result
+from lockstitch.engine.session import run_context
 from lockstitch.errors import Conflict, ThreadWaiting
-from lockstitch.records import Entry, Json, new_id, text_of
-from lockstitch.records.thread import MAX_CRASHES
-from lockstitch.runtime import stage
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import settle
-from lockstitch.runtime.result import Result
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tool import Tool
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.model import Entry, Json, new_id, text_of
+from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store, lease_keeper
 from tests.runtime.agents import calls, goes_on, log, scripted
 
@@ -351,13 +351,13 @@ class CancelsAfterMark:
 
 async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
     bank, backend = Bank(), CancelsAfterMark(store)
-    interrupt = stage.Stage.interrupt
+    interrupt = run_context.Stage.interrupt
 
     def seeing(interrupted: Any) -> None:
         interrupt(interrupted)
         backend.seen.set()
 
-    monkeypatch.setattr(stage.Stage, "interrupt", seeing)
+    monkeypatch.setattr(run_context.Stage, "interrupt", seeing)
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     watched = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     result = await helper.run("Pay", store=watched, thread="t")

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import submit_results
+from lockstitch.engine.executor import put_in_line, run_of
+from lockstitch.engine.session.start import Input
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
-from lockstitch.records import Entry, Limit, Worker, parse_time
-from lockstitch.records.message import user
-from lockstitch.runtime.beginning import Input
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.driving import put_in_line, run_of
-from lockstitch.runtime.replies import submit_results
-from lockstitch.runtime.tools.function import tool
-from lockstitch.store import Store, appending, lease_keeper, open_store, pulse
+from lockstitch.model import Entry, Limit, Worker, parse_time
+from lockstitch.model.message import user
+from lockstitch.store import Store, heartbeat, lease_keeper, open_store
+from lockstitch.store.writes import writer
 from tests.races.processes import ROOT
 from tests.runtime.agents import add, at_rest, calls, confirm, goes_on, log, scripted, send, types, until
 
@@ -100,7 +101,7 @@ async def test_a_store_that_stays_away_leaves_no_thread_held(
     failing: tuple[Store, Failing], done: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """The run raises, and as soon as the store is there again it goes on, in this very process."""
-    monkeypatch.setattr(appending, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
     store, backend = failing
     await go(store)
     appends, ends = backend.appends, [stitch.message for stitch in await log(store, "tool_call", "llm_call")]
@@ -123,7 +124,7 @@ async def test_a_store_that_stays_away_leaves_no_thread_held(
 async def test_a_thread_that_could_not_be_given_back_is_given_back_to_others(
     failing: tuple[Store, Failing], store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(appending, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
     flaky, backend = failing
     backend.at = 2
     with pytest.raises(StoreUnreachable):
@@ -209,7 +210,7 @@ async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
 async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: pytest.MonkeyPatch):
     """A model call leaves no row before it is answered, so this is where people see it."""
     monkeypatch.setattr(lease_keeper, "BEAT", 0.0)
-    monkeypatch.setattr(pulse, "BEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "BEAT", 0.02)
     task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
 
     async def doing() -> Any:

@@ -9,14 +9,13 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, field_validator
 
-from lockstitch.records import Json, Message
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.compactor import Compacted, Sight, Summarize
-from lockstitch.runtime.memories.none import NoMemoryStore
-from lockstitch.runtime.memory import Retrieved, Scope, Updated
-from lockstitch.runtime.provider import Download, ModelRequest, Piece, Provider, Response
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
+from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.model import Json, Message
 from lockstitch.store import Store
 from tests.runtime.agents import add, at_rest, calls, goes_on, log, scripted, types
 

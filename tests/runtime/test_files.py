@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.records import call_key
-from lockstitch.runtime.file_stores.registry import file_store
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.registry import file_store
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.model import call_key
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, log, scripted, shown
 from tests.runtime.conftest import Claude

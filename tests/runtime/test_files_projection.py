@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 from lockstitch.store import open_store
 
 pytestmark = pytest.mark.anyio

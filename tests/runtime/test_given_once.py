@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Find
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.result import Result, result_in
+from lockstitch.engine.session.start import Input
 from lockstitch.errors import Conflict, KeyTaken
-from lockstitch.records import Letter, Limit, new_id, text_of
-from lockstitch.records.message import user
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.beginning import Input
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.result import Result, result_in
+from lockstitch.model import Letter, Limit, new_id, text_of
+from lockstitch.model.message import user
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, confirm, goes_on, log, scripted, until
 

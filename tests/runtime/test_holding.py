@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents import App, cancel
+from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Commit, FullBackend, Receipt
+from lockstitch.engine.worker import Drive, WorkerLoop
 from lockstitch.errors import StoreUnreachable
-from lockstitch.records import Json, Notice, Record, Thread
-from lockstitch.runtime import App, cancel
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.worker import Drive, WorkerLoop
+from lockstitch.model import Json, Notice, Record, Thread
 from lockstitch.store import Store
 from tests.runtime.agents import calls, scripted, until
 

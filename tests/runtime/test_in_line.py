@@ -5,16 +5,16 @@ import asyncio
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.control import approve
+from lockstitch.engine.executor import run_of
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.result import Result, result_in
+from lockstitch.engine.session.start import Input
 from lockstitch.errors import ThreadBusy, ThreadEnded
-from lockstitch.records import text_of
-from lockstitch.records.message import user
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.beginning import Input
-from lockstitch.runtime.driving import run_of
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve
-from lockstitch.runtime.result import Result, result_in
+from lockstitch.model import text_of
+from lockstitch.model.message import user
 from lockstitch.store import Store
 from tests.runtime.agents import at_rest, calls, pay
 

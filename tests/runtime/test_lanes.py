@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from lockstitch import Agent, App, Store, Team, approve, cancel, submit_results, thread_tools, tool
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Extends
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
-from lockstitch.records import Entry, Letter, Thread, text_of
-from lockstitch.records.message import user
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tool import ToolContext
+from lockstitch.model import Entry, Letter, Thread, text_of
+from lockstitch.model.message import user
 from tests.runtime.books import delegate
 
 pytestmark = pytest.mark.anyio

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.tools.threads import ask_for_input
 from lockstitch.backend import Commit
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import answer, approve, submit_results
 from lockstitch.errors import ThreadWaiting
-from lockstitch.records import Letter
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.replies import answer, approve, submit_results
-from lockstitch.runtime.tools.threads import ask_for_input
+from lockstitch.model import Letter
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, confirm, goes_on, log, pay, scripted
 

@@ -8,11 +8,10 @@ import pytest
 
 from lockstitch import Agent, App, StoreError
 from lockstitch.backend import Find
-from lockstitch.records import Delta, Record, Thread
-from lockstitch.runtime import live
-from lockstitch.runtime.event import Event
-from lockstitch.runtime.live import Live, sweep
-from lockstitch.runtime.worker import work
+from lockstitch.engine import events
+from lockstitch.engine.events import Event, Live, sweep
+from lockstitch.engine.worker import work
+from lockstitch.model import Delta, Record, Thread
 from lockstitch.store import Store
 from lockstitch.testing import Scripted
 
@@ -77,7 +76,7 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
 
     monkeypatch.setattr(store.backend, "put", counted)
     # However slow the machine is, the answer is committed before the time has come.
-    monkeypatch.setattr(live, "PAUSE", 60.0)
+    monkeypatch.setattr(events, "PAUSE", 60.0)
     agent = Agent("quick", model=Scripted(["Hello."]), title=False)
     thread = await agent.start(store=store, goal="Greet")
     await work(App([agent]), store=store, until_idle=True)
@@ -96,7 +95,7 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
         await put(records, **options)
 
     monkeypatch.setattr(store.backend, "put", refused)
-    monkeypatch.setattr(live, "PAUSE", 0.01)
+    monkeypatch.setattr(events, "PAUSE", 0.01)
     agent = Agent("slow", model=Scripted([{"text": TEXT, "chunk": 5, "pause": 0.01}]), title=False)
     thread = await agent.start(store=store, goal="Count")
     await work(App([agent]), store=store, until_idle=True)

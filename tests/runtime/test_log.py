@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Entry, Stitch, text_of
-from lockstitch.records.stitch import TYPES
+from lockstitch.model import Entry, Stitch, text_of
+from lockstitch.model.stitch import TYPES
 from lockstitch.store import Store, open_store
 from tests.races.processes import ROOT
 from tests.runtime import story

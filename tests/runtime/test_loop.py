@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.config import Definition
+from lockstitch.engine.ports.provider import ProviderError
+from lockstitch.engine.ports.tool import ToolFailed
 from lockstitch.errors import StoreUnreachable
-from lockstitch.records import text_of
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.definition import Definition
-from lockstitch.runtime.provider import ProviderError
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tool import ToolFailed
-from lockstitch.runtime.tools.function import tool
-from lockstitch.store import Store, appending, open_store
+from lockstitch.model import text_of
+from lockstitch.store import Store, open_store
+from lockstitch.store.writes import writer
 from tests.runtime import story
 from tests.runtime.agents import add, calls, confirm, goes_on, log, scripted, shown, types
 from tests.runtime.conftest import Claude
@@ -225,7 +226,7 @@ async def test_a_result_over_the_limit_is_cut_and_said(store: Store):
 @pytest.mark.req("S0-132")
 @pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
 async def test_the_end_of_a_run_is_there_whole_or_not_at_all(store: Store, done: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(appending, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
     backend = Failing(store.backend)
     failing = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     backend.at, backend.done = 2, done

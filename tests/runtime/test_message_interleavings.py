@@ -10,18 +10,18 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents import App
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import approve
+from lockstitch.engine.executor import result_for
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.worker import WorkerLoop
 from lockstitch.errors import Conflict, LockstitchError, Refused
-from lockstitch.records import Entry, text_of
-from lockstitch.records.message import user
-from lockstitch.records.thread import TERMINAL
-from lockstitch.runtime import App
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.driving import result_for
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.model import Entry, text_of
+from lockstitch.model.message import user
+from lockstitch.model.thread import TERMINAL
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, pay
 

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine import cancel as cancelling
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import approve
+from lockstitch.engine.executor import result_for
+from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import Conflict, NotFound, ThreadWaiting
-from lockstitch.records import Entry, new_id, text_of
-from lockstitch.records.message import user
-from lockstitch.runtime import cancelling
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.driving import result_for
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve
+from lockstitch.model import Entry, new_id, text_of
+from lockstitch.model.message import user
 from lockstitch.store import Store
 from tests.runtime.agents import at_rest, calls, pay
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstitch import Agent, Refused, Team, open_store
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.providers.scripted import Scripted
 
 pytestmark = pytest.mark.anyio
 

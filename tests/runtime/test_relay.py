@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.engine.control import approve, submit_results
 from lockstitch.errors import NotFound, Refused, ThreadWaiting
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.replies import approve, submit_results
+from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import add, calls, confirm, log, pay, scripted, shown, types
 

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import ask_for_input
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import answer, approve, deny, settle, submit_results
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Conflict, Refused
-from lockstitch.records import Stitch, call_key, text_of
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import answer, approve, deny, settle, submit_results
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.tools.threads import ask_for_input
+from lockstitch.model import Stitch, call_key, text_of
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import confirm, log, pay, scripted
 from tests.runtime.books import delegate

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents import answer, approve, deny, settle, submit_results
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Conflict, ThreadBusy
-from lockstitch.records import text_of
-from lockstitch.runtime import answer, approve, deny, settle, submit_results
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.model import text_of
 from lockstitch.store import Store, open_store
 from tests.races.processes import call as in_process
 from tests.runtime.agents import calls, confirm, log, pay, scripted

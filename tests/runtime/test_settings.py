@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.anthropic import AnthropicProvider
+from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
+from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.errors import Refused
-from lockstitch.records import Json
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.anthropic import AnthropicProvider
-from lockstitch.runtime.providers.openai_chat import OpenAIChatProvider
-from lockstitch.runtime.providers.openai_responses import OpenAIResponsesProvider
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import add, calls, confirm, log, scripted, shown
 from tests.runtime.conftest import Claude
@@ -217,8 +217,8 @@ async def test_extras_survive_and_runs_are_counted_once(store_url: str):
 
 
 async def test_deps_reach_tools_and_instructions(store: Store):
-    from lockstitch.runtime.tool import ToolContext
-    from lockstitch.runtime.tools.function import tool
+    from lockstitch.agents.tools.function import tool
+    from lockstitch.engine.ports.tool import ToolContext
 
     @tool(effect="safe")
     def whoami(ctx: ToolContext) -> str:

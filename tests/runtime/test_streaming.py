@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.event import Event
-from lockstitch.runtime.formatters import sse
-from lockstitch.runtime.formatters.registry import formatter
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.formatters import formats
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.registry import formatter
+from lockstitch.engine.events import Event
 from lockstitch.store import Store
 from tests.runtime.agents import add, calls, log, scripted, types
 
@@ -27,7 +27,7 @@ def helper(**options: Any) -> Agent:
 
 async def frames(agent: Agent, events: AsyncIterable[Event], *, detail: bool = False) -> list[str]:
     made = formatter(agent.definition.formatter)(detail)
-    return [frame async for frame in sse.stream(events, made)]
+    return [frame async for frame in formats.stream(events, made)]
 
 
 def envelopes(lines: list[str]) -> list[dict[str, Any]]:
@@ -82,13 +82,13 @@ async def test_the_other_formats(store: Store):
 async def test_a_stream_ends_once_and_tells_of_a_failure(store: Store, name: str):
     agent = scripted({"fail": "auth", "message": "The key is wrong."}, formatter=name)
     lines = await frames(agent, agent.stream("Hi", store=store, thread="t"))
-    assert lines.count(sse.DONE) == 1
-    assert lines[-1] == sse.DONE
+    assert lines.count(formats.DONE) == 1
+    assert lines[-1] == formats.DONE
     assert all(line.startswith("data: ") and line.endswith("\n\n") for line in lines)
     assert sum("The key is wrong." in line for line in lines) == 1
     good = scripted("Hi.", formatter=name)
     lines = await frames(good, good.stream("Hi", store=store, thread="t"))
-    assert lines.count(sse.DONE) == 1
+    assert lines.count(formats.DONE) == 1
     assert "error" not in "".join(lines)
 
 
@@ -98,7 +98,7 @@ async def test_a_run_that_cannot_begin_is_told_of_too(store: Store):
 
     agent = scripted("Hi.", instructions=instructions)
     lines = await frames(agent, agent.stream("Hi", store=store, thread="t"))
-    assert lines[-1] == sse.DONE
+    assert lines[-1] == formats.DONE
     assert "The stream broke off." in lines[-2]
     assert "secret" not in "".join(lines)
 

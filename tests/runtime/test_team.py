@@ -20,11 +20,11 @@ from lockstitch import (
     tool,
     work,
 )
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.threads import ask_for_input
 from lockstitch.backend import Find, Where
-from lockstitch.records import AgentLink, Message, Run, text_of
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.threads import ask_for_input
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import AgentLink, Message, Run, text_of
 from tests.runtime.books import ANSWERS, MESSAGES, RUNS, books, delegate
 
 pytestmark = pytest.mark.anyio

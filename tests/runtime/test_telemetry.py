@@ -18,12 +18,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.otlp import Exporter, trace
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 from lockstitch.errors import Refused
-from lockstitch.records import Entry, Run, Stitch, Thread, new_id, place
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.telemetry import Exporter, trace
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Entry, Run, Stitch, Thread, new_id, place
 from lockstitch.store import open_store
 from tests.samples import answered, asked, result, said
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstitch.runtime.tokens import estimate, estimate_all, estimate_json
+from lockstitch.engine.usage import estimate, estimate_all, estimate_json
 
 
 def test_about_four_bytes_are_a_token() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
-from lockstitch.runtime.tool import Tool
-from lockstitch.runtime.tools.function import tool
 
 
 class Handle:

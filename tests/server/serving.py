@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from lockstitch.runtime import App
+from lockstitch.agents import App
 from lockstitch.server import Settings, create
 from lockstitch.store import Store
 

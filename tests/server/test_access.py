@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import FakeClock
+from lockstitch.model import FakeClock
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.serving import caller, serving

@@ -8,8 +8,8 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 from playwright.async_api import Page, expect
 
+from lockstitch.agents import Agent, App
 from lockstitch.errors import NotFound, Refused
-from lockstitch.runtime import Agent, App
 from lockstitch.server import Annex, Section, Settings, create, router
 from lockstitch.store import Store
 from tests.server.larder import Larder

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 
 from lockstitch.server import Settings
-from lockstitch.server.guard import CSP
-from lockstitch.server.logs import JsonLines
+from lockstitch.server.middleware import CSP, JsonLines
 from lockstitch.store import Store
 from tests.server.serving import caller, serving
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import Client, open_store
-from lockstitch.records import text_of
+from lockstitch.model import text_of
 from tests.runtime.agents import until
 from tests.server.killing import Server, killing
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lockstitch.server.following import Told
-from lockstitch.server.retelling import Retelling
+from lockstitch.server.streams.replay import Retelling
+from lockstitch.server.streams.thread import Told
 from lockstitch.store import Store
 from tests.runtime.books import ANSWERS, MESSAGES, books
 

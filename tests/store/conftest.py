@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.records import FakeClock
+from lockstitch.model import FakeClock
 from lockstitch.store import Store, open_store
 from tests.fixtures import BACKENDS
 from tests.servers import Databases

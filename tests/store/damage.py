@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from lockstitch.records import codec
+from lockstitch.model import codec
 
 
 class Damage:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import SystemClock
+from lockstitch.model import SystemClock
 from lockstitch.store import open_store
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import KeyTaken, Refused
-from lockstitch.records import tool_result
+from lockstitch.model import tool_result
 from lockstitch.store import Store
 from tests.samples import turn
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import FakeClock, codec
+from lockstitch.model import FakeClock, codec
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

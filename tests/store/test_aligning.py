@@ -5,7 +5,7 @@ from difflib import SequenceMatcher, unified_diff
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.store.aligning import Allowance, align, changed_lines
+from lockstitch.store.reports.alignment import Allowance, align, changed_lines
 from tests.work import lines
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=12)

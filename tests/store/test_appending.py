@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, ThreadBusy
-from lockstitch.records import Entry, Letter, Run, Thread
+from lockstitch.model import Entry, Letter, Run, Thread
 from lockstitch.store import Draft, Store
 from tests.samples import answered, said
 

@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, StoreDamaged
-from lockstitch.records import Archive, Entry, FakeClock, Stitch, Thread, codec
+from lockstitch.model import Archive, Entry, FakeClock, Stitch, Thread, codec
 from lockstitch.store import Store, open_store
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 from tests.store.test_media import base64, picture, shown

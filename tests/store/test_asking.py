@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from lockstitch.backend import Find, Where
-from lockstitch.records import FakeClock, Thread, waiting
+from lockstitch.model import FakeClock, Thread, waiting
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

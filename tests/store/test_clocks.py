@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -12,21 +12,10 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict
-from lockstitch.records import (
-    SHELVES,
-    Delta,
-    Entry,
-    Feedback,
-    File,
-    Letter,
-    Memory,
-    Record,
-    Run,
-    Stitch,
-    Thread,
-)
-from lockstitch.store import Copied, Store, copying, open_store
-from lockstitch.store.copying import canonical
+from lockstitch.model import SHELVES, Delta, Entry, Feedback, File, Letter, Memory, Record, Run, Stitch, Thread
+from lockstitch.store import Copied, Store, open_store
+from lockstitch.store.maintenance import copy as copying
+from lockstitch.store.maintenance.copy import canonical
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 from tests.store.test_media import base64, picture, shown
 

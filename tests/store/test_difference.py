@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.tools.function import tool
 from lockstitch.errors import NotFound
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
-from lockstitch.store import difference as module
-from lockstitch.store.aligning import Allowance
-from lockstitch.store.difference import Difference, Pair, Step
+from lockstitch.store.reports import diff as module
+from lockstitch.store.reports.alignment import Allowance
+from lockstitch.store.reports.diff import Difference, Pair, Step
 from tests.records.properties import quick
 from tests.runtime.agents import calls, scripted
 from tests.store.worlds import mirror, span

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Entry, Thread, new_id
-from lockstitch.store import Store, doctor, open_store
+from lockstitch.model import Entry, Thread, new_id
+from lockstitch.store import Store, open_store
+from lockstitch.store.maintenance import doctor
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 from tests.store.damage import Damage
 from tests.store.test_media import base64, picture, shown

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Refused, ThreadEnded
-from lockstitch.records import Entry, FakeClock, Thread, new_id, waiting
-from lockstitch.records.thread import MAX_CRASHES
+from lockstitch.model import Entry, FakeClock, Thread, new_id, waiting
+from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, finish_turn, result, said, turn
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from lockstitch.errors import NotFound
-from lockstitch.records import ERRORS, Entry, FakeClock, Thread, new_id
+from lockstitch.model import ERRORS, Entry, FakeClock, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, result, said, turn
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from lockstitch.store import Store
-from lockstitch.store.forest import below, roots_of, trees, whole_trees
+from lockstitch.store.queries.overview import below, roots_of, trees, whole_trees
 
 pytestmark = pytest.mark.anyio
 

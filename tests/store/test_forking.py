@@ -2,10 +2,10 @@
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 from lockstitch.errors import Refused
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, NotFound, ThreadEnded
-from lockstitch.records import Entry, FakeClock, Letter, Thread, new_id, waiting
+from lockstitch.model import Entry, FakeClock, Letter, Thread, new_id, waiting
 from lockstitch.store import Store
 from tests.samples import answered, said
 

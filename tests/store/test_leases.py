@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Conflict, NotFound, ThreadBusy
-from lockstitch.records import FakeClock, Thread, Worker, new_id
+from lockstitch.model import FakeClock, Thread, Worker, new_id
 from lockstitch.store import Store
 from tests.samples import said
 

@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Refused, StoreDamaged
-from lockstitch.records import Blob, BlobUse, Entry, Stitch, Thread, codec, tool_result
+from lockstitch.model import Blob, BlobUse, Entry, Stitch, Thread, codec, tool_result
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, result, said
 

@@ -9,8 +9,9 @@ import pytest
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt
 from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
-from lockstitch.records import Entry, Letter, Thread, new_id
-from lockstitch.store import Draft, Store, appending
+from lockstitch.model import Entry, Letter, Thread, new_id
+from lockstitch.store import Draft, Store
+from lockstitch.store.writes import writer
 from tests.runtime.agents import until
 from tests.samples import said
 
@@ -195,7 +196,7 @@ async def test_somebody_else_was_first_is_still_a_conflict(store: Store, shaky: 
 
 @pytest.mark.parametrize("verb", ["append", "get"])
 async def test_a_store_that_stays_away_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    monkeypatch.setattr(appending, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
     head = await goal(store)
     shaky = Shaky(store.backend, "before")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstitch.records import FakeClock
+from lockstitch.model import FakeClock
 from lockstitch.store import Store
 from tests.samples import begin_turn, finish_turn, turn
 

@@ -4,10 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.records import FakeClock, waiting
+from lockstitch.model import FakeClock, waiting
 from lockstitch.store import Store
-from lockstitch.store.costs import Costs
-from lockstitch.store.picture import Painter
+from lockstitch.store.reports.dashboard import Costs, Painter
 from tests.samples import turn
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ import pytest
 
 from lockstitch.backend import FullBackend
 from lockstitch.errors import StoreUnreachable
-from lockstitch.records import Json, Worker
-from lockstitch.store import Store, open_store, pulse
-from lockstitch.store.pulse import Pulse
+from lockstitch.model import Json, Worker
+from lockstitch.store import Store, heartbeat, open_store
+from lockstitch.store.heartbeat import Pulse
 
 pytestmark = pytest.mark.anyio
 
@@ -106,14 +106,14 @@ async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: St
     began = time.monotonic()
     Pulse(worker, unreachable, nothing, ear.hear)
     assert "could not be renewed: gone" in await ear.heard()
-    assert time.monotonic() - began > worker.lease_seconds * (1 - pulse.MARGIN) - 0.11
+    assert time.monotonic() - began > worker.lease_seconds * (1 - heartbeat.MARGIN) - 0.11
     assert len(tried) > 1
 
 
 async def test_a_loop_that_hangs_is_not_beaten_for(
     store: Store, store_url: str, worker: Worker, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pulse, "HUNG", 0.2)
+    monkeypatch.setattr(heartbeat, "HUNG", 0.2)
     beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
     try:
         time.sleep(1.2)

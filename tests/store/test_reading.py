@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Entry, FakeClock, File, Stitch, Thread, context, history
+from lockstitch.model import Entry, FakeClock, File, Stitch, Thread, context, history
 from lockstitch.store import Store
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 

@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.backend import Commit, FullBackend, Receipt
 from lockstitch.errors import Conflict, LockstitchError, OutcomeUnknown, StoreError, StoreFull, StoreUnreachable
-from lockstitch.records import Thread, waiting
-from lockstitch.store import Store, releasing
+from lockstitch.model import Thread, waiting
+from lockstitch.store import Store, release
 from tests.runtime.agents import until
 from tests.samples import said
 
@@ -64,7 +64,7 @@ async def failing(store: Store) -> AsyncIterator[tuple[Store, Failing]]:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releasing, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(release, "FIRST_PAUSE", 0.01)
 
 
 async def goal(store: Store, **fields: Any) -> Thread:
@@ -234,7 +234,7 @@ async def test_two_tasks_that_create_one_thread_do_not_release_it_for_each_other
 async def test_releases_a_new_thread_whose_commit_arrives_after_its_executor_ended(
     store: Store, failing: tuple[Store, Failing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releasing, "LATE", (0.1, 0.3))
+    monkeypatch.setattr(release, "LATE", (0.1, 0.3))
     process, _ = failing
     head = await process.desk.hold(store.new_thread(kind="goal", goal="g"))
     await process.desk.release(head, {"status": "pending"})

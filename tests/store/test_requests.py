@@ -7,8 +7,8 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound, StoreDamaged
-from lockstitch.records import Blob, BlobUse, Entry, Stitch, Thread, codec
-from lockstitch.records.request import build, reference
+from lockstitch.model import Blob, BlobUse, Entry, Stitch, Thread, codec
+from lockstitch.model.message import build, reference
 from lockstitch.store import Store, open_store
 from tests.samples import asked, begin_turn, result, said
 

@@ -7,8 +7,9 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, ThreadBusy
-from lockstitch.records import FakeClock, Feedback, Letter, Memory, Metric, Run, Stitch, Thread, waiting
-from lockstitch.store import Store, retention
+from lockstitch.model import FakeClock, Feedback, Letter, Memory, Metric, Run, Stitch, Thread, waiting
+from lockstitch.store import Store
+from lockstitch.store.maintenance import retention
 from tests.samples import begin_turn, finish_turn, said, turn
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import FakeClock, Feedback, File, Memory, new_id
+from lockstitch.model import FakeClock, Feedback, File, Memory, new_id
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from lockstitch.errors import KeyTaken, Refused
-from lockstitch.records import FakeClock, format_time
+from lockstitch.model import FakeClock, format_time
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

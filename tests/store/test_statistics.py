@@ -11,8 +11,8 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import FakeClock, Metric, Run, Stitch
-from lockstitch.records.figures import GROUPS, TOOL_ERRORS, Asked, Figures, added
+from lockstitch.model import FakeClock, Metric, Run, Stitch
+from lockstitch.model.statistics import GROUPS, TOOL_ERRORS, Asked, Figures, added
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.store.worlds import NOW, World, mirror, span, world

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from lockstitch.errors import KeyTaken, LockstitchError, NotFound, Refused
-from lockstitch.records import FakeClock, Thread, new_id
+from lockstitch.model import FakeClock, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import begin_turn, turn
 

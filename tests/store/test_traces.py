@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.function import tool
 from lockstitch.errors import NotFound
-from lockstitch.records import Entry, FakeClock
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Entry, FakeClock
 from lockstitch.store import Store
-from lockstitch.store.tracing import Node
+from lockstitch.store.reports.trace import Node
 from tests.runtime import story
 from tests.runtime.agents import calls, confirm, scripted
 from tests.runtime.threads.families import agent, asks, child, done, family

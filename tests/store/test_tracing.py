@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import Run, new_id
-from lockstitch.records.figures import Outline
-from lockstitch.store.tracing import DEEPEST, Node, cut, mirror, native, nest
+from lockstitch.model import Run, new_id
+from lockstitch.model.statistics import Outline
+from lockstitch.store.reports.trace import DEEPEST, Node, cut, mirror, native, nest
 from tests.records.properties import quick
 from tests.store.worlds import NOW
 from tests.work import assert_linear, lines

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import LockstitchError, NotFound, ThreadBusy
-from lockstitch.records import SHELVES, Agent, Blob, Entry, File, Letter, Run, Stitch, Thread, new_id
+from lockstitch.model import SHELVES, Agent, Blob, Entry, File, Letter, Run, Stitch, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, finish_turn, result, said, turn
 

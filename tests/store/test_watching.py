@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import READY
-from lockstitch.records import Entry, FakeClock, Stitch, Thread, new_id
+from lockstitch.model import Entry, FakeClock, Stitch, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.store.test_archives import old_goal

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from lockstitch.records import Record, Run, Stitch, Thread, new_id, tool_result
+from lockstitch.model import Record, Run, Stitch, Thread, new_id, tool_result
 from lockstitch.store import Store
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)

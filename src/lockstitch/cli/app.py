@@ -5,37 +5,25 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lockstitch.cli.arguments import hoist
 from lockstitch.cli.commands import (
-    chat,
-    conversation,
-    copying,
-    demo,
-    editing,
-    evaluating,
-    exporting,
-    finding,
-    importing,
+    evals,
     ingest,
     log,
+    maintenance,
     prioritize,
-    query,
     replies,
-    reports,
-    retention,
-    running,
+    run,
     serve,
     show,
+    sql,
     stats,
-    tail,
     threads,
-    token,
-    upkeep,
-    watch,
+    transfer,
     worker,
 )
-from lockstitch.cli.output import Output
+from lockstitch.cli.render.output import Output
 from lockstitch.cli.session import Session
+from lockstitch.cli.stdio import hoist
 from lockstitch.version import VERSION
 
 SECTIONS = {
@@ -117,10 +105,10 @@ def globals_of(
 
 
 for group in (
-    *(running, chat, worker, evaluating, prioritize, serve, demo, replies),
-    *(threads, watch, show, conversation, log, tail),
-    *(finding, stats, reports, query),
-    *(editing, importing, exporting, ingest, copying, retention, upkeep, token),
+    *(run, worker, evals, prioritize, serve, replies),
+    *(threads, show, log),
+    *(stats, sql),
+    *(transfer, ingest, maintenance),
 ):
     app.add_typer(group.app)
 

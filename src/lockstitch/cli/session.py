@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lockstitch import sync
-from lockstitch.cli.output import Output
+from lockstitch.cli.render.output import Output
 from lockstitch.errors import Refused
 from lockstitch.store.open import shown
 
 if TYPE_CHECKING:
-    from lockstitch.runtime import App
+    from lockstitch.agents import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Session:
             raise Refused(
                 "This needs the code of your agents: name its App with --app module:name, or in LOCKSTITCH_APP."
             )
-        from lockstitch.runtime.app import load_app
+        from lockstitch.agents.app import load_app
 
         return load_app(self.app_name)
 

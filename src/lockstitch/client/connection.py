@@ -1,4 +1,4 @@
-"""The connection to a server: one request at a time, and streams that come back by themselves."""
+"""Requests, resumable event streams, errors from problem+json."""
 
 import asyncio
 import random
@@ -9,10 +9,45 @@ from urllib.parse import quote
 
 import httpx2
 
-from lockstitch.client.failures import failure, unreachable
-from lockstitch.client.rows import Followed
-from lockstitch.errors import StoreUnreachable
-from lockstitch.records import Json, Stitch, codec, format_time
+from lockstitch import errors
+from lockstitch.client.models import Followed
+from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused, StoreError, StoreUnreachable
+from lockstitch.model import Json, Stitch, codec, format_time
+
+_BY_STATUS: Final[dict[int, type[LockstitchError]]] = {
+    401: Refused,
+    403: Refused,
+    404: NotFound,
+    409: Conflict,
+    413: Refused,
+    422: Refused,
+    503: StoreUnreachable,
+    507: StoreError,
+}
+
+
+def failure(status: int, body: bytes) -> LockstitchError:
+    """The error of an answer that is no success."""
+    problem = _problem(body)
+    title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
+    named: Any = getattr(errors, title, None) if title.isidentifier() else None
+    if isinstance(named, type) and issubclass(named, LockstitchError):
+        return named(detail)
+    kind = _BY_STATUS.get(status, LockstitchError)
+    return kind(f"{title}. {detail}".strip(". ") + "." if title or detail else f"The server answered {status}.")
+
+
+def unreachable(url: object, exc: httpx2.HTTPError) -> StoreUnreachable:
+    return StoreUnreachable(f"The server at {url} does not answer: {str(exc) or type(exc).__name__}.")
+
+
+def _problem(body: bytes) -> Json:
+    try:
+        found: Any = codec.loads(body)
+    except ValueError:
+        return {}
+    return cast("Json", found) if isinstance(found, dict) else {}
+
 
 SILENCE: Final = 45.0
 """Seconds without a word after which a stream is taken for broken: a server that is there says something sooner."""

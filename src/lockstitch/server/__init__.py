@@ -3,14 +3,12 @@
 What an application needs to bring routes and pages of its own is here too.
 """
 
-from lockstitch.server.access import Actor, Admin, Caller, Reader, Writer, the
-from lockstitch.server.annex import Annex, Serves
-from lockstitch.server.api.answers import Exact
-from lockstitch.server.api.parameters import Body, Moment, Plain, Ref
-from lockstitch.server.api.running import followed, waited
+from lockstitch.server.api.messages import followed, waited
+from lockstitch.server.api.schemas import Body, Exact, Moment, Plain, Ref
 from lockstitch.server.app import create, router
-from lockstitch.server.navigation import Section
-from lockstitch.server.pages.frame import back, base_of, is_part, page
+from lockstitch.server.auth import Actor, Admin, Caller, Reader, Writer, the
+from lockstitch.server.extensions import Annex, Section, Serves
+from lockstitch.server.pages.common.render import back, base_of, is_part, page
 from lockstitch.server.problems import Problem
 from lockstitch.server.settings import Settings
 

@@ -1,7 +1,8 @@
-"""One server put together: its guard, its routes, and what goes on beside requests."""
+"""`create_app`, `router`: one server put together, with its worker."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -9,20 +10,36 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from lockstitch.runtime import App
+from lockstitch.agents import App
+from lockstitch.engine.worker import WorkerLoop
 from lockstitch.server import api, health, ingest, openapi, pages, problems
-from lockstitch.server.annex import annexes_of
-from lockstitch.server.guard import Guard
-from lockstitch.server.house import House
-from lockstitch.server.ingest.arrivals import Intake
-from lockstitch.server.ingest.digesting import digesting
-from lockstitch.server.news import News
-from lockstitch.server.pages.bar import BarShown
-from lockstitch.server.pages.frame import problem_page
+from lockstitch.server.extensions import annexes_of
+from lockstitch.server.ingest.processor import digesting
+from lockstitch.server.ingest_queue import Intake
+from lockstitch.server.middleware import Guard
+from lockstitch.server.pages.common.render import problem_page
+from lockstitch.server.pages.navbar import BarShown
 from lockstitch.server.settings import Settings
-from lockstitch.server.working import working
+from lockstitch.server.state import House
+from lockstitch.server.streams.changes import News
 from lockstitch.store import Store
 from lockstitch.version import VERSION
+
+
+@asynccontextmanager
+async def working(house: House) -> AsyncGenerator[None]:
+    """While this is open, what is begun here is driven. Leaving gives every thread back at its next commit."""
+    if house.app is None or not house.settings.work:
+        yield
+        return
+    loop = WorkerLoop(house.app, house.store, concurrency=house.settings.concurrency)
+    task = asyncio.create_task(loop.run(), name="lockstitch-server-worker")
+    try:
+        yield
+    finally:
+        loop.leave()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def create(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:

@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from lockstitch.backend import Find
 from lockstitch.errors import LockstitchError
-from lockstitch.records import Worker
-from lockstitch.records.thread import Status
-from lockstitch.server.access import Admin
-from lockstitch.server.house import house_of
+from lockstitch.model import Worker
+from lockstitch.model.thread import Status
+from lockstitch.server.auth import Admin
 from lockstitch.server.problems import Problem
+from lockstitch.server.state import house_of
 from lockstitch.store import Store
 from lockstitch.store.ingest_queue import QueueStatus
 from lockstitch.version import VERSION

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from lockstitch.records import Json
+from lockstitch.model import Json
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -22,8 +22,8 @@ from lockstitch.errors import (
     StoreUnreachable,
     Unreadable,
 )
-from lockstitch.records import Json, codec
-from lockstitch.server import wire
+from lockstitch.model import Json, codec
+from lockstitch.server import otlp_responses
 
 _STATUS: Final[tuple[tuple[type[LockstitchError], int], ...]] = (
     (Refused, 422),
@@ -98,9 +98,9 @@ def answer(request: Request, problem: Problem) -> Response:
     """A page for whoever reads pages, JSON for everybody else. Who reads pages without a token is sent to the door."""
     if problem.status == 401:
         _ask_for_token(request, problem)
-    if wire.is_otlp(request):
+    if otlp_responses.is_otlp(request):
         said = as_json(problem)
-        return wire.status(request, problem.status, f"{said['title']}: {said['detail']}", problem.headers)
+        return otlp_responses.status(request, problem.status, f"{said['title']}: {said['detail']}", problem.headers)
     if _reads_pages(request):
         page: ProblemPage = request.app.state.problem_page
         return page(request, problem)

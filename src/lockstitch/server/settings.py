@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from lockstitch.bridges.budget import Limits
+from lockstitch.integrations.spans.budget import Limits
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 """The names by which a machine calls itself."""

@@ -14,7 +14,7 @@ from lockstitch.errors import (
     StoreUnreachable,
     ThreadEnded,
 )
-from lockstitch.records import (
+from lockstitch.model import (
     Clock,
     Entry,
     Eval,
@@ -32,19 +32,17 @@ from lockstitch.records import (
     as_id,
     codec,
 )
-from lockstitch.store.agents import Agents
-from lockstitch.store.appending import Appended, Appender
-from lockstitch.store.archives import Archives
-from lockstitch.store.desk import Desk
-from lockstitch.store.draft import Draft
 from lockstitch.store.lease_keeper import LeaseKeeper
 from lockstitch.store.leases import Leases
-from lockstitch.store.media import Media
-from lockstitch.store.mirrors import Mirrors
-from lockstitch.store.reading import Reading
-from lockstitch.store.shelf import Shelf
+from lockstitch.store.queries.execution import Desk
+from lockstitch.store.queries.log import Reading, Watching
+from lockstitch.store.tables import Agents, Shelf
 from lockstitch.store.threads import ThreadRef, Threads
-from lockstitch.store.watching import Watching
+from lockstitch.store.writes.archive import Archives
+from lockstitch.store.writes.media import Media
+from lockstitch.store.writes.mirrors import Mirrors
+from lockstitch.store.writes.transaction import Draft
+from lockstitch.store.writes.writer import Appended, Appender
 
 
 class Core(Threads):

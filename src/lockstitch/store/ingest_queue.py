@@ -7,8 +7,8 @@ from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import NotFound
-from lockstitch.records import Clock, Json, format_time, parse_time
-from lockstitch.records.shelves import RawBody
+from lockstitch.model import Clock, Json, format_time, parse_time
+from lockstitch.model.side_records import RawBody
 
 WAITING: Final = (Where("parsed", "=", False), Where("problem", "is null"))
 QUARANTINED: Final = Where("problem", "is not null")

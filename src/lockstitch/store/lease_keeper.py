@@ -12,9 +12,9 @@ from uuid import UUID
 from weakref import WeakSet
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.records import Json, Thread
+from lockstitch.model import Json, Thread
+from lockstitch.store.heartbeat import BEAT
 from lockstitch.store.leases import Leases
-from lockstitch.store.pulse import BEAT
 
 LOOK: Final = 0.25
 """Seconds between two reads of cancel requests."""

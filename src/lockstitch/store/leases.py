@@ -1,4 +1,4 @@
-"""Leases: this process as a worker, and the threads it takes.
+"""`Leases`: register, claim, take over, reap, release; concurrency limits.
 
 A process has one lease, whatever it holds, renewed by its beat. A claim raises the thread's fence, and every append
 compares it, so a process that lost a thread can write to it no more, however late it wakes up.
@@ -8,23 +8,55 @@ import asyncio
 import math
 import socket
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.errors import (
-    Conflict,
-    NotFound,
-    Refused,
-    ThreadBusy,
-    ThreadEnded,
-)
-from lockstitch.records import Clock, Json, Thread, Worker, provably_dead, this_process
-from lockstitch.records.worker import host_clock
-from lockstitch.store.limits import Limits
-from lockstitch.store.pulse import Pulse
-from lockstitch.store.releasing import Releases
+from lockstitch.errors import Conflict, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.model import Clock, Json, Limit, Thread, Worker, provably_dead, this_process
+from lockstitch.model.worker import covering, host_clock
+from lockstitch.store.heartbeat import Pulse
+from lockstitch.store.release import Releases
+
+KEPT = timedelta(seconds=1)
+"""How long what was read is good: limits change seldom, and a claim asks for them every time."""
+
+
+class Limits:
+    """The stored limits as one process knows them. The backend counts under their lock; here it is only said which."""
+
+    def __init__(self, backend: FullBackend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._known: list[Limit] = []
+        self._read_at: datetime | None = None
+
+    async def of(self, agents: Collection[str | None] | None) -> list[Limit]:
+        """The limits that cover one of these agents, or any agent."""
+        now = self._clock.now()
+        if self._read_at is None or abs(now - self._read_at) >= KEPT:
+            self._known = await self._backend.find(Find(Limit, order=("name",)))
+            self._read_at = now
+        return covering(self._known, agents)
+
+    async def refuse(self, head: Thread, limits: Sequence[Limit]) -> None:
+        """Raise ThreadBusy if one of these limits leaves no room for a thread that is not held."""
+        for limit in limits:
+            where = (
+                Where("worker_id", "is not null"),
+                Where("agent", "in", limit.agents),
+                Where("id", "!=", head.id),
+            )
+            held = await self._backend.count(Find(Thread, where))
+            if held >= limit.at_most:
+                raise ThreadBusy(
+                    f"Limit {limit.name} lets {limit.at_most} threads of {', '.join(limit.agents)} be held at once, "
+                    f"and {held} are. Thread {head.id} has to wait until one of them ends or pauses.",
+                    thread_id=head.id,
+                    reason="limit",
+                )
+
 
 _ATTEMPTS = 5
 

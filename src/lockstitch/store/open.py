@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from lockstitch.backend import FullBackend
 from lockstitch.errors import Refused, StoreUnreachable
-from lockstitch.records import Clock, SystemClock
+from lockstitch.model import Clock, SystemClock
 from lockstitch.store.store import Store
 
 _FORMS = "sqlite:///path.db, sqlite:///:memory:, postgresql://user@host/database, file:folder or file:///srv/folder"
@@ -69,12 +69,12 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
             raise Refused(f"{exc.name} is missing: pip install 'lockstitch[postgres]'") from exc
         return PostgresBackend(url, clock), partial(PostgresBackend, url, clock)
     if scheme == "file":
-        from lockstitch.backends.files import layout
+        from lockstitch.backends.files import disk
         from lockstitch.backends.files.backend import FilesBackend
 
         path = _folder(url, parts.netloc, parts.path)
         if not create:
-            _require(Path(path) / layout.STORE, path)
+            _require(Path(path) / disk.STORE, path)
         return FilesBackend(Path(path), clock), partial(FilesBackend, Path(path).absolute(), clock)
     raise Refused(f"{shown(url)!r} is no store. Write {_FORMS}.")
 

@@ -7,22 +7,24 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch import lenses
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
-from lockstitch.records import ERRORS, Clock, Json, Message, Record, Stitch, Thread, codec
-from lockstitch.store import adopting, copying, doctor, extending, forking, overview, retention, starting
-from lockstitch.store.audits import Audits
+from lockstitch.lenses import catalog
+from lockstitch.model import ERRORS, Clock, Json, Message, Record, Stitch, Thread, codec
+from lockstitch.store import conversations, tables
 from lockstitch.store.core import Core
-from lockstitch.store.difference import Difference, difference
 from lockstitch.store.ingest_queue import IngestQueue
-from lockstitch.store.overview import Overview
-from lockstitch.store.reading import Page
-from lockstitch.store.statistics import Statistics
+from lockstitch.store.maintenance import copy as copying
+from lockstitch.store.maintenance import doctor, retention
+from lockstitch.store.queries import overview
+from lockstitch.store.queries.log import Page
+from lockstitch.store.queries.overview import Overview
+from lockstitch.store.reports.diff import Difference, difference
+from lockstitch.store.reports.statistics import Statistics
+from lockstitch.store.reports.traces import LINES, Trace, Tracer
+from lockstitch.store.tables import Audits, Tokens
 from lockstitch.store.threads import ThreadRef
-from lockstitch.store.tokens import Tokens
-from lockstitch.store.traces import LINES, Trace, Tracer
 
 
 class Store(Core):
@@ -163,19 +165,19 @@ class Store(Core):
 
     async def extend(self, extension: Extension) -> None:
         """Make the tables of an application, or bring them to its version. Refused for a store of files."""
-        await extending.extend(self.backend, extension)
+        await tables.extend(self.backend, extension)
 
     async def ask(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
         """What a named query of an application gives that only reads: tuples, or records of the kind `into`."""
-        return await extending.ask(self.backend, extension, name, values, into)
+        return await tables.ask(self.backend, extension, name, values, into)
 
     async def tell(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
         """The same for one that writes, in a transaction of its own."""
-        return await extending.ask(self.backend, extension, name, values, into, writes=True)
+        return await tables.ask(self.backend, extension, name, values, into, writes=True)
 
     async def lens_parts(self, name: str, dialect: str) -> list[str]:
         """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
-        added = [one.lens(lenses.check(name), dialect) for one in await extending.present(self.backend)]
+        added = [one.lens(catalog.check(name), dialect) for one in await tables.present(self.backend)]
         return [part for part in added if part]
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
@@ -196,7 +198,7 @@ class Store(Core):
         goal: str,
         *,
         key: str | None = None,
-        tasks: Sequence[starting.Task] = (),
+        tasks: Sequence[conversations.Task] = (),
         priority: int = 0,
         user_id: str | None = None,
         at: datetime | None = None,
@@ -210,20 +212,20 @@ class Store(Core):
         KeyTaken leaves your transaction as it was. Refused on other backends, and for a connection in autocommit mode
         outside of `connection.transaction()`: it has no transaction that could be undone.
         """
-        given = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": starting.numbered(tasks)}
+        given = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered(tasks)}
         given |= {"key": key, "priority": priority, "user_id": user_id}
-        return await starting.start(self, given, at, connection)
+        return await conversations.start(self, given, at, connection)
 
     async def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
         """An existing conversation as a thread: a turn for each thing the user said."""
-        return await adopting.adopt(self, messages, fields)
+        return await conversations.adopt(self, messages, fields)
 
     async def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
         """A new thread that goes on from a position of this one; calls open there are answered with an error."""
         head = await self.thread(ref)
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} mirrors what happened in another system; there is nothing to go on with.")
-        return await forking.fork(self, head, at, fields)
+        return await conversations.fork(self, head, at, fields)
 
     async def archive(self, before: datetime) -> int:
         """Compress the turns that ended before then and that no context needs; how many turns."""
@@ -265,7 +267,7 @@ async def ask(
 ) -> Answer:
     """`store.sql`, and with `own` the same for a statement that Lockstitch has written itself."""
     if lens is not None:
-        lenses.check(lens)
+        catalog.check(lens)
     answer = await store.backend.query(query, limit=limit, seconds=seconds, lens=lens, force=force, own=own)
     if answer is not None:
         return answer
@@ -276,7 +278,7 @@ async def ask(
 @asynccontextmanager
 async def look_through(store: Store, name: str, *, blocking: bool) -> AsyncGenerator[Any]:
     """`store.lens`, for those who await (`blocking=False`) and for those who do not."""
-    opened = store.backend.lens(lenses.check(name), blocking=blocking)
+    opened = store.backend.lens(catalog.check(name), blocking=blocking)
     if opened is not None:
         async with opened as connection:
             yield connection

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from lockstitch.backend import EDITABLE, Commit, Edit, Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.records import Clock, Letter, Record, Thread, as_id, codec, waiting
-from lockstitch.records.report import report
-from lockstitch.store.appending import Appender
-from lockstitch.store.forest import below
+from lockstitch.model import Clock, Letter, Record, Thread, as_id, codec, waiting
+from lockstitch.model.delivery import report
+from lockstitch.store.queries.overview import below
+from lockstitch.store.writes.writer import Appender
 
 ThreadRef = Thread | UUID | str
 """A thread, its id, or its key in the store's project."""

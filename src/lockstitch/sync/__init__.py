@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.sync.portal import Portal
-from lockstitch.sync.shelves import SyncAgents, SyncShelf
 from lockstitch.sync.store import SyncStore, open_store
+from lockstitch.sync.tables import SyncAgents, SyncShelf
 
 if TYPE_CHECKING:
-    from lockstitch.sync.running import (
+    from lockstitch.sync.agents import (
         answer,
         approve,
         cancel,
@@ -58,7 +58,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("lockstitch.sync.running"), name)
+    return getattr(import_module("lockstitch.sync.agents"), name)
 
 
 def __dir__() -> list[str]:

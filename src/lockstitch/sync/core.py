@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import Fields, Receipt
-from lockstitch.records import (
+from lockstitch.model import (
     Clock,
     Entry,
     Eval,
@@ -27,7 +27,7 @@ from lockstitch.records import (
 from lockstitch.store import Appended, Draft, Store
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import CLOSING, Portal
-from lockstitch.sync.shelves import SyncAgents, SyncShelf
+from lockstitch.sync.tables import SyncAgents, SyncShelf
 
 T = TypeVar("T")
 

@@ -9,19 +9,18 @@ from uuid import UUID
 
 from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
 from lockstitch.extension import Extension
-from lockstitch.records import Clock, Json, Message, Record, Stitch, Thread
+from lockstitch.model import Clock, Json, Message, Record, Stitch, Thread
 from lockstitch.store import Copied, Page, Report, Store
 from lockstitch.store import open_store as open_async_store
-from lockstitch.store.copying import Progress
-from lockstitch.store.difference import Difference
-from lockstitch.store.overview import Overview
-from lockstitch.store.starting import Task
+from lockstitch.store.conversations import Task
+from lockstitch.store.maintenance.copy import Progress
+from lockstitch.store.queries.overview import Overview
+from lockstitch.store.reports.diff import Difference
+from lockstitch.store.reports.traces import LINES, Trace
 from lockstitch.store.store import ThreadRef, look_through
-from lockstitch.store.traces import LINES, Trace
 from lockstitch.sync.core import SyncCore
-from lockstitch.sync.elsewhere import Elsewhere
-from lockstitch.sync.portal import CLOSING
-from lockstitch.sync.shelves import SyncStatistics
+from lockstitch.sync.portal import CLOSING, Elsewhere
+from lockstitch.sync.tables import SyncStatistics
 
 _END: Any = object()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch.backend import Commit, FullBackend, Receipt
-from lockstitch.records import Json
-from lockstitch.runtime.provider import Download, ModelRequest, Piece, Provider, Response
-from lockstitch.runtime.tool import Tool, ToolContext
+from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response
+from lockstitch.engine.ports.tool import Tool, ToolContext
+from lockstitch.model import Json
 from lockstitch.store import Store
 
 

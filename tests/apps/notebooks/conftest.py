@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.apps.notebooks import EXTENSION, Notebooks, shelf
+from lockstitch.apps.notebooks import EXTENSION, Notebooks
+from lockstitch.apps.notebooks import notebooks as shelf
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.store import Store, open_store
 from tests.servers import Databases, PostgresServer

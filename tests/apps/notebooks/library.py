@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from lockstitch.agents import App
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.notebooks import Notebooks
-from lockstitch.cli.demo.library import reply
-from lockstitch.records import Json
-from lockstitch.runtime import App
-from lockstitch.runtime.provider import ModelRequest, Piece, Response
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.cli.demo.notebook import reply
+from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
+from lockstitch.model import Json
 
 PRICES: dict[str, Json] = {"scripted": {"input": 3.0, "output": 15.0}}
 

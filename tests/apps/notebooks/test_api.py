@@ -6,8 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from lockstitch.agents import App
 from lockstitch.apps.notebooks import Notebooks
-from lockstitch.runtime import App
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.notebooks.papers import pdf

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstitch.apps.notebooks.citing import cited_numbers, mentions
+from lockstitch.apps.notebooks.citations import cited_numbers, mentions
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.apps.notebooks import Notebooks, sessions, shelf, sources
+from lockstitch.apps.notebooks import Notebooks, sources
+from lockstitch.apps.notebooks import notebooks as sessions
+from lockstitch.apps.notebooks import notebooks as shelf
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.store import Store, open_store
 

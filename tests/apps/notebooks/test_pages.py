@@ -8,11 +8,11 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from lockstitch.apps.notebooks import shelf, sources
+from lockstitch.apps.notebooks import notebooks, sources
 from lockstitch.apps.notebooks.pages import chat
-from lockstitch.apps.notebooks.pages.places import Mark, statements
-from lockstitch.cli.demo.library import sources as shelves
-from lockstitch.records import Memory
+from lockstitch.apps.notebooks.pages.views import Mark, statements
+from lockstitch.cli.demo.notebook import sources as shelves
+from lockstitch.model import Memory
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.notebooks.library import Library, library
@@ -182,7 +182,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
     model = Library()
     application, app = library(model)
     await application.ready(store)
-    made = await shelf.create(store, "Books")
+    made = await notebooks.create(store, "Books")
     await application.add_source(store, made.number, "a.txt", "Robots are wild.")
     now = store.clock.now()
     await store.memories.put(
@@ -222,7 +222,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         await page.locator("#edit [name=title]").fill("Machines")
         await page.get_by_role("button", name="Keep").click()
         await expect(page.get_by_role("heading", name="Machines")).to_be_visible()
-        assert (await shelf.get(store, 1)).instructions == "Rhyme."
+        assert (await notebooks.get(store, 1)).instructions == "Rhyme."
 
         await expect(page.get_by_role("link", name="Memories")).to_contain_text("1")
         await page.get_by_role("link", name="Memories").click()
@@ -247,7 +247,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
 async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None:
     application, app = library()
     await application.ready(store)
-    made = await shelf.create(
+    made = await notebooks.create(
         store, f"<b>{HOSTILE[:200]}", description=HOSTILE[:1500], instructions="</textarea><script>"
     )
     await application.add_source(store, made.number, "<i>nasty</i>.txt", f"robots {HOSTILE}")
@@ -268,9 +268,9 @@ async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None
 async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
     await application.ready(store)
-    made = await shelf.create(store, "Books")
-    other = await shelf.create(store.in_project("theirs"), "Theirs")
-    second = await shelf.create(store, "Second")
+    made = await notebooks.create(store, "Books")
+    other = await notebooks.create(store.in_project("theirs"), "Theirs")
+    second = await notebooks.create(store, "Second")
     chat = (await application.run(store, made.number, "hello")).thread_id
     async with serving(store, app, IDLE) as url:
         csrf = re.findall(r'name="csrf" value="([^"]+)"', (await http.get(f"{url}/notebooks/1")).text)[0]
@@ -311,7 +311,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
         for path in ("/notebooks/1", f"/notebooks/{other.id}/chats/{chat}"):
             found = await http.get(url + path, headers={"Authorization": f"Bearer {elsewhere}"})
             assert found.status_code == 404, path
-    assert [one.title for one in await shelf.listed(store)] == ["Second", "Books"]
+    assert [one.title for one in await notebooks.listed(store)] == ["Second", "Books"]
     assert len(await store.threads()) == 1
 
 
@@ -319,7 +319,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
 async def test_on_every_database(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
     await application.ready(store)
-    made = await shelf.create(store, "Books", description="For reading lists.")
+    made = await notebooks.create(store, "Books", description="For reading lists.")
     for name, content in shelves():
         await application.add_source(store, made.number, name, content)
     session: str | None = None

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.apps.notebooks.document import Document, Heading
 from lockstitch.apps.notebooks.passages import split
+from lockstitch.apps.notebooks.readers.reader import Document, Heading
 from lockstitch.errors import Refused
 
 TEXTS = st.lists(

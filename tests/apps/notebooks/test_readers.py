@@ -4,12 +4,11 @@ import time
 
 import pytest
 
-from lockstitch.apps.notebooks.document import Document
-from lockstitch.apps.notebooks.reader import Limits
-from lockstitch.apps.notebooks.readers import pdf_process
-from lockstitch.apps.notebooks.readers.html import document_of
-from lockstitch.apps.notebooks.readers.markdown import headings_of
+from lockstitch.apps.notebooks.readers import isolated_process
+from lockstitch.apps.notebooks.readers.isolated import document_of
+from lockstitch.apps.notebooks.readers.reader import Document, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of, read
+from lockstitch.apps.notebooks.readers.text import headings_of
 from lockstitch.errors import Refused
 from tests.apps.notebooks.papers import bomb, encrypted, pdf
 
@@ -116,9 +115,9 @@ async def test_what_cannot_be_read_is_refused_with_a_reason(name: str, content: 
 
 def test_what_the_process_for_pdf_refuses() -> None:
     four = pdf(["A page with some words on it."] * 4)
-    assert "has 4 pages; at most 3 are read" in pdf_process.read_pdf(four, 3, 10_000)["refused"]
-    assert "has more than 50 characters" in pdf_process.read_pdf(four, 9, 50)["refused"]
-    assert "its pages are pictures" in pdf_process.read_pdf(pdf([""]), 9, 50)["refused"]
+    assert "has 4 pages; at most 3 are read" in isolated_process.read_pdf(four, 3, 10_000)["refused"]
+    assert "has more than 50 characters" in isolated_process.read_pdf(four, 9, 50)["refused"]
+    assert "its pages are pictures" in isolated_process.read_pdf(pdf([""]), 9, 50)["refused"]
 
 
 async def test_what_is_called_a_pdf_but_is_none() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from lockstitch.apps.notebooks import EXTENSION, Notebooks, sessions, shelf, sources
+from lockstitch.apps.notebooks import EXTENSION, Notebooks, sources
+from lockstitch.apps.notebooks import notebooks as sessions
+from lockstitch.apps.notebooks import notebooks as shelf
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
 from lockstitch.backend import Find, Where
 from lockstitch.backends.sqlite.backend import SqliteBackend
 from lockstitch.errors import LockstitchError, NotFound, Refused, ThreadBusy
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from lockstitch.store import Store, open_store
 
 pytestmark = pytest.mark.anyio

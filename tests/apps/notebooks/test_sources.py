@@ -5,14 +5,16 @@ from uuid import uuid4
 
 import pytest
 
-from lockstitch.apps.notebooks import Notebooks, citations, findings, sessions, shelf, sources
-from lockstitch.apps.notebooks.finding import fused, wanted
-from lockstitch.apps.notebooks.reader import Limits
+from lockstitch.apps.notebooks import Notebooks, citations, sources
+from lockstitch.apps.notebooks import notebooks as sessions
+from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks.readers.reader import Limits
 from lockstitch.apps.notebooks.records import Citation, Notebook, Passage, PassageVector, Source
+from lockstitch.apps.notebooks.search import fused, wanted
 from lockstitch.backend import Find
+from lockstitch.engine.ports.provider import ProviderError
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import Record
-from lockstitch.runtime.provider import ProviderError
+from lockstitch.model import Record
 from lockstitch.store import Store
 from tests.apps.notebooks.papers import pdf
 
@@ -126,7 +128,7 @@ def test_two_rankings_as_one() -> None:
 async def cited_in(notebooks: Notebooks, store: Store, books: Notebook, query: str) -> list[int]:
     thread = await sessions.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
     found = await notebooks.search(store, books.number, query)
-    return await findings.number(store, thread, uuid4(), query, found)
+    return await citations.number(store, thread, uuid4(), query, found)
 
 
 @pytest.mark.req("S4-065")
@@ -171,7 +173,7 @@ async def test_an_answer_cites_what_was_found_and_nothing_else(
     await cited_in(notebooks, store, books, "wild robot")
     head = await store.thread("chat")
     run = store.new_run(head)
-    assert await findings.citations(store, run, "Robots [1], dragons [7], and [99999] or [2].") == [
+    assert await citations.citations(store, run, "Robots [1], dragons [7], and [99999] or [2].") == [
         Citation(run_id=run.id, place=1, thread_id=head.id, number=1)
     ]
 

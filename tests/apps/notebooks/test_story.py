@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from lockstitch.apps.notebooks import Notebooks, looking, shelf
-from lockstitch.cli.entry import run
-from lockstitch.records import Thread, text_of
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.apps.notebooks import Notebooks, activity
+from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.cli.main import run
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import Thread, text_of
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -153,7 +154,7 @@ async def test_instructions_that_change_reach_the_next_run(store: Store) -> None
 
 async def test_who_did_what(store: Store) -> None:
     _, thread = await told(store)
-    hello, recommend, summarize = await looking.turns(store, thread)
+    hello, recommend, summarize = await activity.turns(store, thread)
     assert [deed.act for deed in hello.deeds] == ["answers"]
     assert [(deed.act, [member.act for member in deed.members]) for deed in recommend.deeds] == [
         ("hands on", ["1 search"]),
@@ -171,7 +172,7 @@ async def test_who_did_what(store: Store) -> None:
         (one,) = answer.citations
         assert (one.number, one.source and one.source.name, one.where) == (1, "list.txt", "line 1")
         assert "The Wild Robot" in one.quote
-    chat = (await looking.chats(store, await shelf.get(store, 4)))[0]
+    chat = (await activity.chats(store, await shelf.get(store, 4)))[0]
     assert (chat.title, chat.messages) == ("hello", 3)
 
 

@@ -6,14 +6,16 @@ from uuid import uuid4
 
 import pytest
 
-from lockstitch.apps.notebooks import Notebooks, findings, looking, sessions, shelf
-from lockstitch.apps.notebooks.offline import quoted
+from lockstitch.agents import App, work
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.apps.notebooks import Notebooks, activity, citations
+from lockstitch.apps.notebooks import notebooks as sessions
+from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks.quoting import quoted
 from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import Refused
-from lockstitch.records import Stitch
-from lockstitch.runtime import App, work
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import Stitch
 from lockstitch.store import Store, open_store
 from tests.apps.notebooks.test_sources import LIBRARY
 
@@ -75,7 +77,7 @@ async def test_without_a_model_sources_are_quoted(notebooks: Notebooks, store: S
     found = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat")
     assert "The Wild Robot" in str(found.output_text)
     assert "[1]" in str(found.output_text)
-    turn = (await looking.turns(store, await store.thread("chat")))[-1]
+    turn = (await activity.turns(store, await store.thread("chat")))[-1]
     assert turn.answer is not None
     assert [one.number for one in turn.answer.citations] == [1]
     nothing = await notebooks.run(store, books.number, "xylophone?", session_id="chat")
@@ -110,11 +112,11 @@ async def test_numbers_are_given_once_however_many_search_at_once(
     thread = await sessions.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
     found = await notebooks.search(store, books.number, "wild robot", limit=12)
     assert len(found) == 12
-    some = [findings.number(store, thread, uuid4(), "robot", found[first : first + 6]) for first in (0, 3, 6, 0)]
+    some = [citations.number(store, thread, uuid4(), "robot", found[first : first + 6]) for first in (0, 3, 6, 0)]
     given = await asyncio.gather(*some)
     assert given[0] == given[3]
     assert given[0][3:] == given[1][:3]
-    assert sorted(one.number for one in await findings.findings(store, thread.id)) == list(range(1, 13))
+    assert sorted(one.number for one in await citations.findings(store, thread.id)) == list(range(1, 13))
 
 
 async def test_a_worker_of_another_process_knows_the_notebook(store: Store, store_url: str, books: Notebook) -> None:
@@ -124,6 +126,6 @@ async def test_a_worker_of_another_process_knows_the_notebook(store: Store, stor
     assert begun.status == "running"
     async with open_store(store_url) as elsewhere:
         await work(App(applications=[Notebooks()]), store=elsewhere, until_idle=True)
-    turn = (await looking.turns(store, await store.thread("chat")))[-1]
+    turn = (await activity.turns(store, await store.thread("chat")))[-1]
     assert turn.answer is not None
     assert [one.source and one.source.name for one in turn.answer.citations] == ["library.md"]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lockstitch.apps.notebooks import Notebooks, sources
-from lockstitch.apps.notebooks.reader import Limits
 from lockstitch.apps.notebooks.readers import web
+from lockstitch.apps.notebooks.readers.reader import Limits
 from lockstitch.apps.notebooks.readers.web import fetch
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.errors import Refused

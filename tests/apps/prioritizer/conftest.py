@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from lockstitch.apps.prioritizer.extension import EXTENSION
+from lockstitch.apps.prioritizer.retention import EXTENSION
 from lockstitch.errors import Refused
-from lockstitch.records import FakeClock
+from lockstitch.model import FakeClock
 from lockstitch.store import Store, open_store
 
 Direct = Callable[[str], Awaitable[list[tuple[Any, ...]]]]

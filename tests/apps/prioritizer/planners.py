@@ -5,8 +5,8 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from lockstitch.runtime.provider import ModelRequest, Piece, Response
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
 
 TEN = """# Checkout brief
 - [ ] T4: Choose the payment provider (3h)

@@ -7,9 +7,9 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from lockstitch.agents import App
 from lockstitch.apps.prioritizer import Prioritizer
 from lockstitch.apps.prioritizer.models import AgentSession, ReasoningTrace
-from lockstitch.runtime import App
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.prioritizer.conftest import Direct

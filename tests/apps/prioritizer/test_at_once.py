@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from lockstitch.apps.prioritizer import Prioritizer, SessionRunning, keeping
-from lockstitch.apps.prioritizer.extension import EXTENSION
+from lockstitch.agents import cancel
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.apps.prioritizer import Prioritizer, SessionRunning, repository
 from lockstitch.apps.prioritizer.records import Outcome, Session
-from lockstitch.apps.prioritizer.retention import forget
+from lockstitch.apps.prioritizer.retention import EXTENSION, forget
 from lockstitch.apps.prioritizer.sessions import session_of, sessions, settled
 from lockstitch.backend import Commit, Find, Where
+from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import NotFound
-from lockstitch.records import Archive, FakeClock, Record
-from lockstitch.runtime import cancel
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import Archive, FakeClock, Record
 from lockstitch.store import Store
 from tests.apps.prioritizer.samples import CHECKOUT
 
@@ -25,8 +24,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def prepare(store: Store) -> Outcome:
-    await keeping.add_file(store, "ada", CHECKOUT, "plan.md")
-    return await keeping.add_outcome(store, "ada", "Open the checkout")
+    await repository.add_file(store, "ada", CHECKOUT, "plan.md")
+    return await repository.add_outcome(store, "ada", "Open the checkout")
 
 
 @pytest.mark.req("S1-014", "S1-015")
@@ -104,17 +103,17 @@ async def test_what_expires_while_it_is_put_aside_stays_aside(office: Store) -> 
 
 
 async def test_of_two_who_keep_a_file_of_one_name_at_once_neither_removes_what_the_other_wrote(office: Store) -> None:
-    await keeping.add_file(office, "ada", "# Old\n- [ ] Begin\n# Shop\n- [ ] Sell\n", "plan.md")
+    await repository.add_file(office, "ada", "# Old\n- [ ] Begin\n# Shop\n- [ ] Sell\n", "plan.md")
     contents = ("# Shop\n- [ ] Buy\n", "# Club\n- [ ] Dance\n")
-    read = [await keeping.read_file(office, "ada", content, "plan.md") for content in contents]
+    read = [await repository.read_file(office, "ada", content, "plan.md") for content in contents]
     for made in read:
         await office.backend.append(Commit(records=made.records))
     for made in reversed(read):
-        await keeping.drop_stale(office, made)
-    kept = await keeping.documents(office, "ada")
+        await repository.drop_stale(office, made)
+    kept = await repository.documents(office, "ada")
     assert {(one.title, one.tasks[0].title) for one in kept} == {("Shop", "Buy"), ("Club", "Dance")}
-    await keeping.add_file(office, "ada", contents[1], "plan.md")
-    assert [one.title for one in await keeping.documents(office, "ada")] == ["Club"]
+    await repository.add_file(office, "ada", contents[1], "plan.md")
+    assert [one.title for one in await repository.documents(office, "ada")] == ["Club"]
 
 
 @pytest.mark.req("S1-013")
@@ -124,8 +123,8 @@ async def test_what_replaced_sessions_took_stays_in_the_figures_however_many_are
     app = Prioritizer(model=Scripted({"replies": [[{"text": "Later.", "usage": {"input_tokens": 7}}]] * 5}))
     wanted: dict[str, Outcome] = {}
     for user in ("ada", "bea", "cyd", "dan", "eve"):
-        await keeping.add_file(office, user, CHECKOUT, "plan.md")
-        wanted[user] = await keeping.add_outcome(office, user, "Open the checkout")
+        await repository.add_file(office, user, CHECKOUT, "plan.md")
+        wanted[user] = await repository.add_outcome(office, user, "Open the checkout")
         await app.prioritize(office, user, wanted[user].id)
     before = (await office.statistics.usage()).total
     assert (before.runs, before.input_tokens) == (5, 35)
@@ -141,8 +140,8 @@ async def test_who_begins_a_session_is_not_held_up_by_one_that_goes_while_it_exp
     app = Prioritizer()
     expired = await app.prioritize(timed_office, "ada", outcome.id)
     clock.advance(8 * 86_400)
-    await keeping.add_file(timed_office, "bea", CHECKOUT, "plan.md")
-    other = await keeping.add_outcome(timed_office, "bea", "Open the checkout")
+    await repository.add_file(timed_office, "bea", CHECKOUT, "plan.md")
+    other = await repository.add_outcome(timed_office, "bea", "Open the checkout")
     backend = timed_office.backend
     inner = backend.put
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.apps.prioritizer.concluding import Known, concluded
+from lockstitch.apps.prioritizer.conclusion import Known, concluded
 from lockstitch.apps.prioritizer.models import ReasoningStep
-from lockstitch.apps.prioritizer.repair import Rejected, read_answer
+from lockstitch.apps.prioritizer.prompt import Rejected, read_answer
 from tests.apps.prioritizer.samples import needs, plan, step, stored, task
 
 TASKS = [task("a", "Choose the provider"), task("b", "Payment form"), task("c", "Receipts")]

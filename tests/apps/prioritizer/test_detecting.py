@@ -2,7 +2,7 @@
 
 import time
 
-from lockstitch.apps.prioritizer.detecting import detected
+from lockstitch.apps.prioritizer.dependencies import detected
 from tests.apps.prioritizer.samples import task
 
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from lockstitch.apps.prioritizer.list_reading import read_list
-from lockstitch.apps.prioritizer.lists import NESTED, TaskList, estimate_in, slug
+from lockstitch.apps.prioritizer.list_parsers import read_list
+from lockstitch.apps.prioritizer.task_lists import NESTED, TaskList, estimate_in, slug
 from lockstitch.errors import Refused
 
 MARKDOWN = """\

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from lockstitch.apps.prioritizer.pace import place
-from lockstitch.records import Stitch, new_id
+from lockstitch.apps.prioritizer.agent_tools import place
+from lockstitch.model import Stitch, new_id
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 

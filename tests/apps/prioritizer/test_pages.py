@@ -9,11 +9,11 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from lockstitch.apps.prioritizer import Prioritizer, keeping
+from lockstitch.agents import App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
 from lockstitch.backend import Find
-from lockstitch.runtime import App
-from lockstitch.runtime.providers.scripted import Scripted
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.prioritizer.planners import STEPS, TEN, Gated, answer
@@ -28,8 +28,8 @@ async def plan(store: Store, text: str, outcome: str = "Open the shop", **option
     """A list of tasks put in order, and the app that did it."""
     prioritizer = Prioritizer(**options)
     await prioritizer.ready(store)
-    await keeping.add_file(store, "ada", text, "tasks.md")
-    wanted = await keeping.add_outcome(store, "ada", outcome)
+    await repository.add_file(store, "ada", text, "tasks.md")
+    wanted = await repository.add_outcome(store, "ada", outcome)
     session = await prioritizer.prioritize(store, "ada", wanted.id)
     assert session.status == "completed", session.metadata
     return App(applications=[prioritizer]), f"/plans/{session.thread_id}"

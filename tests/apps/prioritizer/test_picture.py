@@ -7,13 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.apps.prioritizer.models import ExecutionMetadata, Task, TaskDependency
-from lockstitch.apps.prioritizer.pages.exporting import markdown
-from lockstitch.apps.prioritizer.pages.lines import CARD, HEAD, STEP, WIDTH
-from lockstitch.apps.prioritizer.pages.picture import COLUMNS, ROWS, Card, Picture, Place, picture
-from lockstitch.apps.prioritizer.pages.shown import Shown
-from lockstitch.apps.prioritizer.pages.wording import cycle, label
+from lockstitch.apps.prioritizer.pages.diagram import (
+    CARD,
+    COLUMNS,
+    HEAD,
+    ROWS,
+    STEP,
+    WIDTH,
+    Card,
+    Picture,
+    Place,
+    picture,
+)
+from lockstitch.apps.prioritizer.pages.text import cycle, label
+from lockstitch.apps.prioritizer.pages.views import Shown, markdown
 from lockstitch.apps.prioritizer.planning import Wish, planned
-from lockstitch.records import FakeClock, new_id
+from lockstitch.model import FakeClock, new_id
 from tests.apps.prioritizer.samples import needs, stored, task
 
 

@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.apps.prioritizer import Prioritizer, ending, tools
-from lockstitch.apps.prioritizer.clustering import clusters
-from lockstitch.apps.prioritizer.dependencies import merged, normalised
-from lockstitch.apps.prioritizer.graph import dependents
+from lockstitch.agents.embedders import HashingEmbedder
+from lockstitch.apps.prioritizer import Prioritizer, agent_tools, conclusion
+from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised
 from lockstitch.apps.prioritizer.models import TaskDependency
-from lockstitch.apps.prioritizer.planning import Planned, Wish, planned
+from lockstitch.apps.prioritizer.planning import Planned, Wish, clusters, planned
 from lockstitch.errors import Refused
-from lockstitch.runtime.embedders.hashing import HashingEmbedder
 from lockstitch.store import Store
 from tests.apps.prioritizer.samples import needs, stored, task
 
@@ -215,9 +213,9 @@ async def test_a_long_list_is_planned_beside_the_loop(monkeypatch: pytest.Monkey
 
         return call
 
-    monkeypatch.setattr(tools, "clusters", noted(tools.clusters))
-    monkeypatch.setattr(tools, "detected", noted(tools.detected))
-    monkeypatch.setattr(ending, "concluded", noted(ending.concluded))
+    monkeypatch.setattr(agent_tools, "clusters", noted(agent_tools.clusters))
+    monkeypatch.setattr(agent_tools, "detected", noted(agent_tools.detected))
+    monkeypatch.setattr(conclusion, "concluded", noted(conclusion.concluded))
     prioritizer = Prioritizer()
     await prioritizer.ready(store)
     session = await prioritizer.run(

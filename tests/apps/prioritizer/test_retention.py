@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from lockstitch.apps.prioritizer import Prioritizer, keeping
+from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.sessions import session_of, sessions, trace_of
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound
-from lockstitch.records import FakeClock, Stitch
+from lockstitch.model import FakeClock, Stitch
 from lockstitch.store import Store
 from tests.apps.prioritizer.conftest import Direct
 from tests.apps.prioritizer.samples import CHECKOUT
@@ -21,8 +21,8 @@ DAY = 86_400.0
 
 
 async def prepare(store: Store, user: str = "ada") -> Outcome:
-    await keeping.add_file(store, user, CHECKOUT, "plan.md")
-    return await keeping.add_outcome(store, user, "Open the checkout")
+    await repository.add_file(store, user, CHECKOUT, "plan.md")
+    return await repository.add_outcome(store, user, "Open the checkout")
 
 
 async def stitches(store: Store, session: Session) -> list[Stitch]:
@@ -145,5 +145,5 @@ async def test_what_is_a_users_goes_with_them(office: Store) -> None:
     await prepare(office, "bea")
     await office.purge(user_id="ada")
     assert await office.backend.find(Find(Session)) == []
-    assert {one.user_id for one in await keeping.documents(office)} == {"bea"}
-    assert {one.user_id for one in await keeping.outcomes(office)} == {"bea"}
+    assert {one.user_id for one in await repository.documents(office)} == {"bea"}
+    assert {one.user_id for one in await repository.outcomes(office)} == {"bea"}

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from lockstitch.apps.prioritizer import NoActiveOutcome, Prioritizer, SessionRunning, keeping
-from lockstitch.apps.prioritizer.pace import Pace
+from lockstitch.agents import cancel
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.apps.prioritizer import NoActiveOutcome, Prioritizer, SessionRunning, repository
+from lockstitch.apps.prioritizer.agent_tools import Pace
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
 from lockstitch.apps.prioritizer.sessions import active, latest, metadata_of, plan_of, session_of, sessions, trace_of
 from lockstitch.backend import Find
+from lockstitch.engine.ports.provider import ModelRequest, ProviderError
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import FakeClock, Thread
-from lockstitch.runtime import cancel
-from lockstitch.runtime.provider import ModelRequest, ProviderError
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import FakeClock, Thread
 from lockstitch.store import Store
 from tests.apps.prioritizer.samples import CHECKOUT
 
@@ -52,8 +52,8 @@ def planner(*replies: Any, **options: Any) -> Prioritizer:
 
 async def prepare(store: Store, user: str = "ada", content: str = CHECKOUT) -> Outcome:
     if content:
-        await keeping.add_file(store, user, content, "plan.md")
-    return await keeping.add_outcome(store, user, "Open the checkout")
+        await repository.add_file(store, user, content, "plan.md")
+    return await repository.add_outcome(store, user, "Open the checkout")
 
 
 async def lens(store: Store, query: str) -> list[dict[str, Any]]:
@@ -301,7 +301,7 @@ async def test_outcomes_that_are_not_ones_own(office: Store) -> None:
     app = Prioritizer()
     with pytest.raises(NoActiveOutcome):
         await app.start(office, "bea", outcome.id)
-    await keeping.set_active(office, outcome.id, False)
+    await repository.set_active(office, outcome.id, False)
     with pytest.raises(NoActiveOutcome):
         await app.start(office, "ada", outcome.id)
     with pytest.raises(NotFound):
@@ -318,7 +318,7 @@ async def test_a_list_and_an_outcome_in_one_transaction(office: Store) -> None:
     second = await app.begin(office, "ada", "Open the checkout", "- [ ] One thing", "other.md")
     session = await app.run(office, second)
     assert plan_of(session).ordered_task_ids == ["one-thing"], "only of this file"  # pyright: ignore[reportOptionalMemberAccess]
-    assert len(await keeping.outcomes(office)) == 1
+    assert len(await repository.outcomes(office)) == 1
     third = await app.again(office, session)
     assert (await app.run(office, third)).plan == session.plan
     for user, outcome, content in (
@@ -465,7 +465,7 @@ async def test_who_replaces_one_that_another_replaced_is_told_so(
     async def gone(_store: Store, _thread_id: object) -> None:
         raise NotFound("There is no such thread any more.")
 
-    monkeypatch.setattr("lockstitch.apps.prioritizer.application._end", gone)
+    monkeypatch.setattr("lockstitch.apps.prioritizer.plugin._end", gone)
     with pytest.raises(SessionRunning, match="at this moment"):
         await app.start(office, "ada", outcome.id, replace=True)
     assert (await session_of(office, first.thread_id)).status == "running"

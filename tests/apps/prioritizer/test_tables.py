@@ -6,9 +6,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from lockstitch.apps.prioritizer import keeping
-from lockstitch.apps.prioritizer.extension import EXTENSION
+from lockstitch.apps.prioritizer import repository
 from lockstitch.apps.prioritizer.records import Document, Session, TaskRelationship
+from lockstitch.apps.prioritizer.retention import EXTENSION
 from lockstitch.backend import Find
 from lockstitch.errors import Refused
 from lockstitch.store import Store
@@ -22,7 +22,7 @@ PLAN = json.dumps(plan())
 
 async def row(store: Store, direct: Direct, user: str = "ada", **changes: str) -> UUID:
     """A session by plain SQL, as SQL literals; the id of its thread."""
-    outcome = await keeping.add_outcome(store, user, "Open the shop")
+    outcome = await repository.add_outcome(store, user, "Open the shop")
     thread = await store.create(agent="prioritizer")
     values = {
         "thread_id": f"'{thread.id}'",
@@ -152,7 +152,7 @@ async def test_migrations_are_ordered_and_repeatable(store: Store) -> None:
 
 @pytest.mark.req("S1-084", "S1-085")
 async def test_documents_and_relationships(office: Store, direct: Direct) -> None:
-    made = await keeping.add_file(office, "ada", CHECKOUT, "plan.md")
+    made = await repository.add_file(office, "ada", CHECKOUT, "plan.md")
     assert [document.title for document in made.documents] == ["Checkout brief", "Legal review"]
     documents = await office.backend.find(Find(Document, order=("created_at", "title")))
     assert [task["id"] for task in documents[0].structured_output["tasks"]] == ["T4", "T1", "T2", "T5"]
@@ -181,31 +181,31 @@ async def test_documents_and_relationships(office: Store, direct: Direct) -> Non
 
 @pytest.mark.req("S1-084")
 async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -> None:
-    await keeping.add_file(office, "ada", CHECKOUT, "plan.md")
-    await keeping.add_file(office, "bea", CHECKOUT, "plan.md")
-    await keeping.add_file(office, "ada", "# Checkout brief\n- [ ] T4: Choose\n- [ ] Go (after: T4)", "plan.md")
-    documents = await keeping.documents(office, "ada")
+    await repository.add_file(office, "ada", CHECKOUT, "plan.md")
+    await repository.add_file(office, "bea", CHECKOUT, "plan.md")
+    await repository.add_file(office, "ada", "# Checkout brief\n- [ ] T4: Choose\n- [ ] Go (after: T4)", "plan.md")
+    documents = await repository.documents(office, "ada")
     assert [(one.title, [task.id for task in one.tasks]) for one in documents] == [("Checkout brief", ["T4", "go"])]
     relationships = await office.backend.find(Find(TaskRelationship))
     assert [one.source_task_id for one in relationships if one.user_id == "ada"] == ["go"]
     assert len([one for one in relationships if one.user_id == "bea"]) == 4, "another user's are left alone"
-    before = await keeping.documents(office)
+    before = await repository.documents(office)
     with pytest.raises(Refused):
-        await keeping.add_file(office, "ada", "- [ ] Go (after: nothing)", "plan.md")
-    assert await keeping.documents(office) == before
-    await keeping.remove_document(office, documents[0].id)
+        await repository.add_file(office, "ada", "- [ ] Go (after: nothing)", "plan.md")
+    assert await repository.documents(office) == before
+    await repository.remove_document(office, documents[0].id)
     assert [one.user_id for one in await office.backend.find(Find(TaskRelationship))] == ["bea"] * 4
 
 
 async def test_what_others_have(office: Store) -> None:
     """Ids of another document are not given again, and another project sees nothing."""
-    await keeping.add_file(office, "ada", "- [ ] T1: Paint\n- [ ] Sand", "a.md")
-    await keeping.add_file(office, "ada", "- [ ] T1: Print\n- [ ] Sand (after: T1)", "b.md")
-    ids = [task.id for one in await keeping.documents(office, "ada") for task in one.tasks]
+    await repository.add_file(office, "ada", "- [ ] T1: Paint\n- [ ] Sand", "a.md")
+    await repository.add_file(office, "ada", "- [ ] T1: Print\n- [ ] Sand (after: T1)", "b.md")
+    ids = [task.id for one in await repository.documents(office, "ada") for task in one.tasks]
     assert ids == ["T1", "sand", "T1@b", "sand-2"]
-    made = await keeping.add_relationship(office, "ada", "T1@b", "T1", "prerequisite", 0.7)
+    made = await repository.add_relationship(office, "ada", "T1@b", "T1", "prerequisite", 0.7)
     assert made.detection == "manual"
     with pytest.raises(Refused):
-        await keeping.add_relationship(office, "ada", "T1", "T1", "prerequisite")
+        await repository.add_relationship(office, "ada", "T1", "T1", "prerequisite")
     other = office.in_project("other")
-    assert await keeping.documents(other) == await keeping.outcomes(other) == []
+    assert await repository.documents(other) == await repository.outcomes(other) == []

@@ -7,19 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.apps.prioritizer import Prioritizer, keeping
-from lockstitch.apps.prioritizer.meaning import Meaning
+from lockstitch.agents import ToolContext, ToolFailed
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.registry import embedder
+from lockstitch.apps.prioritizer import Prioritizer, repository
+from lockstitch.apps.prioritizer.agent_tools import CHUNK, OVERLAP, Pace, chunks, tools_of
 from lockstitch.apps.prioritizer.models import TOOLS
-from lockstitch.apps.prioritizer.pace import Pace
+from lockstitch.apps.prioritizer.planning import Meaning
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.sessions import metadata_of, trace_of
-from lockstitch.apps.prioritizer.tools import CHUNK, OVERLAP, chunks, tools_of
+from lockstitch.engine.ports.provider import ModelRequest, ProviderError
 from lockstitch.errors import Refused, StoreUnreachable
-from lockstitch.records import FakeClock
-from lockstitch.runtime import ToolContext, ToolFailed
-from lockstitch.runtime.embedders.registry import embedder
-from lockstitch.runtime.provider import ModelRequest, ProviderError
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import FakeClock
 from lockstitch.store import Store
 from tests.apps.prioritizer.samples import CHECKOUT
 
@@ -27,8 +26,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def begun(store: Store, content: str = CHECKOUT) -> Session:
-    await keeping.add_file(store, "ada", content, "plan.md")
-    outcome = await keeping.add_outcome(store, "ada", "Open the checkout")
+    await repository.add_file(store, "ada", content, "plan.md")
+    outcome = await repository.add_outcome(store, "ada", "Open the checkout")
     return await Prioritizer().start(store, "ada", outcome.id)
 
 
@@ -95,7 +94,7 @@ async def test_detect(office: Store) -> None:
 @pytest.mark.req("S1-081")
 async def test_graph(office: Store) -> None:
     session = await begun(office)
-    await keeping.add_relationship(office, "ada", "T2", "T1", "related", 0.4)
+    await repository.add_relationship(office, "ada", "T2", "T1", "related", 0.4)
     found = (await use(office, session, "query-task-graph", task_id="T2"))["relationships"]
     ends = [(one["source_task_id"], one["target_task_id"], one["relationship_type"]) for one in found]
     assert sorted(ends) == [
@@ -198,8 +197,8 @@ async def test_failures_that_may_pass_are_tried_again(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    await keeping.add_file(office, "ada", CHECKOUT, "plan.md")
-    outcome = await keeping.add_outcome(office, "ada", "Open the checkout")
+    await repository.add_file(office, "ada", CHECKOUT, "plan.md")
+    outcome = await repository.add_outcome(office, "ada", "Open the checkout")
     script = [{"calls": [{"name": "semantic-search", "input": {"query": "x", "threshold": 0}}]}, "no plan"]
     app = Prioritizer(model=Scripted(script), embedder=Shaky(*failures), pace=Pace(sleep=sleep))
     session = await app.prioritize(office, "ada", outcome.id)
@@ -209,8 +208,8 @@ async def test_failures_that_may_pass_are_tried_again(
 
 @pytest.mark.req("S1-086")
 async def test_a_slow_tool_is_told_of(timed_office: Store, clock: FakeClock) -> None:
-    await keeping.add_file(timed_office, "ada", CHECKOUT, "plan.md")
-    outcome = await keeping.add_outcome(timed_office, "ada", "Open the checkout")
+    await repository.add_file(timed_office, "ada", CHECKOUT, "plan.md")
+    outcome = await repository.add_outcome(timed_office, "ada", "Open the checkout")
 
     def answer(request: ModelRequest) -> Any:
         call = {"name": "semantic-search", "input": {"query": "x"}}

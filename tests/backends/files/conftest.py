@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.backends.files import FilesBackend
-from lockstitch.records import FakeClock
+from lockstitch.model import FakeClock
 from tests.backends.files import writing
 
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from lockstitch.backend import Find, Where
-from lockstitch.backends.files import FilesBackend, guard
+from lockstitch.backends.files import FilesBackend, coordinator
 from lockstitch.errors import Conflict
-from lockstitch.records import Blob, Run, SystemClock, Thread, codec
+from lockstitch.model import Blob, Run, SystemClock, Thread, codec
 from tests.backends.files.writing import START, begin, create, finish, head_of
 
 
@@ -61,7 +61,7 @@ DUTIES: dict[str, Callable[[FilesBackend], Awaitable[None]]] = {"write": write, 
 
 
 async def live(root: Path, duty: str) -> None:
-    guard.CHECKPOINT = 40_000
+    coordinator.CHECKPOINT = 40_000
     backend = FilesBackend(root, SystemClock())
     await backend.migrate()
     say("pid", os.getpid())

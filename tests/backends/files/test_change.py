@@ -8,7 +8,7 @@ import pytest
 from lockstitch.backend import Change, Commit, Edit, Find, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.records import Entry, FakeClock, Run, Stitch, Thread, new_id
+from lockstitch.model import Entry, FakeClock, Run, Stitch, Thread, new_id
 from tests.backends.files.writing import (
     answered,
     append,

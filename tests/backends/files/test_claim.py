@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict
-from lockstitch.records import FakeClock, Worker, new_id, waiting
+from lockstitch.model import FakeClock, Worker, new_id, waiting
 from tests.backends.files.writing import START, append, create, head_of, said
 
 pytestmark = pytest.mark.anyio

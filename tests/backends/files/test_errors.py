@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.backends.files.errors import translate
+from lockstitch.backends.files.disk import translate
 from lockstitch.errors import (
     LockstitchError,
     StoreDamaged,

@@ -8,7 +8,7 @@ import pytest
 from lockstitch.backend import Find, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Refused
-from lockstitch.records import ERRORS, Agent, Entry, Run, Stitch, Thread, new_id
+from lockstitch.model import ERRORS, Agent, Entry, Run, Stitch, Thread, new_id
 from tests.backends.files.writing import START, answered, append, begin, create, said, turn
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.backend import READY, Sighting
-from lockstitch.backends.files import FilesBackend, follow, guard
+from lockstitch.backends.files import FilesBackend, coordinator, schema
 from tests.backends.files.test_processes import nursery
 from tests.backends.files.writing import append, create, opened, said
 from tests.conformance.contract import NOW
@@ -59,14 +59,14 @@ async def test_what_another_process_does_is_seen(files: FilesBackend, root: Path
 async def test_a_checkpoint_in_between_hides_nothing(root: Path) -> None:
     files, other = await opened(root), await opened(root)
     heads = [await create(other) for _ in range(3)]
-    place = follow.here(guard.Guard(root))
+    place = schema.here(coordinator.Guard(root))
     for head in heads[:2]:
         await append(other, head, said("one"))
-    guard.Guard(root).checkpoint()
+    coordinator.Guard(root).checkpoint()
     await append(other, heads[2], said("one"))
-    sightings, now = follow.look(guard.Guard(root), place, NOW)
+    sightings, now = schema.look(coordinator.Guard(root), place, NOW)
     assert set(sightings) >= {Sighting(head.id, 1) for head in heads}
-    assert follow.look(guard.Guard(root), now, NOW) == ([], now)
+    assert schema.look(coordinator.Guard(root), now, NOW) == ([], now)
     await files.close()
     await other.close()
 

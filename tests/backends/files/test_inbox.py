@@ -8,7 +8,7 @@ import pytest
 from lockstitch.backend import Change, Commit, Find, Receipt, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.records import Entry, FakeClock, Letter, Thread, Worker, new_id, waiting
+from lockstitch.model import Entry, FakeClock, Letter, Thread, Worker, new_id, waiting
 from tests.backends.files.writing import START, append, create, head_of, placed
 
 pytestmark = pytest.mark.anyio

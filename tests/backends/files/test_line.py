@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.backends.files import line
-from lockstitch.records import Stitch, codec, columns, tool_result
+from lockstitch.backends.files import format
+from lockstitch.model import Stitch, codec, columns, tool_result
 
 WORDS = ["content", "usage", "stop_reason", "result", "success", "tool_name", "tool_use_id", "execution_time_ms"]
 WORDS += ["type", "data", "message", "role", "is_error", "id", "log_id", "a", ""]
@@ -91,14 +91,14 @@ stitches = st.fixed_dictionaries(
 
 @given(stitch=stitches, number=st.integers(1, 1000))
 def test_a_line_gives_back_its_stitch_exactly(stitch: Stitch, number: int) -> None:
-    text = line.encode_stitch(stitch, number)
-    back = line.decode_stitch(text)
+    text = format.encode_stitch(stitch, number)
+    back = format.decode_stitch(text)
     assert b"\n" not in text
     assert back == stitch
     assert list(back.as_json()) == [name for name, _ in columns(Stitch)]
     # Equal is not enough: 1 equals true, and the order of keys is part of what a provider gets.
     assert json.dumps([back.message, back.data]) == json.dumps([stitch.message, stitch.data])
-    assert line.encode_stitch(back, number) == text
+    assert format.encode_stitch(back, number) == text
 
 
 def made(**fields: Any) -> Stitch:
@@ -113,7 +113,7 @@ def test_the_known_keys_come_first() -> None:
     stitch = made(
         type="compaction", step_number=1, data={"applied": False}, messages_count=3, estimated_tokens=450, duration_ms=5
     )
-    values = codec.loads(line.encode_stitch(stitch, 3))
+    values = codec.loads(format.encode_stitch(stitch, 3))
     assert list(values)[:10] == [
         "log_id",
         "agent_uuid",
@@ -148,7 +148,7 @@ def test_a_response_reads_as_people_know_it() -> None:
         cache_write_tokens=0,
         duration_ms=1845,
     )
-    values = codec.loads(line.encode_stitch(stitch, 5))
+    values = codec.loads(format.encode_stitch(stitch, 5))
     assert values["action_type"] == "api_response_received"
     usage = {"input_tokens": 450, "output_tokens": 120, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 7}
     assert values["action_data"] == {
@@ -163,7 +163,7 @@ def test_a_response_reads_as_people_know_it() -> None:
 def test_a_tool_execution_reads_as_people_know_it() -> None:
     message = {"type": "tool_result", "tool_use_id": "toolu_123", "content": "no such file", "is_error": True}
     stitch = made(type="tool_call", name="bash", call_id="toolu_123", status="error", message=message, duration_ms=850)
-    values = codec.loads(line.encode_stitch(stitch, 6))
+    values = codec.loads(format.encode_stitch(stitch, 6))
     assert values["action_type"] == "tool_execution"
     assert values["action_data"] == {
         "tool_name": "bash",
@@ -188,4 +188,4 @@ def test_a_tool_execution_reads_as_people_know_it() -> None:
     ],
 )
 def test_no_content_stands_twice(fields: dict[str, Any]) -> None:
-    assert line.encode_stitch(made(**fields), 1).count(b"NEEDLE") == 1
+    assert format.encode_stitch(made(**fields), 1).count(b"NEEDLE") == 1

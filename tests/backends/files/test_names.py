@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.backends.files.names import name_of, prefix_of
+from lockstitch.backends.files.disk import name_of, prefix_of
 
 parts = st.text(st.characters(exclude_categories=["Cs"]), max_size=400) | st.sampled_from(
     ["..", ".", "", "a/b", "../../etc/passwd", "A", "a", "é", ",", "~", "x" * 255]

@@ -10,10 +10,10 @@ from zlib import crc32
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.backends.files import layout
-from lockstitch.backends.files.paths import check
+from lockstitch.backends.files import disk
+from lockstitch.backends.files.disk import check
 from lockstitch.errors import StoreDamaged, StoreError
-from lockstitch.records import Archive, Thread, codec, new_id
+from lockstitch.model import Archive, Thread, codec, new_id
 from tests.backends.files.writing import create, opened, turn
 from tests.cli.calling import Call
 
@@ -47,7 +47,7 @@ def line_of(operations: list[Any], show: Any = None) -> bytes:
 
 
 def crafted(root: Path, operations: list[Any], show: Any = None) -> None:
-    with (root / layout.JOURNAL).open("ab") as journal:
+    with (root / disk.JOURNAL).open("ab") as journal:
         journal.write(line_of(operations, show))
 
 
@@ -94,7 +94,7 @@ def operations(path: Any) -> list[Any]:
 async def test_rejects_journal_when_path_is_not_in_store(root: Path, outside: Path, path: str) -> None:
     await (await opened(root)).close()
     for operation in operations(path.replace("{outside}", str(outside))):
-        (root / layout.JOURNAL).write_bytes(b"")
+        (root / disk.JOURNAL).write_bytes(b"")
         innocent = {"put": f"heads/{new_id()}.json", "value": {}}
         crafted(root, [innocent, operation])
         before = contents(root)
@@ -141,7 +141,7 @@ async def test_rejects_journal_when_operation_is_malformed(root: Path, outside: 
 async def test_rejects_journal_when_shown_threads_are_not_ids(root: Path, outside: Path, show: Any) -> None:
     await (await opened(root)).close()
     body = b'"do":[],"show":%b}' % codec.dumps(show)
-    (root / layout.JOURNAL).write_bytes(b'{"crc":"%08x",' % crc32(body) + body + b"\n")
+    (root / disk.JOURNAL).write_bytes(b'{"crc":"%08x",' % crc32(body) + body + b"\n")
     backend = await opened(root)
     with pytest.raises(StoreDamaged):
         await backend.find(Find(Thread))
@@ -151,17 +151,17 @@ async def test_rejects_journal_when_shown_threads_are_not_ids(root: Path, outsid
 async def test_applies_journal_of_its_own_after_rejecting_a_crafted_one(root: Path, outside: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
-    good = (root / layout.JOURNAL).read_bytes()
-    (root / layout.JOURNAL).write_bytes(good + line_of([{"delete": str(outside)}]))
+    good = (root / disk.JOURNAL).read_bytes()
+    (root / disk.JOURNAL).write_bytes(good + line_of([{"delete": str(outside)}]))
     with pytest.raises(StoreDamaged, match="names the path"):
         await backend.find(Find(Thread))
-    (root / layout.JOURNAL).write_bytes(good)
+    (root / disk.JOURNAL).write_bytes(good)
     assert [one.id for one in await backend.find(Find(Thread))] == [head.id]
     await backend.close()
 
 
 @pytest.mark.parametrize(
-    "folder", [layout.HEADS, layout.RUNS, layout.LOGS, layout.KEYS, layout.CONFIGS, layout.HISTORIES, layout.STAGING]
+    "folder", [disk.HEADS, disk.RUNS, disk.LOGS, disk.KEYS, disk.CONFIGS, disk.HISTORIES, disk.STAGING]
 )
 async def test_writes_nothing_through_folder_that_links_outside(root: Path, outside: Path, folder: str) -> None:
     await (await opened(root)).close()
@@ -174,7 +174,7 @@ async def test_writes_nothing_through_folder_that_links_outside(root: Path, outs
     await backend.close()
 
 
-@pytest.mark.parametrize("name", [layout.APPLIED, layout.JOURNAL, layout.COUNTERS, ".counters.json.tmp", layout.LOCK])
+@pytest.mark.parametrize("name", [disk.APPLIED, disk.JOURNAL, disk.COUNTERS, ".counters.json.tmp", disk.LOCK])
 async def test_writes_nothing_through_file_that_links_outside(root: Path, outside: Path, name: str) -> None:
     await (await opened(root)).close()
     (root / name).unlink(missing_ok=True)
@@ -189,21 +189,21 @@ async def test_writes_nothing_through_file_that_links_outside(root: Path, outsid
 async def test_rejects_log_that_links_outside_before_it_commits(root: Path, outside: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
-    (root / layout.logs(head.id)).mkdir(parents=True)
-    (root / layout.log(head.id, None)).symlink_to(outside / "script.sh")
-    (root / layout.RUNS).mkdir()
-    (root / layout.runs(head.id)).symlink_to(outside)
-    journal = (root / layout.JOURNAL).read_bytes()
+    (root / disk.logs(head.id)).mkdir(parents=True)
+    (root / disk.log(head.id, None)).symlink_to(outside / "script.sh")
+    (root / disk.RUNS).mkdir()
+    (root / disk.runs(head.id)).symlink_to(outside)
+    journal = (root / disk.JOURNAL).read_bytes()
     with pytest.raises(StoreError):
         await turn(backend, head, "one", "two")
-    assert (root / layout.JOURNAL).read_bytes() == journal
+    assert (root / disk.JOURNAL).read_bytes() == journal
     await backend.close()
 
 
 async def test_stages_nothing_from_file_that_links_outside(root: Path, outside: Path) -> None:
     await (await opened(root)).close()
-    (root / layout.STAGING).mkdir()
-    (root / layout.STAGING / "x").symlink_to(outside / "precious.txt")
+    (root / disk.STAGING).mkdir()
+    (root / disk.STAGING / "x").symlink_to(outside / "precious.txt")
     crafted(root, [{"copy": "staging/x", "to": "blobs/x"}])
     backend = await opened(root)
     with pytest.raises(StoreDamaged):
@@ -215,7 +215,7 @@ async def test_stages_nothing_from_file_that_links_outside(root: Path, outside: 
 async def test_neither_reads_nor_deletes_archive_outside(root: Path, outside: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
-    shelf = root / layout.shelf(Archive)
+    shelf = root / disk.shelf(Archive)
     shelf.mkdir(parents=True)
     for file in (f"{outside}/precious.txt", "../outside/precious.txt", ""):
         document = {"thread_id": str(head.id), "first_position": 1, "last_position": 1, "run_id": str(new_id())}

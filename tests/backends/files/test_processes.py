@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.backends.files import layout
-from lockstitch.records import Blob, Run, Thread, codec
+from lockstitch.backends.files import disk
+from lockstitch.model import Blob, Run, Thread, codec
 from tests.backends.files.writing import create, opened
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +71,7 @@ async def check(root: Path, acknowledged: int) -> None:
     for path in root.rglob("[!.]*.json"):
         codec.loads(path.read_bytes())
     if ended:
-        index = codec.loads((root / layout.histories(head.id) / "index.json").read_bytes())
+        index = codec.loads((root / disk.histories(head.id) / "index.json").read_bytes())
         assert index == {"last_sequence": len(ended), "total_conversations": len(ended)}
     # Not closed: closing would hide from the next writer what this one has left.
 
@@ -108,6 +108,6 @@ async def test_processes_that_compete_for_a_thread_take_turns(root: Path) -> Non
     assert sorted(turns) == list(range(1, number + 1))
     stitches = await backend.read(head.id, [(1, None)])
     assert [stitch.position for stitch in stitches] == list(range(1, 2 * number + 1))
-    names = sorted(path.name for path in (root / layout.histories(head.id)).iterdir())
+    names = sorted(path.name for path in (root / disk.histories(head.id)).iterdir())
     assert names == [*(f"{turn:03d}.json" for turn in range(1, number + 1)), "index.json"]
     await backend.close()

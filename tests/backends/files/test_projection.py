@@ -9,7 +9,7 @@ import pytest
 from lockstitch.backend import Commit, Edit, Find, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Refused
-from lockstitch.records import Entry, FakeClock, File, Json, Run, Stitch, Thread, codec, tool_result, waiting
+from lockstitch.model import Entry, FakeClock, File, Json, Run, Stitch, Thread, codec, tool_result, waiting
 from tests.backends.files.writing import (
     START,
     append,

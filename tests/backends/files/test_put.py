@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find, Where
-from lockstitch.backends.files import FilesBackend, layout
+from lockstitch.backends.files import FilesBackend, disk
 from lockstitch.errors import Conflict, KeyTaken, Refused, ThreadBusy
-from lockstitch.records import (
+from lockstitch.model import (
     SHELVES,
     Agent,
     Archive,
@@ -192,16 +192,16 @@ async def test_spans_are_replaced_in_place(files: FilesBackend, root: Path) -> N
     assert found == [*log[:2], log[2].changed(data={"n": "more"}, status="ok"), *log[3:]]
     # One that goes to another run's file leaves its own.
     await files.put([log[1].changed(run_id=other.id)])
-    numbers = {path.stem: lines(path, "log_id") for path in (root / layout.logs(head.id)).iterdir()}
+    numbers = {path.stem: lines(path, "log_id") for path in (root / disk.logs(head.id)).iterdir()}
     assert numbers == {str(run.id): [1, 2, 3, 4], str(other.id): [1]}
     found = await files.read(head.id, [(1, None)])
     assert [stitch.position for stitch in found] == [1, 2, 3, 4, 5]
     # Whatever happens to a file, log_ids rise in it, and whoever follows them misses nothing.
     await files.put([log[1]])
-    for path in (root / layout.logs(head.id)).iterdir():
+    for path in (root / disk.logs(head.id)).iterdir():
         assert lines(path, "store_log_id") == sorted(set(lines(path, "store_log_id")))
         assert lines(path, "position") == sorted(lines(path, "position"))
-    assert [path.stem for path in (root / layout.logs(head.id)).iterdir()] == [str(run.id)]
+    assert [path.stem for path in (root / disk.logs(head.id)).iterdir()] == [str(run.id)]
     moved = [stitch.changed(log_id=None) for stitch in await files.read(head.id, [(2, 2)])]
     assert moved == [log[1].changed(log_id=None)]
 
@@ -271,7 +271,7 @@ async def test_stitches_are_deleted_by_position(files: FilesBackend, root: Path)
     span = (Where("thread_id", "=", head.id), Where("position", ">=", 1), Where("position", "<=", 3))
     assert await files.delete(Find(Stitch, span)) == 3
     assert [stitch.position for stitch in await files.read(head.id, [(1, None)])] == [4, 5, 6]
-    assert len(list((root / layout.logs(head.id)).iterdir())) == 2
+    assert len(list((root / disk.logs(head.id)).iterdir())) == 2
     await append(files, await head_of(files, head.id), said("on"))
     assert [stitch.log_id for stitch in await files.read(head.id, [(1, None)])] == [4, 5, 6, 7]
     with pytest.raises(Refused):

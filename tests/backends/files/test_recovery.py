@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.backends.files import finding, layout, log, tables
-from lockstitch.backends.files.folder import Folder
-from lockstitch.backends.files.guard import Guard
+from lockstitch.backends.files import disk, log, query, tables
+from lockstitch.backends.files.coordinator import Guard
 from lockstitch.backends.files.journal import Journal
+from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import OutcomeUnknown, StoreDamaged, StoreFull
-from lockstitch.records import Blob, Json, Letter, Run, Thread, codec
+from lockstitch.model import Blob, Json, Letter, Run, Thread, codec
 from tests.backends.files.writing import append, begin, create, finish, head_of, opened, said, turn
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +26,8 @@ def state(root: Path) -> Json:
 
     def everything(folder: Folder) -> Json:
         kinds: list[type[Any]] = [Thread, Run, Letter, Blob]
-        records = {kind.table: [one.as_json() for one in finding.find(folder, Find(kind))] for kind in kinds}
-        heads = tables.ids_in(folder, layout.HEADS)
+        records = {kind.table: [one.as_json() for one in query.find(folder, Find(kind))] for kind in kinds}
+        heads = tables.ids_in(folder, disk.HEADS)
         logs = {str(one): [stitch.as_json() for stitch in log.read(folder, one, [(1, None)])] for one in heads}
         return {**records, "logs": logs}
 
@@ -44,8 +44,8 @@ class Moments:
 
     def line(self) -> bytes:
         """The journal's line of the last commit."""
-        start = (self.before / layout.JOURNAL).stat().st_size
-        return (self.after / layout.JOURNAL).read_bytes()[start:]
+        start = (self.before / disk.JOURNAL).stat().st_size
+        return (self.after / disk.JOURNAL).read_bytes()[start:]
 
     def copy(self, source: Path) -> Path:
         target = self.tmp_path / "copy"
@@ -69,7 +69,7 @@ async def moments(root: Path, tmp_path: Path) -> Moments:
 async def test_a_torn_line_of_the_journal_never_happened(moments: Moments) -> None:
     before, line = state(moments.before), moments.line()
     root = moments.copy(moments.before)
-    journal = root / layout.JOURNAL
+    journal = root / disk.JOURNAL
     kept = journal.read_bytes()
     for cut in range(len(line)):
         journal.write_bytes(kept + line[:cut])
@@ -81,26 +81,26 @@ async def test_a_wrong_last_line_never_happened(moments: Moments) -> None:
     root = moments.copy(moments.before)
     line = bytearray(moments.line())
     line[len(line) // 2] ^= 1
-    with (root / layout.JOURNAL).open("ab") as journal:
+    with (root / disk.JOURNAL).open("ab") as journal:
         journal.write(line)
     assert state(root) == state(moments.before)
 
 
 async def test_a_commit_that_nobody_applied_is_applied_by_the_next(moments: Moments) -> None:
     root = moments.copy(moments.before)
-    with (root / layout.JOURNAL).open("ab") as journal:
+    with (root / disk.JOURNAL).open("ab") as journal:
         journal.write(moments.line())
     assert state(root) == state(moments.after)
 
 
 async def test_a_commit_that_was_half_applied_is_applied_whole(moments: Moments) -> None:
     after = state(moments.after)
-    start = (moments.before / layout.JOURNAL).stat().st_size
+    start = (moments.before / disk.JOURNAL).stat().st_size
     (entry,) = Journal(moments.after).entries(start)
     assert len(entry.operations) >= 4
     for number in range(len(entry.operations) + 1):
         root = moments.copy(moments.before)
-        with (root / layout.JOURNAL).open("ab") as journal:
+        with (root / disk.JOURNAL).open("ab") as journal:
             journal.write(moments.line())
         for operation in entry.operations[:number]:
             operation.apply(root)
@@ -111,24 +111,24 @@ async def test_a_commit_that_was_half_applied_is_applied_whole(moments: Moments)
 async def test_a_log_cut_off_at_any_byte_is_restored(moments: Moments) -> None:
     after = state(moments.after)
     root = moments.copy(moments.after)
-    path = max((root / layout.LOGS).rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    path = max((root / disk.LOGS).rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
     whole = path.read_bytes()
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
         # The process that wrote it died before it could say that it was done.
-        (root / layout.APPLIED).write_bytes((moments.before / layout.APPLIED).read_bytes())
+        (root / disk.APPLIED).write_bytes((moments.before / disk.APPLIED).read_bytes())
         assert state(root) == after
 
 
 async def test_what_is_damaged_later_is_restored_while_the_journal_has_it(moments: Moments) -> None:
     after = state(moments.after)
-    for pattern in ("heads/*.json", "runs/*/*.json", "agent_runs/*/*.jsonl", layout.COUNTERS):
+    for pattern in ("heads/*.json", "runs/*/*.json", "agent_runs/*/*.jsonl", disk.COUNTERS):
         for path in moments.after.glob(pattern):
             root = moments.copy(moments.after)
             damaged = root / path.relative_to(moments.after)
             damaged.write_bytes(path.read_bytes()[:-3])
             assert state(root) == after
-            assert damaged.read_bytes() == path.read_bytes() or pattern == layout.COUNTERS
+            assert damaged.read_bytes() == path.read_bytes() or pattern == disk.COUNTERS
 
 
 async def test_after_a_restart_of_the_machine_the_whole_journal_is_applied(moments: Moments) -> None:
@@ -137,8 +137,8 @@ async def test_after_a_restart_of_the_machine_the_whole_journal_is_applied(momen
     for number, path in enumerate(sorted(root.rglob("*.json*"))):
         if path.parent != root:
             [path.unlink, lambda path=path: os.truncate(path, 0), lambda path=path: os.truncate(path, 9)][number % 3]()
-    mark = codec.loads((root / layout.APPLIED).read_bytes())
-    (root / layout.APPLIED).write_bytes(codec.dumps({**mark, "boot": "another"}))
+    mark = codec.loads((root / disk.APPLIED).read_bytes())
+    (root / disk.APPLIED).write_bytes(codec.dumps({**mark, "boot": "another"}))
     assert state(root) == state(moments.after)
     for path in root.rglob("*.json"):
         codec.loads(path.read_bytes())
@@ -146,10 +146,10 @@ async def test_after_a_restart_of_the_machine_the_whole_journal_is_applied(momen
 
 async def test_damage_inside_the_journal_is_no_torn_tail(moments: Moments) -> None:
     root = moments.copy(moments.after)
-    journal = root / layout.JOURNAL
+    journal = root / disk.JOURNAL
     text = journal.read_bytes()
     journal.write_bytes(text[:50] + b"?" + text[51:])
-    (root / layout.APPLIED).unlink()
+    (root / disk.APPLIED).unlink()
     with pytest.raises(StoreDamaged, match=r"journal\.jsonl is damaged"):
         state(root)
 
@@ -157,13 +157,13 @@ async def test_damage_inside_the_journal_is_no_torn_tail(moments: Moments) -> No
 async def test_a_checkpoint_changes_nothing_and_empties_the_journal(moments: Moments) -> None:
     root = moments.copy(moments.after)
     Guard(root).checkpoint()
-    assert (root / layout.JOURNAL).read_bytes() == b""
+    assert (root / disk.JOURNAL).read_bytes() == b""
     assert state(root) == state(moments.after)
 
 
 async def test_a_checkpoint_cut_short_before_it_says_so_changes_nothing(moments: Moments) -> None:
     root = moments.copy(moments.after)
-    (root / layout.JOURNAL).write_bytes(b"")
+    (root / disk.JOURNAL).write_bytes(b"")
     assert state(root) == state(moments.after)
     backend = await opened(root)
     (head,) = await backend.find(Find(Thread))
@@ -178,7 +178,7 @@ async def test_a_torn_last_line_of_a_log_loses_no_other_line(root: Path) -> None
     head, run = await begin(backend, await create(backend), "one")
     await append(backend, head, *(said(str(number), run_id=run.id) for number in range(3)))
     await backend.close()
-    path = root / layout.log(head.id, run.id)
+    path = root / disk.log(head.id, run.id)
     os.truncate(path, path.stat().st_size - 5)
     backend = await opened(root)
     stitches = await backend.read(head.id, [(1, None)])
@@ -194,7 +194,7 @@ async def test_a_damaged_head_is_named_when_the_journal_cannot_help(root: Path, 
     backend = await opened(root)
     head = await create(backend)
     await backend.close()
-    (root / layout.head(head.id)).write_bytes(content)
+    (root / disk.head(head.id)).write_bytes(content)
     backend = await opened(root)
     with pytest.raises(StoreDamaged, match=f"{head.id}.json is damaged"):
         await backend.get(Thread, (head.id,))
@@ -214,7 +214,7 @@ def failing(number: int) -> Failing:
 async def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
-    before, journal = state(root), (root / layout.JOURNAL).read_bytes()
+    before, journal = state(root), (root / disk.JOURNAL).read_bytes()
     real = os.pwrite
 
     def write_half(file: int, content: Any, offset: int) -> int:
@@ -226,7 +226,7 @@ async def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest
         patch.setattr(os, "pwrite", write_half)
         with pytest.raises(StoreFull, match="nothing was written"):
             await append(backend, head, said("one"))
-    assert (root / layout.JOURNAL).read_bytes() == journal
+    assert (root / disk.JOURNAL).read_bytes() == journal
     assert state(root) == before
     await append(backend, head, said("one"))
     await backend.close()
@@ -286,24 +286,24 @@ async def test_large_contents_are_whole_or_not_there(root: Path, monkeypatch: py
         patch.setattr("lockstitch.backends.files.disk.sync_data", failing(errno.ENOSPC))
         with pytest.raises(StoreFull):
             await backend.put([blob])
-    assert not list((root / layout.STAGING).iterdir())
+    assert not list((root / disk.STAGING).iterdir())
     await backend.put([blob])
     # Lost again before the next checkpoint: the journal has it, beside itself.
-    (root / layout.blob(blob.sha256)).unlink()
+    (root / disk.blob(blob.sha256)).unlink()
     assert (await backend.find(Find(Blob)))[0] == blob
     await backend.close()
-    assert not (root / layout.STAGING).exists()
-    assert (root / layout.blob(blob.sha256)).read_bytes() == b"abc"
+    assert not (root / disk.STAGING).exists()
+    assert (root / disk.blob(blob.sha256)).read_bytes() == b"abc"
 
 
 async def test_a_long_journal_is_emptied_on_the_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstitch.backends.files.guard.CHECKPOINT", 20_000)
+    monkeypatch.setattr("lockstitch.backends.files.coordinator.CHECKPOINT", 20_000)
     backend = await opened(root)
     head = await create(backend)
     for number in range(20):
         head, run = await begin(backend, head, "x" * 2000)
         head = await finish(backend, head, run, str(number))
-        assert (root / layout.JOURNAL).stat().st_size <= 20_000
+        assert (root / disk.JOURNAL).stat().st_size <= 20_000
     assert [stitch.position for stitch in await backend.read(head.id, [(1, None)])] == list(range(1, 41))
     await backend.close()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.backend import Find, Hit, Usage, Where
-from lockstitch.backends.files import FilesBackend, layout
-from lockstitch.records import Blob, BlobUse, Run, Thread, codec
+from lockstitch.backends.files import FilesBackend, disk
+from lockstitch.model import Blob, BlobUse, Run, Thread, codec
 from tests.backends.files.writing import START, append, asked, begin, create, finish, head_of, next_run, turn
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ async def test_sizes(files: FilesBackend, root: Path) -> None:
     await files.put([BlobUse(thread_id=head.id, sha256=blob.sha256)])
     of_thread, of_store = await files.size(head.id), await files.size(None)
     assert list(of_thread) == ["heads", "runs", "stitches", "blobs", "archives"]
-    assert of_thread["heads"] == (root / layout.head(head.id)).stat().st_size
+    assert of_thread["heads"] == (root / disk.head(head.id)).stat().st_size
     assert of_thread["stitches"] > 2000
     assert (of_thread["blobs"], of_store["blobs"]) == (5000, 5000)
     for part in ("heads", "runs", "stitches"):

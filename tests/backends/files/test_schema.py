@@ -8,7 +8,7 @@ import pytest
 from lockstitch.backend import Find
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Refused, SchemaMismatch, StoreDamaged, StoreUnreachable
-from lockstitch.records import FakeClock, Thread, codec
+from lockstitch.model import FakeClock, Thread, codec
 from tests.backends.files.writing import create, opened
 
 pytestmark = pytest.mark.anyio

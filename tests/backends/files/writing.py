@@ -7,7 +7,7 @@ from uuid import UUID
 
 from lockstitch.backend import Change, Commit, Receipt
 from lockstitch.backends.files import FilesBackend
-from lockstitch.records import CHAIN, Entry, FakeClock, Run, Stitch, Thread, new_id, place, tool_result, waiting
+from lockstitch.model import CHAIN, Entry, FakeClock, Run, Stitch, Thread, new_id, place, tool_result, waiting
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.records import SystemClock
+from lockstitch.model import SystemClock
 from tests.backends.postgres.wire import Wire
 from tests.servers import PostgresServer
 

@@ -7,9 +7,9 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.bulk import MANY
+from lockstitch.backends.postgres.records import MANY
 from lockstitch.errors import KeyTaken, LockstitchError, Refused
-from lockstitch.records import Blob, BlobUse, Record, Run, Stitch, Thread, codec, new_id
+from lockstitch.model import Blob, BlobUse, Record, Run, Stitch, Thread, codec, new_id
 from tests.backends.postgres.wire import Wire
 from tests.conformance.contract import NOW, a_run, a_thread, created, log_of, stitched
 from tests.conformance.every_kind import records

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from lockstitch.backend import Find, Where
+from lockstitch.backends.postgres.append import ROWS
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.change import ROWS
 from lockstitch.errors import Conflict, Refused
-from lockstitch.records import Run, Stitch, SystemClock, Thread, codec, new_id
+from lockstitch.model import Run, Stitch, SystemClock, Thread, codec, new_id
 from tests.backends.postgres.wire import Wire, option
 from tests.conformance.contract import a_letter, a_run, change, commit, created, grown, held, letters_of, log_of
 from tests.samples import answered, asked, result, said

@@ -10,8 +10,8 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.claim import SPARE
-from lockstitch.records import Limit, Thread, Worker, new_id, this_process
+from lockstitch.backends.postgres.records import SPARE
+from lockstitch.model import Limit, Thread, Worker, new_id, this_process
 from tests.backends.postgres.wire import Wire
 from tests.conformance.contract import NOW, a_goal, a_thread, created, held, registered
 

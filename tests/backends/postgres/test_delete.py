@@ -9,7 +9,7 @@ from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.sql.dialect import MANY
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import Blob, BlobUse, Run, Stitch, Thread
+from lockstitch.model import Blob, BlobUse, Run, Stitch, Thread
 from tests.backends.postgres.until import until
 from tests.conformance.contract import NOW, a_run, a_thread, change, commit, created, held
 from tests.samples import said

@@ -3,7 +3,7 @@
 import re
 
 from lockstitch.backends.postgres.dialect import dialect, qualified
-from lockstitch.records import SHELVES, FakeClock, Letter, Run, Stitch, SystemClock, Thread, Worker
+from lockstitch.model import SHELVES, FakeClock, Letter, Run, Stitch, SystemClock, Thread, Worker
 
 TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + ["text_search", "search_mark"]
 

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from lockstitch.backend import Find, Where
-from lockstitch.backends.postgres import direct
+from lockstitch.backends.postgres import libpq
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.errors import Conflict, Refused
-from lockstitch.records import SystemClock, Thread
+from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.wire import option
 from tests.conformance.contract import a_letter, change, commit, created, grown, head_of, log_of
 from tests.samples import said
@@ -80,7 +80,7 @@ async def test_a_statement_whose_columns_changed(narrow: PostgresBackend, admin:
 
 
 async def test_more_shapes_than_are_kept(narrow: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "PREPARED", 3)
+    monkeypatch.setattr(libpq, "PREPARED", 3)
     thread = await created(narrow)
     for _ in range(3):
         for number in range(1, 8):

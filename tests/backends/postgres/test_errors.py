@@ -5,7 +5,7 @@ import pytest
 from psycopg import errors as pg
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from lockstitch.backends.postgres.errors import translate
+from lockstitch.backends.postgres.connection import translate
 from lockstitch.errors import (
     Conflict,
     LockstitchError,

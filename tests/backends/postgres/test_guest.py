@@ -13,8 +13,8 @@ import pytest
 
 from lockstitch import Agent, App, sync
 from lockstitch.backend import READY, WORK
+from lockstitch.engine.worker import work
 from lockstitch.errors import KeyTaken, Refused, SchemaMismatch
-from lockstitch.runtime.worker import work
 from lockstitch.store import Store, open_store
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment

@@ -5,10 +5,9 @@ import pytest
 
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.dialect import dialect
-from lockstitch.backends.postgres.horizon import Horizon
-from lockstitch.backends.postgres.pool import Pool
-from lockstitch.backends.postgres.url import parse
-from lockstitch.records import SystemClock
+from lockstitch.backends.postgres.notify import Horizon
+from lockstitch.backends.postgres.pool import Pool, parse
+from lockstitch.model import SystemClock
 from tests.backends.postgres.test_watcher import STITCH
 from tests.conformance.contract import created
 

@@ -3,12 +3,12 @@
 import psycopg
 import pytest
 
-from lockstitch import lenses
 from lockstitch.backend import Answer
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import Refused
-from lockstitch.records import SystemClock
+from lockstitch.lenses import catalog
+from lockstitch.model import SystemClock
 from tests.conformance.contract import created
 
 pytestmark = pytest.mark.anyio
@@ -28,10 +28,10 @@ def mark(admin: psycopg.Connection, lens: str) -> str | None:
 
 
 async def test_a_schema_for_each_lens(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    for name in lenses.written("postgres"):
-        assert mark(admin, name) == MARK + lenses.digest(name, "postgres")
+    for name in catalog.written("postgres"):
+        assert mark(admin, name) == MARK + catalog.digest(name, "postgres")
         found = admin.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (name,)).fetchall()
-        assert {view for (view,) in found} == set(lenses.views(name))
+        assert {view for (view,) in found} == set(catalog.views(name))
 
 
 async def test_what_is_stale_is_refreshed(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
@@ -41,7 +41,7 @@ async def test_what_is_stale_is_refreshed(postgres: PostgresBackend, admin: psyc
     await postgres.migrate()
     assert (await ask(postgres, "SELECT count(*) FROM agent_runs", "three_table")).rows == [(0,)]
     assert admin.execute("SELECT to_regclass('three_table.of_an_older_version')").fetchone() == (None,)
-    assert mark(admin, "three_table") == MARK + lenses.digest("three_table", "postgres")
+    assert mark(admin, "three_table") == MARK + catalog.digest("three_table", "postgres")
 
 
 async def test_views_that_went_with_a_table_come_back(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
@@ -83,7 +83,7 @@ async def test_what_others_built_upon_a_lens_stays(postgres: PostgresBackend, ad
     assert (await ask(postgres, "SELECT count(*) FROM agent_config", "three_table")).rows == [(1,)]
     admin.execute("DROP VIEW public.mine")
     await postgres.migrate()
-    assert mark(admin, "three_table") == MARK + lenses.digest("three_table", "postgres")
+    assert mark(admin, "three_table") == MARK + catalog.digest("three_table", "postgres")
 
 
 async def test_lenses_do_not_keep_a_migration_from_its_work(

@@ -8,8 +8,8 @@ import pytest
 
 from lockstitch.backend import WORK
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.notifier import PAUSE, SHORT_PAUSE, heard
-from lockstitch.records import SystemClock, Thread
+from lockstitch.backends.postgres.notify import PAUSE, SHORT_PAUSE, heard
+from lockstitch.model import SystemClock, Thread
 from tests.conformance.contract import a_goal, change, commit, created
 from tests.samples import said
 

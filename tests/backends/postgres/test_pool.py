@@ -10,7 +10,7 @@ from lockstitch.backend import Commit, Edit, Find
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.pool import PATIENCE
 from lockstitch.errors import OutcomeUnknown, StoreUnreachable
-from lockstitch.records import SystemClock, Thread
+from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import until
 from tests.backends.postgres.wire import Wire, option
 from tests.conformance.contract import a_letter, a_thread, change, commit, created, grown, head_of, log_of, note

@@ -9,7 +9,7 @@ import pytest
 from lockstitch.backend import Answer, Find
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.errors import Refused
-from lockstitch.records import Thread
+from lockstitch.model import Thread
 from tests.backends.postgres.until import until
 from tests.conformance.contract import created
 

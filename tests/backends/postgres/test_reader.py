@@ -12,10 +12,10 @@ from psycopg import sql
 
 from lockstitch.backend import Answer, Find
 from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.pool import parse
 from lockstitch.backends.postgres.reader import AT_ONCE, CONNECTIONS
-from lockstitch.backends.postgres.url import parse
 from lockstitch.errors import Refused
-from lockstitch.records import SystemClock, Thread
+from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import until
 from tests.conformance.contract import created, everything
 

@@ -11,7 +11,7 @@ from psycopg import sql
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch, StoreReadOnly
-from lockstitch.records import SystemClock
+from lockstitch.model import SystemClock
 from tests.backends.postgres.wire import Wire
 from tests.conformance.contract import created
 

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from lockstitch.backend import Hit
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.records import Entry, SystemClock
+from lockstitch.model import Entry, SystemClock
 from tests.backends.postgres.until import until
 from tests.conformance.contract import a_thread, created, grown, stitched
 from tests.samples import answered, said
@@ -98,7 +98,7 @@ async def test_an_append_fills_nothing(postgres: PostgresBackend, admin: psycopg
 async def test_it_is_filled_in_batches(
     postgres: PostgresBackend, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstitch.backends.postgres.search.BATCH", 3)
+    monkeypatch.setattr("lockstitch.backends.postgres.query.BATCH", 3)
     for numbers in (range(1, 9), range(9, 13)):
         thread = await created(postgres)
         await grown(postgres, thread, *(said(f"tea {n}") for n in numbers), Entry(type="span"))

@@ -4,9 +4,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.url import POOL, parse
+from lockstitch.backends.postgres.pool import POOL, parse
 from lockstitch.errors import Refused
-from lockstitch.records import SystemClock
+from lockstitch.model import SystemClock
 
 
 def test_our_options_are_not_the_driver_s() -> None:

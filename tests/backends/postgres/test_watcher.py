@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from lockstitch.backend import READY, Sighting
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.records import SystemClock, Thread
+from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import LONG, until
 from tests.backends.postgres.wire import Wire, option
 from tests.conformance.contract import a_letter, change, commit, created, grown, note

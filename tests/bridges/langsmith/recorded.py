@@ -10,8 +10,8 @@ from typing import Any
 
 import zstandard
 
-from lockstitch.bridges.langsmith import LangSmith, files, read
-from lockstitch.bridges.span import Attachment, Item, Meaning, Piece, Remark, merge
+from lockstitch.integrations.langsmith import LangSmith, files, read
+from lockstitch.integrations.spans.span import Attachment, Item, Meaning, Piece, Remark, merge
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FOLDERS = sorted(each.name for each in FIXTURES.iterdir() if each.is_dir())

@@ -12,9 +12,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.bridges.langsmith import LangSmith, read
-from lockstitch.bridges.span import Attachment, Item, Remark
 from lockstitch.errors import Unreadable
+from lockstitch.integrations.langsmith import LangSmith, read
+from lockstitch.integrations.spans.span import Attachment, Item, Remark
 from tests.bridges.langsmith.recorded import FIXTURES, FOLDERS, body, runs_of
 from tests.records.properties import quick
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstitch.bridges.span import Attachment, Remark, Result, Tokens
+from lockstitch.integrations.spans.span import Attachment, Remark, Result, Tokens
 from tests.bridges.langsmith.recorded import FOLDERS, body, items_of, meanings, spans
 
 
@@ -180,7 +180,7 @@ def test_a_patch_before_its_post_says_the_same():
 
 
 def test_patches_of_0_3_45_say_no_type():
-    from lockstitch.bridges.langsmith import read
+    from lockstitch.integrations.langsmith import read
 
     found = list(read(body("old_0.3.45_invoke")))
     patches = [each for each in found if isinstance(each, dict) and "end" in each]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.bridges.langsmith import LangSmith, pieces
-from lockstitch.bridges.span import Call, Generation, Meaning, Result
-from lockstitch.records import codec
+from lockstitch.integrations.langsmith import LangSmith, runs
+from lockstitch.integrations.spans.span import Call, Generation, Meaning, Result
+from lockstitch.model import codec
 from tests.bridges.langsmith.recorded import FOLDERS, items_of, meaning_of, spans
 from tests.bridges.langsmith.test_pieces import FIELDS, JSON
 from tests.records.properties import quick
@@ -427,7 +427,7 @@ TANGLED = st.recursive(
     st.dictionaries(SHAPED, TANGLED, max_size=4),
 )
 def test_nothing_makes_it_stumble(kind: str | None, run: dict[str, Any], inputs: Any, outputs: Any):
-    for piece in pieces({**run, "run_type": kind, "inputs": inputs, "outputs": outputs}):
+    for piece in runs({**run, "run_type": kind, "inputs": inputs, "outputs": outputs}):
         _sound(LangSmith().meaning(piece))
 
 

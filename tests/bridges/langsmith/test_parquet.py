@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lockstitch.bridges.langsmith import read
 from lockstitch.errors import Unreadable
+from lockstitch.integrations.langsmith import read
 from tests.bridges.langsmith.recorded import meanings, runs_of, spans
 
 RUNS = runs_of("batch_invoke")

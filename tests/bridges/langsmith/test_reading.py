@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from lockstitch.bridges.langsmith import RECORD_LIMIT, files, read
-from lockstitch.bridges.span import Remark
 from lockstitch.errors import LockstitchError, NotFound, Unreadable
+from lockstitch.integrations.langsmith import RECORD_LIMIT, files, read
+from lockstitch.integrations.spans.span import Remark
 from tests.bridges.langsmith.recorded import FIXTURES, body, runs_of, spans
 
 RUNS = runs_of("batch_invoke")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.langsmith.usage import tokens_of
-from lockstitch.bridges.span import Tokens
+from lockstitch.integrations.langsmith.facts import tokens_of
+from lockstitch.integrations.spans.span import Tokens
 from tests.bridges.langsmith.recorded import meaning_of
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from lockstitch.bridges.otel import read_body
-from lockstitch.bridges.span import Piece
+from lockstitch.integrations.otel import read_body
+from lockstitch.integrations.spans.span import Piece
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.body"))

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.bridges.otel import OpenTelemetry, read_body
-from lockstitch.bridges.span import Meaning
 from lockstitch.errors import Unreadable
-from lockstitch.records import codec
+from lockstitch.integrations.otel import OpenTelemetry, read_body
+from lockstitch.integrations.spans.span import Meaning
+from lockstitch.model import codec
 from tests.bridges.otel.bodies import NAMES, as_document, made, recorded
 
 WORDS = [

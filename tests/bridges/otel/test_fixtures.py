@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstitch.bridges.otel import OpenTelemetry, read_body, same_call, tells_more
-from lockstitch.bridges.span import Meaning, Piece, Tokens
-from lockstitch.records import codec, tool_uses
+from lockstitch.integrations.otel import OpenTelemetry, read_body, same_call, tells_more
+from lockstitch.integrations.spans.span import Meaning, Piece, Tokens
+from lockstitch.model import codec, tool_uses
 from tests.bridges.otel.bodies import NAMES, PARENT, as_document, piece_with, recorded
 
 

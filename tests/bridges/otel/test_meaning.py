@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.otel import OpenTelemetry
-from lockstitch.bridges.span import Call, Meaning, Result, Tokens
+from lockstitch.integrations.otel import OpenTelemetry
+from lockstitch.integrations.spans.span import Call, Meaning, Result, Tokens
 from tests.bridges.otel.bodies import pairs, piece_with
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.response.model": "m"}

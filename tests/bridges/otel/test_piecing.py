@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.bridges.otel import read_body
-from lockstitch.records import codec
+from lockstitch.integrations.otel import read_body
+from lockstitch.model import codec
 from tests.bridges.otel.bodies import PARENT, SPAN, START, TRACE, made, pairs, piece_with
 
 

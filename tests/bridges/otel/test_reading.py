@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from lockstitch.bridges.otel import files, read, read_body, read_file, read_stream
 from lockstitch.errors import Unreadable
+from lockstitch.integrations.otel import files, read, read_body, read_file, read_stream
 from tests.bridges.otel.bodies import SPAN, TRACE, as_document, made, recorded
 
 ONE, TWO = recorded("oi_openai"), recorded("pydantic_ai")

@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lockstitch.bridges.outgoing.bundle import export_bundle
-from lockstitch.records import Feedback, File, Thread
+from lockstitch.integrations.export.bundle import export_bundle
+from lockstitch.model import Feedback, File, Thread
 from lockstitch.store import Store, open_store
 from tests.samples import begin_turn, finish_turn, said, turn
 

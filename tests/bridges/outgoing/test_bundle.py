@@ -18,10 +18,10 @@ from zlib import crc32
 
 import pytest
 
-from lockstitch.bridges.outgoing import bundle_archive
-from lockstitch.bridges.outgoing.bundle import export_bundle, import_bundle
 from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.records import new_id
+from lockstitch.integrations.export import bundle_archive
+from lockstitch.integrations.export.bundle import export_bundle, import_bundle
+from lockstitch.model import new_id
 from lockstitch.store import Store, open_store
 from tests.bridges.outgoing import bundles
 from tests.bridges.outgoing.bundles import Bundle, unchanged

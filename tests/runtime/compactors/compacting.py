@@ -5,11 +5,11 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from lockstitch.records import Message, Stitch, context
-from lockstitch.records.fold import kept_positions, replaced_positions, replaces_context
-from lockstitch.records.message import blocks
-from lockstitch.runtime.compactor import Compacted, Compactor, Sight
-from lockstitch.runtime.tokens import estimate_all
+from lockstitch.engine.ports.compactor import Compacted, Compactor, Sight
+from lockstitch.engine.usage import estimate_all
+from lockstitch.model import Message, Stitch, context
+from lockstitch.model.context import kept_positions, replaced_positions, replaces_context
+from lockstitch.model.message import blocks
 from tests.records.logs import Log
 
 OVERHEAD = 500

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.registry import COMPACTOR_NAMES, compactor
 from lockstitch.errors import Refused
-from lockstitch.runtime.compactors.registry import COMPACTOR_NAMES, compactor
 
 
 @pytest.mark.parametrize("name", COMPACTOR_NAMES)

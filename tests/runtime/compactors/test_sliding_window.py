@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import context
-from lockstitch.records.message import blocks
-from lockstitch.runtime.compactors.results import PLACEHOLDER
-from lockstitch.runtime.compactors.sliding_window import SlidingWindowCompactor
-from lockstitch.runtime.tokens import estimate_all
+from lockstitch.agents.compactors.strategies import PLACEHOLDER, SlidingWindowCompactor
+from lockstitch.engine.usage import estimate_all
+from lockstitch.model import context
+from lockstitch.model.message import blocks
 from tests.records.logs import Log
 from tests.records.test_fold import assert_valid
 from tests.runtime.compactors.compacting import OVERHEAD, Summarizer, apply, chat, compact, long_run, results

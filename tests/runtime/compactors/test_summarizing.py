@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import context
-from lockstitch.runtime.compactors.summarizing import HEADING, SummarizingCompactor
+from lockstitch.agents.compactors.strategies import HEADING, SummarizingCompactor
+from lockstitch.model import context
 from tests.records.test_fold import assert_valid
 from tests.runtime.compactors.compacting import Summarizer, apply, chat, compact, long_run
 

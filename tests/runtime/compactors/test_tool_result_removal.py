@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import context
-from lockstitch.runtime.compactors.none import NoCompactor
-from lockstitch.runtime.compactors.results import PLACEHOLDER
-from lockstitch.runtime.compactors.tool_result_removal import ToolResultRemovalCompactor
+from lockstitch.agents.compactors.strategies import PLACEHOLDER, ToolResultRemovalCompactor
+from lockstitch.engine.ports.compactor import NoCompactor
+from lockstitch.model import context
 from tests.runtime.compactors.compacting import apply, chat, compact, results
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import context, open_calls
-from lockstitch.runtime.compactor import Compactor, Sight
-from lockstitch.runtime.compactors.registry import compactor
-from lockstitch.runtime.compactors.view import View
-from lockstitch.runtime.tokens import estimate_all
+from lockstitch.agents.compactors.view import View
+from lockstitch.agents.registry import compactor
+from lockstitch.engine.ports.compactor import Compactor, Sight
+from lockstitch.engine.usage import estimate_all
+from lockstitch.model import context, open_calls
 from tests.records.logs import LANES, Log, logs
 from tests.records.properties import thorough
 from tests.records.test_fold import assert_valid

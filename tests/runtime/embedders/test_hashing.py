@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstitch.agents.embedders import HashingEmbedder, similarity, stem
+from lockstitch.agents.registry import embedder
 from lockstitch.errors import Refused
-from lockstitch.runtime.embedder import similarity
-from lockstitch.runtime.embedders.hashing import HashingEmbedder, stem
-from lockstitch.runtime.embedders.registry import embedder
 
 pytestmark = pytest.mark.anyio
 

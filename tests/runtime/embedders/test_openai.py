@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime.embedder import similarity
-from lockstitch.runtime.embedders.openai import OpenAIEmbedder
-from lockstitch.runtime.embedders.registry import embedder
-from lockstitch.runtime.provider import ProviderError
+from lockstitch.agents.embedders import similarity
+from lockstitch.agents.openai_embedder import OpenAIEmbedder
+from lockstitch.agents.registry import embedder
+from lockstitch.engine.ports.provider import ProviderError
 from tests.runtime.fake_api import Answer, FakeApi, fake_api
 
 pytestmark = pytest.mark.anyio

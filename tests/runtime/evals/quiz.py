@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from lockstitch.records import text_of
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.grader import Case
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.evals.grader import Case
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import text_of
 
 PRICES = {"scripted": {"input": 1000.0, "output": 1000.0}}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.agents.evals.dataset import digest, load
 from lockstitch.errors import NotFound, Refused
-from lockstitch.runtime.evals.dataset import digest, load
 
 
 def written(folder: Path, name: str, text: str | bytes) -> Path:

@@ -5,18 +5,17 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.evals.grader import Answered, Case, Grade
+from lockstitch.agents.evals.graders import ContainsGrader, JudgeGrader
+from lockstitch.agents.evals.results import Outcome
+from lockstitch.agents.evals.runner import evaluate, key_of
+from lockstitch.agents.memories import RecordMemoryStore
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import Eval, FakeClock, codec
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.evals.evaluating import evaluate, key_of
-from lockstitch.runtime.evals.evaluation import Outcome
-from lockstitch.runtime.grader import Answered, Case, Grade
-from lockstitch.runtime.graders.contains import ContainsGrader
-from lockstitch.runtime.graders.judge import JudgeGrader
-from lockstitch.runtime.memories.record import RecordMemoryStore
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Eval, FakeClock, codec
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import pay, scripted
 from tests.runtime.books import delegate

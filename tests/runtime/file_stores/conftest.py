@@ -8,8 +8,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from lockstitch.runtime.file_store import FileStore
-from lockstitch.runtime.file_stores.registry import file_store
+from lockstitch.agents.registry import file_store
+from lockstitch.engine.ports.file_store import FileStore
 from tests.runtime.file_stores.bucket import BUCKET, Bucket
 
 

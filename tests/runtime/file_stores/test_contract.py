@@ -5,11 +5,10 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.registry import file_store
+from lockstitch.engine.ports.file_store import FileStore, NoFileStore
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import new_id
-from lockstitch.runtime.file_store import FileStore
-from lockstitch.runtime.file_stores.none import NoFileStore
-from lockstitch.runtime.file_stores.registry import file_store
+from lockstitch.model import new_id
 from tests.runtime.file_stores.bucket import BUCKET, Bucket
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.file_stores import LocalFileStore
 from lockstitch.errors import NotFound, Refused, StoreError, StoreFull, StoreReadOnly
-from lockstitch.runtime.file_stores.local import LocalFileStore
 
 pytestmark = pytest.mark.anyio
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.agents.file_stores import LocalFileStore, S3FileStore
+from lockstitch.agents.registry import file_store
 from lockstitch.errors import Refused
-from lockstitch.runtime.file_stores.local import LocalFileStore
-from lockstitch.runtime.file_stores.registry import file_store
-from lockstitch.runtime.file_stores.s3 import S3FileStore
 
 
 def test_a_url_opens_its_kind_of_store() -> None:

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.file_stores import S3FileStore
 from lockstitch.errors import StoreUnreachable
-from lockstitch.runtime.file_stores.s3 import S3FileStore
 from tests.runtime.file_stores.bucket import BUCKET, Bucket
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from lockstitch.runtime.event import Event
+from lockstitch.engine.events import Event
 
 THREAD = UUID("0192f0c1-2345-7890-8abc-def012345678")
 RUN = UUID("0192f0c1-2345-7890-8abc-def012345679")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from lockstitch.runtime.event import Event
-from lockstitch.runtime.formatters.json import MOST_BYTES, JsonFormatter
+from lockstitch.agents.formatters.formats import MOST_BYTES, JsonFormatter
+from lockstitch.engine.events import Event
 from tests.records.properties import quick
 from tests.runtime.formatters.events import FILE, HISTORY, MEMBER, PENDING, PNG, RUN, all_frames, event, one_of_each
 from tests.runtime.formatters.events import random_events as streams

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from lockstitch.agents.formatters.formats import RawFormatter
+from lockstitch.agents.registry import FORMATTER_NAMES, formatter
 from lockstitch.errors import Refused
-from lockstitch.runtime.formatters.raw import RawFormatter
-from lockstitch.runtime.formatters.registry import FORMATTER_NAMES, formatter
 from tests.runtime.formatters.events import all_frames, event, one_of_each
 
 

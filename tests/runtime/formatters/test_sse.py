@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lockstitch.agents.formatters.formats import DONE, encode, stream
+from lockstitch.agents.registry import FORMATTER_NAMES, formatter
+from lockstitch.engine.events import Event
 from lockstitch.errors import ThreadBusy
-from lockstitch.runtime.event import Event
-from lockstitch.runtime.formatters.registry import FORMATTER_NAMES, formatter
-from lockstitch.runtime.formatters.sse import DONE, encode, stream
 from tests.runtime.formatters.events import all_frames, event, one_of_each
 
 pytestmark = pytest.mark.anyio

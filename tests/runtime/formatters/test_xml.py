@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 
-from lockstitch.runtime.event import Event
-from lockstitch.runtime.formatters.xml import XmlFormatter
+from lockstitch.agents.formatters.formats import XmlFormatter
+from lockstitch.engine.events import Event
 from tests.records.properties import quick
 from tests.runtime.formatters.events import MEMBER, PNG, RUN, all_frames, event, one_of_each
 from tests.runtime.formatters.events import random_events as streams

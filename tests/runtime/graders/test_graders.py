@@ -5,11 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from lockstitch.agents.evals.grader import Answered, Case
+from lockstitch.agents.evals.graders import NAMES, JsonSchemaGrader, JudgeGrader, grader
 from lockstitch.errors import Refused
-from lockstitch.runtime.grader import Answered, Case
-from lockstitch.runtime.graders.json_schema import JsonSchemaGrader
-from lockstitch.runtime.graders.judge import JudgeGrader
-from lockstitch.runtime.graders.registry import NAMES, grader
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio

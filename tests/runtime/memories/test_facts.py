@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.runtime.memories.facts import clean, parse, prompt, transcript
+from lockstitch.agents.memories import clean, parse, prompt, transcript
 from tests.records.properties import quick
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.runtime.memories.ranking import ranked, words
+from lockstitch.agents.memories import ranked, words
 from tests.records.properties import quick
 
 texts = st.lists(st.text("ab c.", max_size=9), max_size=8)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import FakeClock, Message, foreign_id
-from lockstitch.runtime.memories.record import RecordMemoryStore
-from lockstitch.runtime.memory import Retrieved, Scope, Updated
+from lockstitch.agents.memories import RecordMemoryStore
+from lockstitch.engine.ports.memory import Retrieved, Scope, Updated
+from lockstitch.model import FakeClock, Message, foreign_id
 from lockstitch.store import Store, open_store
 from tests.samples import begin_turn
 

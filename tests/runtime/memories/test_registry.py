@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.registry import MEMORY_NAMES, memory_store
+from lockstitch.engine.ports.memory import Retrieved
 from lockstitch.errors import Refused
-from lockstitch.runtime.memories.registry import MEMORY_NAMES, memory_store
-from lockstitch.runtime.memory import Retrieved
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime.provider import ModelRequest, Piece, Provider, ProviderError, Response
+from lockstitch.engine.ports.provider import ModelRequest, Piece, Provider, ProviderError, Response
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aVZCT1I="}}
 LINK = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}

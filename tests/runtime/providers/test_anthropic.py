@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import codec
-from lockstitch.runtime.provider import INVALID_JSON, Download, Usage
-from lockstitch.runtime.providers.anthropic import AnthropicProvider
-from lockstitch.runtime.providers.anthropic_reply import usage_of
+from lockstitch.agents.providers.anthropic import AnthropicProvider
+from lockstitch.agents.providers.anthropic_wire import usage_of
+from lockstitch.engine.ports.provider import INVALID_JSON, Download, Usage
+from lockstitch.model import codec
 from tests.runtime.fake_api import Answer, FakeApi
 from tests.runtime.providers.asking import (
     ADD,

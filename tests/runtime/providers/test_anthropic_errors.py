@@ -11,9 +11,8 @@ import httpx2
 import pytest
 from anthropic._error_classes import ERROR_CLASSES
 
-from lockstitch.runtime.provider import ProviderError
-from lockstitch.runtime.providers.anthropic import AnthropicProvider
-from lockstitch.runtime.providers.anthropic_errors import translated
+from lockstitch.agents.providers.anthropic import AnthropicProvider, translated
+from lockstitch.engine.ports.provider import ProviderError
 from tests.runtime.fake_api import Answer, FakeApi
 from tests.runtime.providers.asking import answer, failure, request
 

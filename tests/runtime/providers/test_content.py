@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.records import Json, codec, tool_result
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers import anthropic_request, openai_chat_request, openai_responses_request
-from lockstitch.runtime.providers.content import with_unique_ids
+from lockstitch.agents.providers import anthropic_wire, openai_chat, openai_responses
+from lockstitch.agents.providers.http import with_unique_ids
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import Json, codec, tool_result
 from tests.runtime.providers.asking import request
 
 
@@ -25,7 +25,7 @@ def talk(*responses: list[str]) -> list[Json]:
 
 
 def anthropic_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
-    blocks = [block for one in anthropic_request.build(asked, None)["messages"][1:] for block in one["content"]]
+    blocks = [block for one in anthropic_wire.build(asked, None)["messages"][1:] for block in one["content"]]
     return [
         (one["id"], one["name"], True) if one["type"] == "tool_use" else (one["tool_use_id"], one["content"], False)
         for one in blocks
@@ -34,7 +34,7 @@ def anthropic_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
 
 def chat_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
     found: list[tuple[str, str, bool]] = []
-    for message in openai_chat_request.build(asked, custom=True)["messages"][1:]:
+    for message in openai_chat.build(asked, custom=True)["messages"][1:]:
         found += [(one["id"], one["function"]["name"], True) for one in message.get("tool_calls", [])]
         if message["role"] == "tool":
             found.append((message["tool_call_id"], message["content"], False))
@@ -42,7 +42,7 @@ def chat_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
 
 
 def responses_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
-    items = openai_responses_request.build(asked)["input"][1:]
+    items = openai_responses.build(asked)["input"][1:]
     return [
         (one["call_id"], one.get("name") or one["output"], one["type"] == "function_call")
         for one in items

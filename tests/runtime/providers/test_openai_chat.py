@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import codec
-from lockstitch.runtime.provider import INVALID_JSON, Download, Usage
-from lockstitch.runtime.providers import openai_chat_request
-from lockstitch.runtime.providers.openai_chat import OpenAIChatProvider
+from lockstitch.agents.providers import openai_chat
+from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
+from lockstitch.engine.ports.provider import INVALID_JSON, Download, Usage
+from lockstitch.model import codec
 from tests.runtime.fake_api import Answer, FakeApi
 from tests.runtime.providers.asking import ADD, LINK, NOTE, PDF, PNG, SCHEMA, answer, ask, first_text, joined, request
 
@@ -144,7 +144,7 @@ async def test_settings(api: FakeApi, provider: OpenAIChatProvider) -> None:
     assert (api.last["temperature"], api.last["top_k"]) == (0.1, 5)
     assert api.last["stream_options"] == {"include_usage": True, "x": 1}
     assert api.requests[-1].headers["openai-beta"] == "tomorrow=v1"
-    assert openai_chat_request.build(asked, custom=False)["max_completion_tokens"] == 2048
+    assert openai_chat.build(asked, custom=False)["max_completion_tokens"] == 2048
 
 
 async def test_images_and_documents(api: FakeApi, provider: OpenAIChatProvider) -> None:

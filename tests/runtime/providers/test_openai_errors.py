@@ -8,10 +8,10 @@ import httpx2
 import openai
 import pytest
 
-from lockstitch.runtime.provider import Provider
-from lockstitch.runtime.providers.openai_chat import OpenAIChatProvider
-from lockstitch.runtime.providers.openai_errors import told, translated
-from lockstitch.runtime.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
+from lockstitch.agents.providers.openai_client import told, translated
+from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.engine.ports.provider import Provider
 from tests.runtime.fake_api import Answer, FakeApi
 from tests.runtime.providers.asking import answer, failure, request
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import codec
-from lockstitch.runtime.provider import INVALID_JSON, Usage
-from lockstitch.runtime.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.engine.ports.provider import INVALID_JSON, Usage
+from lockstitch.model import codec
 from tests.runtime.fake_api import Answer, FakeApi
 from tests.runtime.providers.asking import ADD, LINK, NOTE, PDF, PNG, SCHEMA, answer, ask, first_text, joined, request
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.runtime.provider import ModelRequest, ProviderError
-from lockstitch.runtime.providers import transport
-from lockstitch.runtime.providers.anthropic import AnthropicProvider
-from lockstitch.runtime.providers.openai_chat import OpenAIChatProvider
-from lockstitch.runtime.providers.openai_responses import OpenAIResponsesProvider
-from lockstitch.runtime.providers.resolving import provider_for
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.providers import http
+from lockstitch.agents.providers.anthropic import AnthropicProvider
+from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
+from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.registry import provider_for
+from lockstitch.engine.ports.provider import ModelRequest, ProviderError
 from tests.runtime.fake_api import Answer, FakeApi, fake_api
 from tests.runtime.providers.asking import answer, request
 
@@ -160,7 +160,7 @@ def test_a_provider_serves_one_event_loop_after_another() -> None:
 
 
 def test_own_parameters_win() -> None:
-    assert transport.merged({"a": {"x": 1}, "b": {"x": 1}}, {"a": {"y": 2}, "b": {"y": 2}}, nested=("a",)) == {
+    assert http.merged({"a": {"x": 1}, "b": {"x": 1}}, {"a": {"y": 2}, "b": {"y": 2}}, nested=("a",)) == {
         "a": {"x": 1, "y": 2},
         "b": {"y": 2},
     }

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime.provider import Download, ModelRequest, Piece, ProviderError, Usage
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, ProviderError, Usage
 from tests.runtime.providers.asking import SCHEMA, answer, ask, failure, joined, request
 
 pytestmark = pytest.mark.anyio

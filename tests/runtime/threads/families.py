@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from lockstitch.records import Json, Stitch, Thread
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.app import App
-from lockstitch.runtime.tool import Tool
-from lockstitch.runtime.tools.threads import thread_tools
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.model import Json, Stitch, Thread
 from lockstitch.store import Store
 from tests.runtime.agents import scripted
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.cancel import cancel
 from lockstitch.errors import Conflict, ThreadEnded
-from lockstitch.records import Entry
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Entry
 from lockstitch.store import Store
 from tests.runtime.agents import log
 from tests.runtime.threads.families import agent, asks, child, done, elsewhere, family, family_of, results, work_off

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import ToolContext, ToolFailed
 from lockstitch.errors import NotFound
-from lockstitch.records import Entry, Thread, text_of
-from lockstitch.records.message import user
-from lockstitch.runtime.tool import ToolContext, ToolFailed
-from lockstitch.runtime.tools.function import tool
+from lockstitch.model import Entry, Thread, text_of
+from lockstitch.model.message import user
 from lockstitch.store import Store
 from tests.runtime.agents import at_rest, log, of_type, scripted, until
 from tests.runtime.threads.families import (

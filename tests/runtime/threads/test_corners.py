@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.worker import WorkerLoop
 from lockstitch.errors import ThreadBusy
-from lockstitch.records import Entry, Json, text_of
-from lockstitch.records.message import user
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.app import App
-from lockstitch.runtime.cancelling import cancel
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.model import Entry, Json, text_of
+from lockstitch.model.message import user
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import at_rest, scripted, until
 from tests.runtime.threads.families import agent, asks, child, done, elsewhere, family, results, turns, work_off

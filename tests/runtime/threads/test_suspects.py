@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from lockstitch.records import Limit, Stitch, Thread, new_id
-from lockstitch.records.thread import MAX_CRASHES
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.app import App
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.worker import WorkerLoop
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.model import Limit, Stitch, Thread, new_id
+from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.runtime.agents import calls, scripted, until
 from tests.runtime.books import delegate

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.app import App
 from lockstitch.backend import Find
+from lockstitch.engine import webhooks
+from lockstitch.engine.cancel import cancel
 from lockstitch.errors import Refused
-from lockstitch.records import Json, Notice
-from lockstitch.runtime import telling
-from lockstitch.runtime.app import App
-from lockstitch.runtime.cancelling import cancel
+from lockstitch.model import Json, Notice
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls as asked
 from tests.runtime.agents import pay, scripted
@@ -59,7 +59,7 @@ async def notices(store: Store) -> list[Notice]:
 
 
 async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monkeypatch: Any):
-    monkeypatch.setattr(telling, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
     lead = scripted({"fail": "request", "message": "no key"}, name="lead", max_retries=0)
     app = App([lead], hooks=[receiver.url])
     goal = await lead.start(store=store, goal="g", key="k")
@@ -107,7 +107,7 @@ async def test_who_waits_for_children_needs_nobody(store: Store):
 
 async def test_what_cannot_be_told_is_tried_again(store: Store, store_url: str, receiver: Receiver, monkeypatch: Any):
     """By another process too, and later each time; the key stays the same."""
-    monkeypatch.setattr(telling, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
     receiver.status = 500
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     app = App([lead], hooks={"ops": receiver.url})

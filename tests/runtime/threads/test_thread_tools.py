@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.control import answer
 from lockstitch.errors import Refused
-from lockstitch.records import Json, codec
-from lockstitch.runtime.replies import answer
-from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.model import Json, codec
 from lockstitch.store import Store
 from tests.runtime.agents import at_rest, log
 from tests.runtime.threads.families import agent, asks, child, done, elsewhere, family, turns

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
-from lockstitch.records import Limit, Thread, Worker, waiting
-from lockstitch.records.thread import MAX_CRASHES
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.app import App
-from lockstitch.runtime.driving import Driver
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.worker import Drive, WorkerLoop
+from lockstitch.engine.executor import Driver
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.worker import Drive, WorkerLoop
+from lockstitch.model import Limit, Thread, Worker, waiting
+from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import calls, log, scripted, until
 from tests.runtime.threads.families import agent, asks, child, done, family, results, work_off

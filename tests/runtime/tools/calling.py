@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstitch.records import Thread, new_id
-from lockstitch.runtime.tool import Tool, ToolContext
+from lockstitch.engine.ports.tool import Tool, ToolContext
+from lockstitch.model import Thread, new_id
 from lockstitch.store import open_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.concurrency import run_blocking
+from lockstitch.engine.ports.tool import Tool, ToolContext, ToolFailed
 from lockstitch.errors import Refused
-from lockstitch.runtime.blocking import run_blocking
-from lockstitch.runtime.tool import Tool, ToolContext, ToolFailed
-from lockstitch.runtime.tools.function import tool
 from tests.runtime.tools.calling import CONTEXT, call
 
 pytestmark = pytest.mark.anyio

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.mcp import McpServer
+from lockstitch.engine.ports.tool import Tool, ToolFailed
 from lockstitch.errors import Refused
-from lockstitch.runtime.tool import Tool, ToolFailed
-from lockstitch.runtime.tools.mcp import McpServer
 from tests.runtime.tools.calling import CONTEXT, call
 from tests.runtime.tools.nursery import SCRIPT, Nursery, is_alive, killed
 
@@ -449,7 +449,7 @@ async def test_a_call_that_cannot_connect_fails_as_a_call(tmp_path: Path) -> Non
 
 
 async def test_without_the_package_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("lockstitch.runtime.tools.mcp_")]:
+    for name in [name for name in sys.modules if name.startswith("lockstitch.agents.tools.mcp_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(Refused, match=r"pip install 'lockstitch\[mcp\]'"):
@@ -457,7 +457,7 @@ async def test_without_the_package_one_is_told_what_to_install(monkeypatch: pyte
 
 
 def test_importing_it_does_not_load_the_package() -> None:
-    code = "import sys, lockstitch.runtime.tools.mcp; sys.exit('mcp' in sys.modules or 'httpx2' in sys.modules)"
+    code = "import sys, lockstitch.agents.tools.mcp; sys.exit('mcp' in sys.modules or 'httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

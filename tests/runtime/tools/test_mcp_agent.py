@@ -2,9 +2,9 @@
 
 import pytest
 
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.mcp import McpServer
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.mcp import McpServer
 from lockstitch.store import Store
 from tests.runtime.tools.nursery import Nursery
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 
-from lockstitch.records import codec
+from lockstitch.model import codec
 
 
 async def run(http: httpx2.AsyncClient, agent: str, text: str = "Hello", **more: object) -> dict[str, Any]:

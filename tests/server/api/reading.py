@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from lockstitch.records import codec
+from lockstitch.model import codec
 
 
 class Event(NamedTuple):

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from lockstitch import Agent, App, tool
-from lockstitch.records import codec
+from lockstitch.model import codec
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
 from lockstitch.testing import Scripted

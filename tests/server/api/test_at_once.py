@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from lockstitch.agents import Agent, App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.executor import run_for
+from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import NotFound
-from lockstitch.records import text_of
-from lockstitch.runtime import Agent, App
-from lockstitch.runtime.driving import run_for
-from lockstitch.runtime.provider import ModelRequest
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.model import text_of
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
 from tests.runtime.agents import until

@@ -8,12 +8,13 @@ import pytest
 
 from lockstitch import Entry, ThreadBusy
 from lockstitch.backend import Find
-from lockstitch.records import Delta
-from lockstitch.runtime.live import Live
-from lockstitch.runtime.worker import WorkerLoop
-from lockstitch.server import Settings, board
+from lockstitch.engine.events import Live
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.model import Delta
+from lockstitch.server import Settings
 from lockstitch.server import app as server
-from lockstitch.server.news import News
+from lockstitch.server.streams import project
+from lockstitch.server.streams.changes import News
 from lockstitch.store import Store, open_store
 from tests.server.api import agents
 from tests.server.api.reading import Event, events
@@ -109,8 +110,8 @@ async def test_who_leaves_costs_nothing_any_more(store: Store, monkeypatch: pyte
 async def test_the_project_as_a_list_sees_it(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board, "ALL", 0.1)
-    monkeypatch.setattr(board, "LOOK", 0.1)
+    monkeypatch.setattr(project, "ALL", 0.1)
+    monkeypatch.setattr(project, "LOOK", 0.1)
     ref = await written(store, 1)
     other = await store.in_project("other").create(title="theirs")
     seen: list[Event] = []

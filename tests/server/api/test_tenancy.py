@@ -11,7 +11,7 @@ import pytest
 
 from lockstitch import Entry, Feedback, File, Memory
 from lockstitch.backend import Find
-from lockstitch.records import Agent, AgentVersion, Run, Stitch, Thread, Token
+from lockstitch.model import Agent, AgentVersion, Run, Stitch, Thread, Token
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.api import agents

@@ -5,8 +5,8 @@ import json
 import httpx2
 import pytest
 
-from lockstitch.records.shelves import RawBody
-from lockstitch.server.ingest import digesting
+from lockstitch.model.side_records import RawBody
+from lockstitch.server.ingest import processor
 from lockstitch.store import Store
 from tests.bridges.importing import lens_rows
 from tests.server.ingest.sending import run_of, settled
@@ -62,7 +62,7 @@ async def test_the_rest_of_a_body_is_taken(store: Store, http: httpx2.AsyncClien
 async def test_a_body_that_ends_the_process_is_put_aside(store: Store) -> None:
     """What was under way when the process ended too often is not tried for ever."""
     now = store.clock.now()
-    headers = {"path": "/runs", "attempts": digesting.ATTEMPTS}
+    headers = {"path": "/runs", "attempts": processor.ATTEMPTS}
     await store.backend.put(
         [
             RawBody(source="langsmith", headers=headers, body=json.dumps(run_of(name="bad")).encode(), at=now),

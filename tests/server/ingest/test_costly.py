@@ -9,13 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from lockstitch.bridges import ingest
-from lockstitch.bridges.budget import Limits
-from lockstitch.records.shelves import RawBody
+from lockstitch.integrations.spans import ingest
+from lockstitch.integrations.spans.budget import Limits
+from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
-from lockstitch.server.ingest.arrivals import Intake
-from lockstitch.server.ingest.bodies import Reader
-from lockstitch.server.ingest.digesting import digesting
+from lockstitch.server.ingest.body_reader import Reader
+from lockstitch.server.ingest.processor import digesting
+from lockstitch.server.ingest_queue import Intake
 from lockstitch.store import Store
 from tests.bridges.importing import lens_rows
 from tests.server.ingest.sending import run_of, settled

@@ -11,9 +11,9 @@ import pytest
 from langsmith import Client, tracing_context
 from langsmith.utils import LangSmithNotFoundError
 
-from lockstitch.records import Feedback
+from lockstitch.model import Feedback
 from lockstitch.server import Settings
-from lockstitch.server.ingest.langsmith import INFO
+from lockstitch.server.ingest.langsmith_write import INFO
 from lockstitch.store import Store
 from tests.bridges.importing import lens
 from tests.server.ingest.agents import client_of, greet, traced

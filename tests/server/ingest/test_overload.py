@@ -8,11 +8,11 @@ import httpx2
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.bridges.ingest import Ingest
 from lockstitch.errors import StoreFull, StoreUnreachable
-from lockstitch.records.shelves import RawBody
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
-from lockstitch.server.ingest import digesting
+from lockstitch.server.ingest import processor
 from lockstitch.store import Store
 from tests.bridges.importing import lens_rows
 from tests.bridges.otel import bodies as otel
@@ -86,7 +86,7 @@ async def test_a_store_that_is_away_while_reading(
 
 async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders are put off while nothing is read, and what LangSmith's client could not send then, it sends later."""
-    monkeypatch.setattr("lockstitch.server.ingest.arrivals.AGAIN", {"Retry-After": "1"})
+    monkeypatch.setattr("lockstitch.server.ingest_queue.AGAIN", {"Retry-After": "1"})
     take, go_on = Ingest.take, asyncio.Event()
 
     async def waits(self: Ingest, items: Any, **how: Any) -> Any:
@@ -155,7 +155,7 @@ async def test_the_quarantine_is_of_one_project(store: Store) -> None:
 async def test_spans_of_one_body_in_many_parts(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digesting, "ITEMS", 2)
+    monkeypatch.setattr(processor, "ITEMS", 2)
     await http.post("/v1/traces", content=(otel.FIXTURES / "oi_langchain.body").read_bytes(), headers=PROTOBUF)
     assert (await settled(http))["quarantine"] == []
     assert len(await lens_rows(store, "agent_runs")) == 1

@@ -15,11 +15,11 @@ import pytest
 from langsmith import Client
 
 from lockstitch.backend import Find
-from lockstitch.bridges.ingest import Ingest
-from lockstitch.bridges.rows import Names
 from lockstitch.errors import StoreUnreachable
-from lockstitch.records import Entry, Stitch
-from lockstitch.records.shelves import RawBody
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.integrations.spans.rows import Names
+from lockstitch.model import Entry, Stitch
+from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
 from tests.bridges.importing import lens_rows
@@ -109,7 +109,7 @@ async def test_quarantines_body_with_true_reason_when_reading_fails(
     def broken(source: str) -> Any:
         raise ModuleNotFoundError(f"No module named {source!r}")
 
-    monkeypatch.setattr("lockstitch.server.ingest.digesting.bridge_of", broken)
+    monkeypatch.setattr("lockstitch.server.ingest.processor.bridge_of", broken)
     await http.post("/runs", json=run_of())
     (held,) = (await settled(http))["quarantine"]
     assert held["problem"] == "ModuleNotFoundError: No module named 'langsmith'"

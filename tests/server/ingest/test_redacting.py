@@ -13,14 +13,14 @@ import pytest
 import zstandard
 
 from lockstitch.backend import Find
-from lockstitch.bridges import langsmith
-from lockstitch.bridges.budget import Budget, Limits, ReadingStopped
-from lockstitch.bridges.langsmith.redacting import redacted_body
-from lockstitch.bridges.otel import read_body
-from lockstitch.bridges.otel.screening import screen
-from lockstitch.bridges.redaction import redact
 from lockstitch.errors import BodyTooExpensive, Unreadable
-from lockstitch.records.shelves import RawBody
+from lockstitch.integrations import langsmith
+from lockstitch.integrations.langsmith.redaction import redacted_body
+from lockstitch.integrations.otel import read_body
+from lockstitch.integrations.otel.accept import screen
+from lockstitch.integrations.spans.batch import redact
+from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
+from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.bridges.langsmith import recorded

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from lockstitch.records import Json
-from lockstitch.runtime import Agent, App, ToolContext, ToolFailed, thread_tools
-from lockstitch.runtime.provider import ModelRequest, Piece, Response
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents import Agent, App, ToolContext, ToolFailed, thread_tools
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
+from lockstitch.model import Json
 from lockstitch.store import Store
 
 PRICES: dict[str, Json] = {"scripted": {"input": 3.0, "output": 15.0}}

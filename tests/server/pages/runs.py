@@ -5,9 +5,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from lockstitch.records import Run
-from lockstitch.runtime.tools.function import tool
-from lockstitch.runtime.tools.threads import thread_tools
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.model import Run
 from lockstitch.store import Store
 from tests.runtime.agents import pay, scripted
 from tests.runtime.threads.families import agent, child, done, family

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from playwright.async_api import Page, expect
 
 from lockstitch.server import Settings, create, router
-from lockstitch.server.access import TOKEN_COOKIE
+from lockstitch.server.auth import TOKEN_COOKIE
 from lockstitch.server.pages.login import inside
 from lockstitch.store import Store
 from tests.server.looking import look

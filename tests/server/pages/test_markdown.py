@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from lockstitch.server.pages import markdown
-from lockstitch.server.pages.markdown import markdown_blocks
+from lockstitch.server.pages.common import content
+from lockstitch.server.pages.common.content import markdown_blocks
 from tests.work import assert_linear, lines, steps
 
-PATTERNS = {name: value for name, value in vars(markdown).items() if isinstance(value, re.Pattern)}
+PATTERNS = {name: value for name, value in vars(content).items() if isinstance(value, re.Pattern)}
 
 TEXTS: dict[str, Callable[[int], str]] = {
     "heading of marks": lambda n: "# " + "#" * n + "x",

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from lockstitch.runtime import App
-from lockstitch.runtime.agent import Agent
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.replies import approve, submit_results
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents import App
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.control import approve, submit_results
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.server import Settings
-from lockstitch.server.pages.opening import opening
+from lockstitch.server.pages.common.open_calls import opening
+from lockstitch.server.pages.common.rows import Teller
 from lockstitch.server.pages.run.panel import Panel, panel_of
 from lockstitch.server.pages.run.waterfall import waterfall
-from lockstitch.server.pages.telling import Teller
 from lockstitch.store import Store
 from tests.runtime.agents import add, confirm, log, pay, scripted
 from tests.runtime.books import delegate

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
-from lockstitch.records import call_key, codec, new_id
+from lockstitch.model import call_key, codec, new_id
 from lockstitch.store import Store
 from tests.bridges.importing import import_path
 from tests.bridges.langsmith import recorded

@@ -7,12 +7,11 @@ import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
-from lockstitch import lenses
+from lockstitch.lenses import catalog
 from lockstitch.server import Settings
-from lockstitch.server.pages.complaints import complaint
-from lockstitch.server.pages.examples import RECORD, examples
-from lockstitch.server.pages.sql import LENSES
-from lockstitch.server.pages.tables import schema_of
+from lockstitch.server.pages.sql.result import complaint
+from lockstitch.server.pages.sql.routes import LENSES
+from lockstitch.server.pages.sql.schema import RECORD, examples, schema_of
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.server.looking import look
@@ -38,7 +37,7 @@ async def talked(store: Store) -> Store:
     return store
 
 
-@pytest.mark.parametrize("lens", lenses.NAMES)
+@pytest.mark.parametrize("lens", catalog.NAMES)
 def test_examples_are_the_documents(lens: str) -> None:
     text = (DOCS / f"{lens}.md").read_text()
     for dialect in ("sqlite", "postgres"):
@@ -53,8 +52,8 @@ def test_examples_are_the_documents(lens: str) -> None:
 async def test_every_example_runs_and_finds_something(talked: Store, http: httpx2.AsyncClient) -> None:
     for lens in LENSES:
         schema = await schema_of(talked, lens)
-        assert list(schema.tables)[: len(lenses.tables(lens)) if lens != RECORD else 3] == (
-            ["threads", "runs", "stitches"] if lens == RECORD else lenses.tables(lens)
+        assert list(schema.tables)[: len(catalog.tables(lens)) if lens != RECORD else 3] == (
+            ["threads", "runs", "stitches"] if lens == RECORD else catalog.tables(lens)
         )
         assert all(columns for columns in schema.tables.values())
         for number, one in enumerate(examples(lens, schema.dialect)):
@@ -75,7 +74,7 @@ async def test_every_example_runs_and_finds_something(talked: Store, http: httpx
         plan = await http.post("/sql", data={"csrf": token, "lens": lens, "q": query, "act": "explain"})
         assert plan.status_code == 200, lens
     noted = await talked.audits.latest(1000)
-    assert {one.subject for one in noted} == {"record", *lenses.NAMES}
+    assert {one.subject for one in noted} == {"record", *catalog.NAMES}
     assert all(one.actor == "local" and one.act == "sql" and one.data["query"] for one in noted)
 
 

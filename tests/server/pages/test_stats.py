@@ -8,10 +8,10 @@ import pytest
 from playwright.async_api import Page, expect
 
 from lockstitch.errors import Refused, StoreUnreachable
-from lockstitch.records import FakeClock, Thread
+from lockstitch.model import FakeClock, Thread
 from lockstitch.server import Settings
-from lockstitch.server.pages import charts
-from lockstitch.server.pages.ranges import range_of
+from lockstitch.server.pages.stats import charts
+from lockstitch.server.pages.stats.charts import range_of
 from lockstitch.store import Store
 from tests.server.looking import look, problems
 from tests.server.serving import caller, serving

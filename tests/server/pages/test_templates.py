@@ -1,12 +1,12 @@
 """What pages make of texts: Markdown as few kinds of nodes, JSON in pieces; never more than text."""
 
-from lockstitch.server.pages import markdown
-from lockstitch.server.pages.code import json_pieces
+from lockstitch.server.pages.common import content
+from lockstitch.server.pages.common.content import json_pieces
 
 
 def test_markdown_knows_only_http():
     text = "[a](javascript:alert(1)) [b](https://b.example) **x** <b>y</b>\n\n1. one\n2. two\n\n```\n<i>\n```"
-    blocks = markdown.markdown_blocks(text)
+    blocks = content.markdown_blocks(text)
     links = [href for block in blocks for item in block.items for kind, _, href in item if kind == "link"]
     assert links == ["https://b.example"]
     assert [block.kind for block in blocks] == ["p", "ol", "pre"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from lockstitch.records import Entry, Stitch
-from lockstitch.runtime import Agent
+from lockstitch.agents import Agent
+from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.runtime.agents import until

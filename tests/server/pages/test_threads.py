@@ -5,9 +5,9 @@ import json
 import pytest
 from playwright.async_api import Page, expect
 
-from lockstitch.records import Entry
-from lockstitch.runtime import Agent, App
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents import Agent, App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.model import Entry
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.looking import look

@@ -5,13 +5,13 @@ from array import array
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lockstitch.records import Run, Thread, call_key, new_id
-from lockstitch.records.figures import Outline
+from lockstitch.model import Run, Thread, call_key, new_id
+from lockstitch.model.statistics import Outline
+from lockstitch.server.pages.run.compare import apart
 from lockstitch.server.pages.run.waterfall import OPEN, Waterfall, waterfall
-from lockstitch.server.pages.run.wording import apart
-from lockstitch.store.aligning import Allowance
-from lockstitch.store.traces import Trace
-from lockstitch.store.tracing import native
+from lockstitch.store.reports.alignment import Allowance
+from lockstitch.store.reports.trace import native
+from lockstitch.store.reports.traces import Trace
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

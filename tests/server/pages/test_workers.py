@@ -7,8 +7,8 @@ import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
-from lockstitch.records import Limit, Worker, format_time, new_id
-from lockstitch.records.shelves import RawBody
+from lockstitch.model import Limit, Worker, format_time, new_id
+from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.looking import look

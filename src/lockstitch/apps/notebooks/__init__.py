@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.apps.notebooks.tables import EXTENSION
+from lockstitch.apps.notebooks.records import EXTENSION
 
 if TYPE_CHECKING:
-    from lockstitch.apps.notebooks.application import Notebooks
+    from lockstitch.apps.notebooks.plugin import Notebooks
 
 __all__ = ["EXTENSION", "Notebooks"]
 
@@ -14,6 +14,6 @@ def __getattr__(name: str) -> Any:
     if name != "Notebooks":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Not before it is asked for: who only looks at the tables needs no runtime.
-    from lockstitch.apps.notebooks.application import Notebooks
+    from lockstitch.apps.notebooks.plugin import Notebooks
 
     return Notebooks

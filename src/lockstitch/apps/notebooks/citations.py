@@ -1,19 +1,132 @@
-"""Citations as people look at them: the number, the source, the place in it, and the words there."""
+"""Numbered passages of a chat, citations in answers."""
 
+import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.apps.notebooks.document import Place
-from lockstitch.apps.notebooks.finding import Key, passages_of
-from lockstitch.apps.notebooks.findings import findings
-from lockstitch.apps.notebooks.records import Citation, Finding, Passage, Source
-from lockstitch.apps.notebooks.sentences import best
+from lockstitch.apps.notebooks.passages import best
+from lockstitch.apps.notebooks.readers.reader import Place, clean
+from lockstitch.apps.notebooks.records import EXTENSION, Citation, Finding, Passage, Source
+from lockstitch.apps.notebooks.search import Found, Key, passages_of
 from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound
-from lockstitch.records import Json, Thread
+from lockstitch.errors import Conflict, NotFound
+from lockstitch.model import Json, Run, Thread
 from lockstitch.store import Store
+
+_GROUP: Final = re.compile(
+    r"(?<![\\!])\[\s*(\d{1,4}(?:\s*(?:[,;\u2013-]|and)\s*\d{1,4})*)\s*\](?!\(|:\s*\S+://)"
+    r"|【\s*(\d{1,4})[^】]{0,40}】"
+)
+_CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_NUMBER: Final = re.compile(r"\d+")
+_RANGE: Final = re.compile(r"(\d+)\s*[\u2013-]\s*(\d+)")
+_MOST: Final = 50
+"""Numbers that one bracket may stand for."""
+
+
+class Mention(NamedTuple):
+    """Where an answer cites: the characters of the bracket, and the numbers in it."""
+
+    start: int
+    end: int
+    numbers: tuple[int, ...]
+
+
+def mentions(answer: str) -> list[Mention]:
+    """The citations of an answer, in order. What stands in code, or is a link, is none."""
+    code = deque(match.span() for match in _CODE.finditer(answer))
+    found: list[Mention] = []
+    for match in _GROUP.finditer(answer):
+        # Both come in the order of the text.
+        while code and code[0][1] <= match.start():
+            code.popleft()
+        if code and code[0][0] <= match.start():
+            continue
+        numbers = _numbers(match[1] or match[2])
+        if numbers:
+            found.append(Mention(match.start(), match.end(), numbers))
+    return found
+
+
+def cited_numbers(answer: str) -> list[int]:
+    """The numbers that an answer cites, each once, in the order in which they are first named."""
+    return list(dict.fromkeys(number for mention in mentions(answer) for number in mention.numbers))
+
+
+def _numbers(group: str) -> tuple[int, ...]:
+    spread = _RANGE.sub(lambda match: _spread(int(match[1]), int(match[2])), group)
+    return tuple(dict.fromkeys(int(number) for number in _NUMBER.findall(spread) if int(number) > 0))
+
+
+def _spread(first: int, last: int) -> str:
+    if not first <= last < first + _MOST:
+        return f"{first} {last}"
+    return " ".join(str(number) for number in range(first, last + 1))
+
+
+_ATTEMPTS: Final = 20
+
+
+async def number(store: Store, thread: Thread, run_id: UUID, query: str, found: Sequence[Found]) -> list[int]:
+    """The numbers by which these passages are cited in a thread; those found before keep theirs.
+
+    Called again after a crash it gives the same.
+    """
+    return [await _number(store, thread, run_id, query, one, len(found)) for one in found]
+
+
+async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None = None) -> list[Finding]:
+    """The findings of a thread by their numbers, or all of them."""
+    where = [Where("thread_id", "=", thread_id)]
+    if numbers is not None:
+        where.append(Where("number", "in", list(numbers)))
+    return await store.backend.find(Find(Finding, where, order=("number",)))
+
+
+async def citations(store: Store, run: Run, answer: str) -> list[Citation]:
+    """What an answer cites of what was found in its thread; a number that nobody found is none."""
+    numbers = [one for one in cited_numbers(answer) if one < 2**31]
+    if not numbers:
+        return []
+    known = {finding.number for finding in await findings(store, run.thread_id, numbers)}
+    there = [one for one in numbers if one in known]
+    return [
+        Citation(run_id=run.id, place=place, thread_id=run.thread_id, number=number)
+        for place, number in enumerate(there, start=1)
+    ]
+
+
+async def _number(store: Store, thread: Thread, run_id: UUID, query: str, found: Found, among: int) -> int:
+    passage = found.passage
+    where = (
+        Where("thread_id", "=", thread.id),
+        Where("source_id", "=", passage.source_id),
+        Where("passage", "=", passage.number),
+    )
+    for _ in range(_ATTEMPTS):
+        known = await store.backend.find(Find(Finding, where, limit=1))
+        if known:
+            return known[0].number
+        new: Sequence[Any] = await store.tell(
+            EXTENSION,
+            "finding_new",
+            thread=thread.id,
+            source=passage.source_id,
+            passage=passage.number,
+            run=run_id,
+            query=clean(query)[:500],
+            found_by=found.found_by,
+            rank=found.rank,
+            among=among,
+            now=store.clock.now(),
+        )
+        if new:
+            return int(new[0][0])
+    raise Conflict(f"Others number what is found in thread {thread.id} all the time; try again.", thread_id=thread.id)
+
 
 _AROUND: Final = 240
 """Characters that are shown before and after what is marked, beyond its passage."""

@@ -1,14 +1,15 @@
-"""What notebooks keep: the notebook, its chats, its sources in passages, and where answers got what they say."""
+"""Tables."""
 
 from typing import Annotated, ClassVar, Final, Literal
 from uuid import UUID
 
 from pydantic import Field
 
-from lockstitch.apps.notebooks.document import Kind, Place
-from lockstitch.records import Record, new_id
-from lockstitch.records.record import Count, Text, Time
-from lockstitch.records.shelves import Name
+from lockstitch.apps.notebooks.readers.reader import Kind, Place
+from lockstitch.extension import Extension
+from lockstitch.model import Record, new_id
+from lockstitch.model.record import Count, Text, Time
+from lockstitch.model.side_records import Name
 
 UNTITLED: Final = "Untitled notebook"
 
@@ -146,3 +147,6 @@ class Citation(Record):
 
 KINDS: Final = (Notebook, NotebookSession, Source, Passage, PassageVector, Finding, Citation)
 """All of them, those that others refer to first."""
+
+
+EXTENSION: Final = Extension("notebooks", "lockstitch.apps.notebooks.sql", KINDS)

@@ -7,18 +7,17 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
-from lockstitch.apps.notebooks import shelf
-from lockstitch.apps.notebooks.document import Document, Kind
-from lockstitch.apps.notebooks.finding import packed
+from lockstitch.agents.embedders import Embedder
+from lockstitch.apps.notebooks import notebooks
 from lockstitch.apps.notebooks.passages import Passage as Piece
 from lockstitch.apps.notebooks.passages import split
-from lockstitch.apps.notebooks.reader import Limits
+from lockstitch.apps.notebooks.readers.reader import Document, Kind, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of, read
 from lockstitch.apps.notebooks.records import Notebook, Passage, PassageVector, Source
+from lockstitch.apps.notebooks.search import packed
 from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.records import codec
-from lockstitch.runtime.embedder import Embedder
+from lockstitch.model import codec
 from lockstitch.store import Store
 
 _BATCH: Final = 16
@@ -81,10 +80,10 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
         await store.commit([], records=[source, *passages, *kept])
     except (Conflict, Refused):
         # Somebody else added the same, or removed the notebook, while this was read.
-        await shelf.get(store, notebook.number)
+        await notebooks.get(store, notebook.number)
         await _refuse_known(store, notebook, name, digest)
         raise
-    await shelf.touch(store, notebook.number)
+    await notebooks.touch(store, notebook.number)
     return source
 
 
@@ -117,7 +116,7 @@ async def remove(store: Store, notebook: Notebook, source_id: UUID) -> None:
     """Remove a source. Answers that cite it say from then on that it is gone."""
     source = await get(store, notebook, source_id)
     await store.backend.delete(Find(Source, (Where("id", "=", source.id),)))
-    await shelf.touch(store, notebook.number)
+    await notebooks.touch(store, notebook.number)
 
 
 async def _refuse_known(store: Store, notebook: Notebook, name: str, digest: str) -> None:

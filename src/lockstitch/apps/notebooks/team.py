@@ -1,20 +1,71 @@
-"""The team of a notebook: a leader who answers or hands on, a Researcher who looks things up, and a Writer."""
+"""Leader, researcher, writer and their instructions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from lockstitch.apps.notebooks import finding, findings, shelf
-from lockstitch.apps.notebooks.briefing import briefing
-from lockstitch.records import Json, Memory, Record, Run, Thread, foreign_id
-from lockstitch.runtime import Agent, Tool, ToolFailed
-from lockstitch.runtime.blueprint import ToolSource
-from lockstitch.runtime.embedder import Embedder
-from lockstitch.runtime.memory import MemoryStore
-from lockstitch.runtime.provider import Provider
-from lockstitch.runtime.team import Team
-from lockstitch.runtime.tool import ToolContext
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents import Agent, Tool, ToolFailed
+from lockstitch.agents.embedders import Embedder
+from lockstitch.agents.spec import ToolSource
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.apps.notebooks import citations, notebooks, search, sources
+from lockstitch.apps.notebooks.records import Notebook, Source
+from lockstitch.engine.config import Occasion
+from lockstitch.engine.ports.memory import MemoryStore
+from lockstitch.engine.ports.provider import Provider
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.model import Json, Memory, Record, Run, Thread, foreign_id
 from lockstitch.store import Store
+
+_MOST_SOURCES: Final = 50
+_MOST_LEARNINGS: Final = 20
+
+Briefing = Callable[[Any, Occasion], Awaitable[str]]
+
+
+def briefing(role: str, *, agent: str | None = None) -> Briefing:
+    """Instructions that begin with a role and go on with the notebook as it is when the run begins.
+
+    `agent` is whose learnings are told too: what it noted in chats of the same user.
+    """
+
+    async def instructions(_deps: Any, occasion: Occasion) -> str:
+        store, thread = occasion.store, occasion.thread
+        notebook = await notebooks.notebook_of(store, thread)
+        parts = [role]
+        if notebook is not None:
+            parts.append(about(notebook, await sources.listed(store, notebook)))
+        if agent is not None:
+            whose: Json = {"project": thread.project, "user_id": thread.user_id, "agent": agent}
+            parts.append(_lessons(await store.memories.list(kind="learning", **whose)))
+        return "\n\n".join(part for part in parts if part)
+
+    return instructions
+
+
+def about(notebook: Notebook, known: Sequence[Source]) -> str:
+    """A notebook as the team is told of it."""
+    parts = [f"# Notebook: {notebook.title}"]
+    if notebook.description:
+        parts.append(notebook.description)
+    if notebook.instructions:
+        parts.append(f"## Instructions of its owner\n{notebook.instructions}")
+    shown = [f"- {source.name} ({_extent(source)})" for source in known[:_MOST_SOURCES]]
+    if len(known) > _MOST_SOURCES:
+        shown.append(f"- and {len(known) - _MOST_SOURCES} more")
+    parts.append("## Sources\n" + ("\n".join(shown) or "There are none yet."))
+    return "\n\n".join(parts)
+
+
+def _lessons(noted: Sequence[Memory]) -> str:
+    newest = sorted(noted, key=lambda one: (one.updated_at, one.id))[-_MOST_LEARNINGS:]
+    return "## What you noted for yourself\n" + "\n".join(f"- {one.text}" for one in newest) if newest else ""
+
+
+def _extent(source: Source) -> str:
+    pages = f"{source.pages} pages" if source.pages else f"{source.characters:,} characters"
+    return f"{source.kind}, {pages}"
+
 
 TEAM: Final = "NotebookLM"
 RESEARCHER: Final = "Researcher"
@@ -79,22 +130,22 @@ def notebook_team(
 
 async def cite(store: Store, _head: Thread, run: Run, result: Json) -> Sequence[Record]:
     """What the answer to a message cites, kept in the last commit of the run that the message caused."""
-    return await findings.citations(store, run, str(result.get("text") or ""))
+    return await citations.citations(store, run, str(result.get("text") or ""))
 
 
 def _search(embedder: Callable[[], Embedder | None]) -> Tool:
     @tool(effect="safe")
     async def search_sources(query: str, ctx: ToolContext, limit: int = 6) -> str:
         """Find the passages of the sources that say most about a query. Each has the number to cite it by."""
-        notebook = await shelf.notebook_of(ctx.store, ctx.thread)
+        notebook = await notebooks.notebook_of(ctx.store, ctx.thread)
         if notebook is None:
             raise ToolFailed("This chat belongs to no notebook, so there are no sources to search.")
         if not query.strip():
             raise ToolFailed("Say what to search for.")
-        found = await finding.find(ctx.store, notebook, query, embedder=embedder(), limit=max(1, min(limit, _MOST)))
+        found = await search.find(ctx.store, notebook, query, embedder=embedder(), limit=max(1, min(limit, _MOST)))
         if not found:
             return NOTHING
-        numbers = await findings.number(ctx.store, ctx.thread, ctx.run_id, query, found)
+        numbers = await citations.number(ctx.store, ctx.thread, ctx.run_id, query, found)
         return "\n\n".join(
             f"[{number}] {one.source.name}, {one.passage.place.words}\n{one.passage.text.strip()}"
             for number, one in zip(numbers, found, strict=True)

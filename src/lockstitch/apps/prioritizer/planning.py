@@ -1,16 +1,72 @@
-"""From tasks and dependencies to waves: what can be done at once, and what must wait for it. Pure and always the same.
+"""Waves from dependencies; clusters; similarity.
 
 tasks in the order of their importance ──▶ cycles broken ──▶ depths are waves ──▶ within a wave, what is alike
                                                                                   stands together
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final
 
-from lockstitch.apps.prioritizer.clustering import clusters
-from lockstitch.apps.prioritizer.dependencies import merged
-from lockstitch.apps.prioritizer.graph import depths, untangled
+from lockstitch.agents.embedders import Embedder, Vector, similarity
+from lockstitch.apps.prioritizer.dependencies import depths, merged, untangled
 from lockstitch.apps.prioritizer.models import BrokenCycle, ExecutionWave, Plan, Task, TaskDependency
+
+
+def clusters(vectors: Sequence[Sequence[float]], threshold: float) -> list[list[int]]:
+    """Groups of indices, each ordered, in the order of their first members. The vectors have length one.
+
+    Two groups are joined while the average similarity of their members is at least the threshold, the most similar
+    first. Equal ones are joined in the order in which they stand, so the result is always the same.
+    """
+    rows = similarities(vectors)
+    members: dict[int, list[int]] = {index: [index] for index in range(len(vectors))}
+    waiting = [
+        (-likeness, one, other)
+        for other, row in enumerate(rows)
+        for one, likeness in enumerate(row[:other])
+        if likeness >= threshold
+    ]
+    heapify(waiting)
+    while waiting:
+        likeness, one, other = heappop(waiting)
+        if one not in members or other not in members or rows[one][other] != -likeness:
+            # It tells of a group that has grown since, or is part of another.
+            continue
+        _join(rows, members, one, other)
+        for third in members:
+            joined = rows[one][third]
+            if third != one and joined >= threshold:
+                heappush(waiting, (-joined, min(one, third), max(one, third)))
+    return [sorted(group) for _, group in sorted(members.items())]
+
+
+def similarities(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The cosine of every two vectors, place by place: no zero is touched, and vectors of words have many."""
+    rows = [[0.0] * len(vectors) for _ in vectors]
+    holders: list[list[tuple[int, float]]] = [[] for _ in vectors[0]] if vectors else []
+    for one, vector in enumerate(vectors):
+        row = rows[one]
+        for value, earlier in zip(vector, holders, strict=True):
+            if value:
+                for other, weight in earlier:
+                    row[other] += value * weight
+                earlier.append((one, value))
+        for other in range(one):
+            rows[other][one] = row[other]
+    return rows
+
+
+def _join(rows: list[list[float]], members: dict[int, list[int]], one: int, other: int) -> None:
+    """Make two groups one, under the lower index: its likeness to a third is the average over all members."""
+    first, second = len(members[one]), len(members[other])
+    members[one] += members.pop(other)
+    for third in members:
+        if third != one:
+            joined = (first * rows[one][third] + second * rows[other][third]) / (first + second)
+            rows[one][third] = rows[third][one] = joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +135,42 @@ def _grouped(tasks: Sequence[Task], wish: Wish) -> list[Task]:
         group = group_of.get(task.id)
         places.append((place if group is None else first.setdefault(group, place), place))
     return [tasks[place] for _, place in sorted(places)]
+
+
+_REMEMBERED: Final = 5_000
+
+
+class Meaning:
+    """An embedder with a memory, so that the tools of one session ask for each task once."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._known: OrderedDict[str, Vector] = OrderedDict()
+
+    @property
+    def threshold(self) -> float:
+        """The similarity from which on two texts are alike."""
+        return self.embedder.threshold
+
+    @property
+    def close(self) -> float:
+        """The same for a group, which is a little closer than a pair that is merely alike."""
+        return min(0.75, round(1.2 * self.threshold, 4))
+
+    async def of(self, texts: Sequence[str]) -> list[Vector]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        vectors = dict(zip(new, await self.embedder.embed(new), strict=True)) if new else {}
+        found = [vectors[text] if text in vectors else self._known[text] for text in texts]
+        self._known.update(vectors)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    async def of_tasks(self, tasks: Sequence[Task]) -> dict[str, Vector]:
+        vectors = await self.of([task.text for task in tasks])
+        return {task.id: vector for task, vector in zip(tasks, vectors, strict=True)}
+
+    async def relevance(self, text: str, vectors: Mapping[str, Vector]) -> dict[str, float]:
+        """How close each of these is to a text."""
+        (wanted,) = await self.of([text])
+        return {id: similarity(wanted, vector) for id, vector in vectors.items()}

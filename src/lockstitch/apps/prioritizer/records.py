@@ -15,9 +15,9 @@ from lockstitch.apps.prioritizer.models import (
     TaskDependency,
     check_plan,
 )
-from lockstitch.records import Json, Record
-from lockstitch.records.ids import new_id
-from lockstitch.records.record import Count, Number, Text, Time
+from lockstitch.model import Json, Record
+from lockstitch.model.ids import new_id
+from lockstitch.model.record import Count, Number, Text, Time
 
 User = Annotated[Text, Field(min_length=1, max_length=255)]
 Said = Annotated[Text, Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""Retention: reasoning is kept for some days. Then it leaves the lens and the API at once, and the log soon after.
+"""The extension; retention of reasoning; what a purge removes.
 
 "Deleted" is both: a trace that has expired is shown to nobody from that moment on, and its text is removed by the next
 `purge` or after the next session begins. Removed is what the model said and thought, what tools were given and what
@@ -7,17 +7,18 @@ plan and the figures stay as they are, so no other lens loses a sum. A thread wh
 of its log until then.
 """
 
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from lockstitch.apps.prioritizer.records import Session
+from lockstitch.apps.prioritizer.records import KINDS, Document, Outcome, Session, TaskRelationship
 from lockstitch.backend import Change, Commit, Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.extension import Extension
-from lockstitch.records import Archive, Json, Stitch, Thread, codec
-from lockstitch.records.message import blocks
+from lockstitch.model import Archive, Json, Stitch, Thread, codec
+from lockstitch.model.message import blocks
 from lockstitch.store import Store
-from lockstitch.store.archives import pack
+from lockstitch.store.writes.archive import pack
 
 _AT_ONCE: Final = 50
 GONE: Final = "[expired]"
@@ -108,3 +109,17 @@ def _silenced(message: Json) -> Json:
         {"type": "tool_use", "id": one.get("id"), "name": one.get("name"), "input": {}} for one in calls
     ]
     return {**message, "content": kept or GONE}
+
+
+async def _purging(store: Store, _before: datetime | None, user_id: str | None) -> None:
+    """Remove reasoning that has expired, or whatever is a user's."""
+    if user_id is None:
+        while await expire(store, EXTENSION):
+            pass
+        return
+    theirs = (Where("project", "=", store.project), Where("user_id", "=", user_id))
+    for kind in (TaskRelationship, Document, Outcome):
+        await store.backend.delete(Find(kind, theirs))
+
+
+EXTENSION: Final = Extension("prioritizer", "lockstitch.apps.prioritizer.sql", kinds=KINDS, purging=_purging)

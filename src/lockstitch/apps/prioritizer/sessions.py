@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from lockstitch.apps.prioritizer.ending import over, why_failed
+from lockstitch.apps.prioritizer.conclusion import over, why_failed
 from lockstitch.apps.prioritizer.models import AgentSession, ExecutionMetadata, Plan, ReasoningTrace, Task, tools_used
-from lockstitch.apps.prioritizer.parsing import metadata, parsed
+from lockstitch.apps.prioritizer.reasoning import metadata, parsed
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
-from lockstitch.apps.prioritizer.tasks import base_of
+from lockstitch.apps.prioritizer.repository import base_of
 from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.records import Run, Thread
+from lockstitch.model import Run, Thread
 from lockstitch.store import Store
 
 

@@ -10,32 +10,21 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import READY, Answer, Commit, Find, Hit, Receipt, Sighting, Sizes, Usage
-from lockstitch.backends.files import (
-    change,
-    claim,
-    figures,
-    finding,
-    follow,
-    log,
-    put,
-    rebuild,
-    reports,
-    schema,
-    search,
-    selection,
-)
+from lockstitch.backends.files import append as change
+from lockstitch.backends.files import claim, coordinator, log, put, reports, schema
+from lockstitch.backends.files import query as finding
+from lockstitch.backends.files import query as selection
+from lockstitch.backends.files import reports as search
 from lockstitch.backends.files.claim import Moment
+from lockstitch.backends.files.coordinator import Guard
 from lockstitch.backends.files.delete import delete
-from lockstitch.backends.files.errors import translate
-from lockstitch.backends.files.folder import Folder
-from lockstitch.backends.files.guard import Guard
-from lockstitch.backends.files.transaction import Transaction
+from lockstitch.backends.files.disk import translate
+from lockstitch.backends.files.transaction import Folder, Transaction
 from lockstitch.errors import LockstitchError, StoreUnreachable
-from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
-from lockstitch.records.claim import Wish
-from lockstitch.records.clock import uptime
-from lockstitch.records.figures import Asked, Figures, Latency, Outline
-from lockstitch.records.worker import EndCause, host_clock
+from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.model.clock import uptime
+from lockstitch.model.statistics import Asked, Figures, Latency, Outline
+from lockstitch.model.worker import EndCause, Wish, host_clock
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -126,18 +115,18 @@ class FilesBackend:
         moved = asyncio.Event()
         self._watchers.add(moved)
         try:
-            place = await self._run(lambda: follow.here(self._guard))
+            place = await self._run(lambda: schema.here(self._guard))
             yield READY
             while not self._closed:
                 moved.clear()
                 sightings, place = await self._run(
-                    lambda place=place: follow.look(self._guard, place, self._clock.now())
+                    lambda place=place: schema.look(self._guard, place, self._clock.now())
                 )
                 for sighting in sightings:
                     yield sighting
                 # Not wait_for, which on Python 3.11 can swallow a cancellation.
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(follow.POLL):
+                    async with asyncio.timeout(schema.POLL):
                         await moved.wait()
         finally:
             self._watchers.discard(moved)
@@ -159,19 +148,19 @@ class FilesBackend:
         return await self._read(lambda folder: reports.average_tokens(folder, project, since))
 
     async def usage(self, asked: Asked) -> list[Figures]:
-        return await self._read(lambda folder: figures.usage(folder, asked))
+        return await self._read(lambda folder: reports.usage(folder, asked))
 
     async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
-        return await self._read(lambda folder: figures.latencies(folder, asked, kind))
+        return await self._read(lambda folder: reports.latencies(folder, asked, kind))
 
     async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._read(lambda folder: figures.runs(folder, asked, order, limit))
+        return await self._read(lambda folder: reports.runs(folder, asked, order, limit))
 
     async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
-        return await self._read(lambda folder: figures.mirrored(folder, project, foreign_id))
+        return await self._read(lambda folder: reports.mirrored(folder, project, foreign_id))
 
     async def outline(self, run_id: UUID) -> list[Outline]:
-        return await self._read(lambda folder: figures.outlines(folder, run_id))
+        return await self._read(lambda folder: reports.outlines(folder, run_id))
 
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         return await self._read(lambda folder: search.search(folder, project, text, limit))
@@ -196,7 +185,7 @@ class FilesBackend:
 
     async def rebuild_projections(self) -> int:
         """Restore what the journal can restore, make every projection anew, and return how many threads have some."""
-        return await self._run(lambda: rebuild.rebuild(self._guard))
+        return await self._run(lambda: coordinator.rebuild(self._guard))
 
     async def _read(self, work: Callable[[Folder], T]) -> T:
         return await self._run(lambda: self._guard.read(work))
@@ -218,7 +207,7 @@ class FilesBackend:
             raise translate(exc, self._root) from exc
 
     def _finish(self) -> None:
-        rebuild.show(self._guard, self._stale)
+        coordinator.show(self._guard, self._stale)
         self._guard.checkpoint()
 
     def _wake_watchers(self) -> None:

@@ -12,12 +12,10 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from lockstitch.backends.files import document, heads, layout, tables
-from lockstitch.backends.files.folder import Folder
-from lockstitch.backends.files.transaction import Transaction
-from lockstitch.records import Json, Limit, Thread, Worker, format_time
-from lockstitch.records.claim import Wish, in_turns, most_suspect, rooms
-from lockstitch.records.worker import EndCause, HostClock, expired_on_host
+from lockstitch.backends.files import append, disk, format, tables
+from lockstitch.backends.files.transaction import Folder, Transaction
+from lockstitch.model import Json, Limit, Thread, Worker, format_time
+from lockstitch.model.worker import EndCause, HostClock, Wish, expired_on_host, in_turns, most_suspect, rooms
 
 
 class Moment(NamedTuple):
@@ -48,7 +46,7 @@ def claim(transaction: Transaction, wish: Wish, moment: Moment) -> list[Thread]:
     now = moment.now
     if not _alive(transaction, wish.worker_id):
         return []
-    ready = _heads(transaction, lambda values: heads.is_ready(values, format_time(now)))
+    ready = _heads(transaction, lambda values: append.is_ready(values, format_time(now)))
     limits = _stored(transaction, wish)
     if limits:
         agents = [head.agent or "" for head in ready]
@@ -69,7 +67,7 @@ def claim(transaction: Transaction, wish: Wish, moment: Moment) -> list[Thread]:
 
 def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
     """Register a worker, or renew its lease unless it was declared dead."""
-    known = tables.load(transaction, Worker, layout.record(Worker, (worker.id,)))
+    known = tables.load(transaction, Worker, disk.record(Worker, (worker.id,)))
     if known is not None and known.dead:
         return False
     alive = worker.changed(dead=False) if known is None else known.changed(doing=worker.doing, uptime=worker.uptime)
@@ -82,7 +80,7 @@ def release(
 ) -> list[UUID]:
     """Declare a worker dead and release its threads. wake_at stays, and with it the place in the queue."""
     now = moment.now
-    worker = tables.load(transaction, Worker, layout.record(Worker, (worker_id,)))
+    worker = tables.load(transaction, Worker, disk.record(Worker, (worker_id,)))
     if worker is None or (expired_only and not worker.dead and not expired_on_host(worker, *moment)):
         return []
     if not worker.dead:
@@ -93,7 +91,7 @@ def release(
         fields |= {"alone": False}
         if cause != "stopped":
             fields |= _lost(head, cause in ("died", "expired") and len(held) == 1)
-        heads.write_head(transaction, head, head.changed(**fields, status=head.status if head.ended else "pending"))
+        append.write_head(transaction, head, head.changed(**fields, status=head.status if head.ended else "pending"))
     return [head.id for head in sorted(held, key=lambda head: (-head.depth, head.id))]
 
 
@@ -109,20 +107,20 @@ def _held_by(folder: Folder, worker_id: UUID) -> list[Thread]:
 
 def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime, *, alone: bool = False) -> Thread:
     taken = head.changed(status="running", worker_id=worker_id, fence=head.fence + 1, alone=alone, updated_at=now)
-    heads.write_head(transaction, head, taken)
+    append.write_head(transaction, head, taken)
     return taken
 
 
 def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
     """The heads whose documents fit. Many are looked at and few wanted, so only those are made records."""
-    paths = (f"{layout.HEADS}/{name}" for name in folder.names(layout.HEADS))
+    paths = (f"{disk.HEADS}/{name}" for name in folder.names(disk.HEADS))
     documents = (folder.document(path) for path in paths)
-    return [document.decode_record(Thread, values) for values in documents if values is not None and fits(values)]
+    return [format.decode_record(Thread, values) for values in documents if values is not None and fits(values)]
 
 
 def _stored(folder: Folder, wish: Wish) -> list[Limit]:
     """The limits as they are stored. Nobody else claims meanwhile: the folder is locked."""
-    found = (tables.load(folder, Limit, layout.record(Limit, (limit.name,))) for limit in wish.limits)
+    found = (tables.load(folder, Limit, disk.record(Limit, (limit.name,))) for limit in wish.limits)
     return [limit for limit in found if limit is not None]
 
 
@@ -133,15 +131,15 @@ def _held(folder: Folder, but: UUID | None = None) -> Counter[str]:
 
 
 def _alive(folder: Folder, worker_id: UUID) -> bool:
-    worker = tables.load(folder, Worker, layout.record(Worker, (worker_id,)))
+    worker = tables.load(folder, Worker, disk.record(Worker, (worker_id,)))
     return worker is not None and not worker.dead
 
 
 def _holds(folder: Folder, worker_id: UUID, moment: Moment) -> bool:
     """True if a worker is alive and its lease has not expired."""
-    worker = tables.load(folder, Worker, layout.record(Worker, (worker_id,)))
+    worker = tables.load(folder, Worker, disk.record(Worker, (worker_id,)))
     return worker is not None and not worker.dead and not expired_on_host(worker, *moment)
 
 
 def _write(transaction: Transaction, worker: Worker) -> None:
-    transaction.put(layout.record(Worker, (worker.id,)), document.encode_record(worker))
+    transaction.put(disk.record(Worker, (worker.id,)), format.encode_record(worker))

@@ -6,16 +6,17 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Commit, Find
-from lockstitch.backends.files import finding, layout, stitching, tables
+from lockstitch.backends.files import disk, query, tables
+from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Refused, ThreadBusy
-from lockstitch.records import OWNED, Archive, Blob, BlobUse, Letter, Record, Run, Stitch, Thread
+from lockstitch.model import OWNED, Archive, Blob, BlobUse, Letter, Record, Run, Stitch, Thread
 
 
 def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
     """Delete what `find` describes; the descendants of a thread go with it and are not counted."""
     _refuse_others(find)
-    found: list[Record] = finding.find(transaction, find)
+    found: list[Record] = query.find(transaction, find)
     if find.kind is Thread:
         _delete_threads(transaction, [head for head in found if isinstance(head, Thread)], force=force)
     elif find.kind is Stitch:
@@ -49,7 +50,7 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
         _delete_owned(transaction, kind, field, ids)
     for head in doomed:
         _delete_thread(transaction, head)
-        for path in (layout.runs, layout.logs):
+        for path in (disk.runs, disk.logs):
             transaction.remove(path(head.id))
 
 
@@ -63,9 +64,9 @@ def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit)
     remade = {thread.id for thread in commit.threads}
     for head in heads:
         _delete_thread(transaction, head)
-        for run_id in tables.ids_in(transaction, layout.runs(head.id)):
+        for run_id in tables.ids_in(transaction, disk.runs(head.id)):
             transaction.memory.runs.pop(run_id, None)
-        for directory in (layout.runs(head.id), layout.logs(head.id)):
+        for directory in (disk.runs(head.id), disk.logs(head.id)):
             if head.id not in remade:
                 transaction.remove(directory)
                 continue
@@ -78,8 +79,8 @@ def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit)
 def _delete_thread(transaction: Transaction, head: Thread) -> None:
     """Delete a head, its key and its projections, but neither its runs nor its log."""
     if head.key is not None:
-        transaction.remove(layout.key(head.project, head.key))
-    for path in (layout.head, layout.inbox, layout.config, layout.histories):
+        transaction.remove(disk.key(head.project, head.key))
+    for path in (disk.head, disk.inbox, disk.config, disk.histories):
         transaction.remove(path(head.id))
     transaction.memory.identities.pop(head.id, None)
 
@@ -87,7 +88,7 @@ def _delete_thread(transaction: Transaction, head: Thread) -> None:
 def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list[Thread]:
     children: dict[UUID | None, list[Thread]] = {}
     if heads:
-        for head in tables.all_in(transaction, Thread, layout.HEADS):
+        for head in tables.all_in(transaction, Thread, disk.HEADS):
             children.setdefault(head.parent_id, []).append(head)
     found: dict[UUID, Thread] = {}
     waiting = list(heads)
@@ -104,12 +105,12 @@ def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Itera
     uses = list(tables.shelf(transaction, BlobUse))
     kept = {use.sha256 for use in uses if use.thread_id not in ids} | set(needed)
     for sha256 in {use.sha256 for use in uses} - kept:
-        transaction.remove(layout.record(Blob, (sha256,)))
-        transaction.remove(layout.blob(sha256))
+        transaction.remove(disk.record(Blob, (sha256,)))
+        transaction.remove(disk.blob(sha256))
 
 
 def _delete_owned(transaction: Transaction, kind: type[Record], field: str, ids: Iterable[UUID]) -> None:
-    directory = layout.shelf(kind)
+    directory = disk.shelf(kind)
     if kind.primary_key[0] == field:
         # The name begins with the thread's id: nothing need be read.
         beginnings = tuple(f"{thread_id}," for thread_id in ids)
@@ -130,11 +131,11 @@ def _delete_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> No
 
 def _delete_record(transaction: Transaction, record: Record) -> None:
     if isinstance(record, Letter):
-        transaction.remove(layout.letter(record))
+        transaction.remove(disk.letter(record))
     else:
-        path = layout.record(type(record), [getattr(record, field) for field in record.primary_key])
+        path = disk.record(type(record), [getattr(record, field) for field in record.primary_key])
         if isinstance(record, Blob):
-            transaction.remove(layout.blob(record.sha256))
+            transaction.remove(disk.blob(record.sha256))
         elif isinstance(record, Archive):
             transaction.remove((transaction.document(path) or {})["file"])
         transaction.remove(path)

@@ -1,10 +1,159 @@
-"""The few ways in which bytes reach the disk."""
+"""Paths and file names; fsync and atomic replace; OS errors translated.
 
+A key of small letters, digits and `_.-` is its own name. Any other is made readable and told apart by a hash,
+so that neither `../..`, a slash, a very long text nor two keys that differ in case only can meet another file.
+
+store.json                                   what this folder is
+agent_runs/{thread}/{run}.jsonl              the log, one stitch a line: the truth
+agent_runs/{thread}/thread.jsonl             stitches that belong to no run
+agent_runs/{thread}/{run}.jsonl.gz           a log that was archived
+heads/{thread}.json  runs/{thread}/{run}.json
+inbox/{thread}/{letter}.{sender and call}.json
+workers/{worker}.json
+keys/{project and key}.json                  which thread a key names
+blobs/{sha256}  blobs/{sha256}.json          content, and what is known of it
+shelves/{table}/{key}.json                   every other side record
+counters.json                                the last log_id given
+agent_config/{thread}.json                   projections, for people: rewritten when a run pauses or ends
+conversation_history/{thread}/{turn}.json
+journal.jsonl  journal.applied  staging/     commits on their way into the files above
+
+Paths reach this backend from its own layout and from files that another program may have written: the journal and the
+documents of archives. `check` compares the text of a path with the layout. `locate` also follows the folders on disk,
+so that a symbolic link cannot lead a write to another place.
+"""
+
+import errno
 import os
+import re
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, Final, Never
+from uuid import UUID
+
+from lockstitch.errors import LockstitchError, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
+from lockstitch.model import Blob, Letter, Record, Thread, Worker, codec
+
+LONGEST = 120
+"""Characters of a key that stand in a name; file systems take 255 bytes, and a hash and an ending follow."""
+
+_PLAIN = re.compile(r"[a-z0-9_][a-z0-9_.-]*|")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def name_of(key: Sequence[Any]) -> str:
+    """The name, without its ending, of the file that belongs to a key."""
+    parts = [str(part) for part in key]
+    readable = ",".join(_UNSAFE.sub("_", part) for part in parts)
+    if readable and all(map(_PLAIN.fullmatch, parts)) and len(readable) <= LONGEST:
+        return readable
+    if readable.startswith("."):
+        # It would be hidden, and such names are those of temporary files.
+        readable = f"_{readable}"
+    return f"{readable[:LONGEST]}~{codec.digest(parts)[:32]}"
+
+
+def prefix_of(key: Sequence[Any]) -> str:
+    """How every name begins whose key begins with these parts; empty when that cannot be said."""
+    parts = [str(part) for part in key]
+    prefix = "".join(f"{part}," for part in parts)
+    return prefix if all(map(_PLAIN.fullmatch, parts)) and len(prefix) <= LONGEST else ""
+
+
+STORE: Final = "store.json"
+LOCK: Final = ".lock"
+JOURNAL: Final = "journal.jsonl"
+APPLIED: Final = "journal.applied"
+STAGING: Final = "staging"
+COUNTERS: Final = "counters.json"
+
+HEADS: Final = "heads"
+RUNS: Final = "runs"
+LOGS: Final = "agent_runs"
+INBOX: Final = "inbox"
+WORKERS: Final = "workers"
+BLOBS: Final = "blobs"
+KEYS: Final = "keys"
+SHELVES: Final = "shelves"
+CONFIGS: Final = "agent_config"
+HISTORIES: Final = "conversation_history"
+
+OUTSIDE_RUNS: Final = "thread"
+"""The name of the log of stitches that belong to no run; no run's id looks like it."""
+
+
+def head(thread_id: UUID) -> str:
+    return f"{HEADS}/{thread_id}.json"
+
+
+def runs(thread_id: UUID) -> str:
+    return f"{RUNS}/{thread_id}"
+
+
+def run(thread_id: UUID, run_id: UUID) -> str:
+    return f"{RUNS}/{thread_id}/{run_id}.json"
+
+
+def logs(thread_id: UUID) -> str:
+    return f"{LOGS}/{thread_id}"
+
+
+def log(thread_id: UUID, run_id: UUID | None) -> str:
+    return f"{LOGS}/{thread_id}/{run_id or OUTSIDE_RUNS}.jsonl"
+
+
+def inbox(thread_id: UUID) -> str:
+    return f"{INBOX}/{thread_id}"
+
+
+def sender(name: str, call_id: str) -> str:
+    """The part of a letter's name that tells a second delivery of the same from a new one."""
+    return codec.digest([name, call_id])[:32]
+
+
+def letter(letter: Letter) -> str:
+    return f"{INBOX}/{letter.thread_id}/{letter.id}.{sender(letter.sender, letter.call_id)}.json"
+
+
+def key(project: str, key: str) -> str:
+    return f"{KEYS}/{name_of((project, key))}.json"
+
+
+def blob(sha256: str) -> str:
+    return f"{BLOBS}/{name_of((sha256,))}"
+
+
+def archive(thread_id: UUID, name: str) -> str:
+    return f"{LOGS}/{thread_id}/{name}.jsonl.gz"
+
+
+def shelf(kind: type[Record]) -> str:
+    """The folder of a kind whose records are single documents named after their key."""
+    if kind is Worker:
+        return WORKERS
+    if kind is Thread:
+        return HEADS
+    return BLOBS if kind is Blob else f"{SHELVES}/{kind.table}"
+
+
+def record(kind: type[Record], key: Sequence[Any]) -> str:
+    """The document of such a record."""
+    return f"{shelf(kind)}/{name_of(key)}.json"
+
+
+def config(thread_id: UUID) -> str:
+    return f"{CONFIGS}/{thread_id}.json"
+
+
+def histories(thread_id: UUID) -> str:
+    return f"{HISTORIES}/{thread_id}"
+
+
+def history(thread_id: UUID, turn: int) -> str:
+    return f"{HISTORIES}/{thread_id}/{turn:03d}.json"
+
 
 # What a commit waits for: the data and the length, not the times. Not every system has it.
 sync_data = getattr(os, "fdatasync", os.fsync)
@@ -73,3 +222,91 @@ def sync(path: Path) -> None:
     """Wait until a file or a folder is on the disk; one that is gone has nothing to wait for."""
     with suppress(FileNotFoundError, NotADirectoryError), opened(path, os.O_RDONLY) as file:
         os.fsync(file)
+
+
+_FOLDERS: Final = frozenset(
+    {
+        HEADS,
+        RUNS,
+        LOGS,
+        INBOX,
+        WORKERS,
+        BLOBS,
+        KEYS,
+        CONFIGS,
+        HISTORIES,
+        SHELVES,
+        STAGING,
+    }
+)
+_DEEPEST: Final = 3
+"""Parts of the longest path of the layout: folder, thread, file."""
+
+
+def check(path: Any) -> str:
+    """Return `path` if the layout can contain it. Raises StoreDamaged for every other value."""
+    if not isinstance(path, str) or "\0" in path or "\\" in path:
+        refuse(path)
+    folder, *names = path.split("/")
+    if path == COUNTERS:
+        return path
+    if folder not in _FOLDERS or not 1 <= len(names) < _DEEPEST:
+        refuse(path)
+    if any(not name or name.startswith(".") for name in names):
+        refuse(path)
+    return path
+
+
+def locate(root: Path, path: str) -> Path:
+    """Return the place of a path on disk. Raises StoreDamaged if a symbolic link on the way leaves the store."""
+    place = os.fspath(root)
+    for name in check(path).split("/"):
+        place = f"{place}/{name}"
+        if os.path.islink(place) and not Path(place).resolve().is_relative_to(root.resolve()):
+            raise StoreDamaged(
+                f"{place} is a symbolic link that leads out of the store. Nothing was written there. "
+                "Replace the link by its target."
+            )
+    return Path(place)
+
+
+def refuse(path: Any) -> Never:
+    """Raise the error for a path that the layout cannot contain."""
+    shown = repr(path)
+    raise StoreDamaged(
+        f"A file of this store names the path {shown[:200]}, which is not a path of a store. Nothing was written or "
+        "deleted there. Restore a backup; do not open a store that you do not trust."
+    )
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOLCK})
+
+
+def translate(exc: OSError, root: Path) -> LockstitchError:
+    """The error that tells a user what to do. Nothing was written, unless a commit had happened already."""
+    if isinstance(exc, LockstitchError):
+        return exc
+    what = exc.strerror or str(exc)
+    where = exc.filename or root
+    if exc.errno in _FULL:
+        return StoreFull(f"There is no room left for {root} ({what}); nothing was written. Free some and try again.")
+    if exc.errno in _FORBIDDEN:
+        return StoreReadOnly(f"{where} cannot be used ({what}). Check the permissions of {root} and all in it.")
+    if exc.errno in _MISSING:
+        return StoreUnreachable(f"There is no store in {root} ({where}: {what}). Check the URL, or migrate it first.")
+    if exc.errno in _EXHAUSTED:
+        return StoreUnreachable(f"The system cannot open {where} now ({what}). Close other files and try again.")
+    if exc.errno == errno.ELOOP:
+        return StoreDamaged(
+            f"{where} is a symbolic link where a store has a file. Nothing was written there. "
+            "Replace the link by its target."
+        )
+    if exc.errno == errno.EIO:
+        return StoreDamaged(
+            f"The disk under {root} failed ({where}: {what}); what was not acknowledged was not written. "
+            "Check the disk, and restore a backup if files are lost."
+        )
+    return StoreError(f"The system refused to work on {where}: {what}.")

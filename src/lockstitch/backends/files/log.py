@@ -1,22 +1,118 @@
-"""Reading the log of a thread: one file per run, each line a stitch."""
+"""A thread's JSONL log: read, append, unique ids.
 
-from collections.abc import Iterator, Sequence
+Within a file positions and log_ids both rise, so its first and last line say it all.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from uuid import UUID
 
-from lockstitch.backends.files import layout, line
-from lockstitch.backends.files.extent import extent_of
-from lockstitch.backends.files.folder import UNREADABLE, Folder
-from lockstitch.backends.files.memory import Extent
-from lockstitch.errors import StoreDamaged
-from lockstitch.records import Stitch, as_id
+from lockstitch.backends.files import disk
+from lockstitch.backends.files import format as line
+from lockstitch.backends.files.transaction import (
+    UNREADABLE,
+    Extent,
+    Folder,
+    Identities,
+    Memory,
+    Signature,
+    Torn,
+    Transaction,
+)
+from lockstitch.errors import Conflict, StoreDamaged
+from lockstitch.model import Stitch, as_id, codec
+
+_CHUNK = 1 << 16
+
+
+def extent_of(folder: Folder, path: str) -> Extent | None:
+    """The extent of a log file, None when it is missing or holds no whole line."""
+    if path in folder.extents:
+        return folder.extents[path]
+    try:
+        signature = _signature(folder.root, path)
+    except FileNotFoundError:
+        return None
+    known = folder.memory.extents.get(path)
+    if known and known[0] == signature:
+        return known[1]
+    try:
+        extent = _from_ends(folder, path, signature[1])
+    except UNREADABLE:
+        extent = _from_lines(folder, path)
+    if extent is not None:
+        folder.memory.extents.keep(path, (signature, extent))
+    return extent
+
+
+def remember_extent(memory: Memory, root: Path, path: str, extent: Extent) -> None:
+    """Keep the extent that a commit has left behind."""
+    signature = _signature(root, path)
+    if signature[1] == extent.size:
+        memory.extents.keep(path, (signature, extent))
+
+
+def _signature(root: Path, path: str) -> Signature:
+    status = os.stat(f"{root}/{path}")
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _from_ends(folder: Folder, path: str, size: int) -> Extent:
+    with disk.opened(folder.root / path, os.O_RDONLY) as file:
+        first = _first_line(file)
+        last = _last_line(file, size)
+    return _extent(first, last, size)
+
+
+def _from_lines(folder: Folder, path: str) -> Extent | None:
+    """The slow way, for a file whose last line is torn: its size is that of the lines before."""
+    lines = folder.lines(path)
+    for whole in (lines, lines[:-1]):
+        if not whole:
+            return None
+        try:
+            return _extent(whole[0].lstrip(b"\0"), whole[-1].lstrip(b"\0"), sum(len(line) + 1 for line in whole))
+        except UNREADABLE as exc:
+            if not folder.tolerant:
+                raise Torn(path) from exc
+    return folder.damaged(path, "more than its last line cannot be read")
+
+
+def _extent(first: bytes, last: bytes, size: int) -> Extent:
+    begin, end = codec.loads(first), codec.loads(last)
+    return Extent(begin["position"], end["position"], end["store_log_id"], end["log_id"], size)
+
+
+def _first_line(file: int) -> bytes:
+    text = b""
+    while b"\n" not in text:
+        part = os.pread(file, _CHUNK, len(text))
+        if not part:
+            raise ValueError("no whole line")
+        text += part
+    return text[: text.index(b"\n")].lstrip(b"\0")
+
+
+def _last_line(file: int, size: int) -> bytes:
+    text = b""
+    while True:
+        start = max(0, size - len(text) - _CHUNK)
+        text = os.pread(file, size - len(text) - start, start) + text
+        if not text.endswith(b"\n"):
+            raise ValueError("the last line is torn")
+        cut = text.rfind(b"\n", 0, -1)
+        if cut >= 0 or start == 0:
+            return text[cut + 1 : -1].lstrip(b"\0")
+
 
 Ranges = Sequence[tuple[int, int | None]]
 
 
 def files(folder: Folder, thread_id: UUID) -> list[str]:
     """The log files of a thread."""
-    directory = layout.logs(thread_id)
+    directory = disk.logs(thread_id)
     return [f"{directory}/{name}" for name in folder.names(directory) if name.endswith(".jsonl")]
 
 
@@ -52,10 +148,10 @@ def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:
 def last_log_id(folder: Folder) -> int:
     """The last log_id that was given to a stitch; a lost counter goes on behind all that stand here."""
     with suppress(StoreDamaged, KeyError):
-        document = folder.document(layout.COUNTERS)
+        document = folder.document(disk.COUNTERS)
         if document is not None:
             return document["log_id"]
-    threads = (thread_id for name in folder.names(layout.LOGS) if (thread_id := as_id(name)))
+    threads = (thread_id for name in folder.names(disk.LOGS) if (thread_id := as_id(name)))
     paths = (path for thread_id in threads for path in files(folder, thread_id))
     return max((extent.log_id for path in paths if (extent := extent_of(folder, path))), default=0)
 
@@ -66,3 +162,150 @@ def _meets(extent: Extent, first: int, last: int | None) -> bool:
 
 def _within(position: int, ranges: Ranges) -> bool:
     return any(first <= position and (last is None or position <= last) for first, last in ranges)
+
+
+def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
+    """Let these go on behind a thread's log, or raise Conflict when one of them is there already."""
+    thread_id = new[0].thread_id
+    pending = transaction.appended.setdefault(thread_id, [])
+    base = (pending or new)[0].position - 1
+    known = _identities(transaction, thread_id, base)
+    ids = {stitch.id for stitch in pending}
+    followed = {stitch.previous_id for stitch in pending if stitch.linked}
+    for stitch in new:
+        _check(
+            stitch,
+            stitch.id in known.ids or stitch.id in ids,
+            stitch.linked and (stitch.previous_id in known.followed or stitch.previous_id in followed),
+        )
+        ids.add(stitch.id)
+        if stitch.linked:
+            followed.add(stitch.previous_id)
+    pending.extend(new)
+
+
+def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) -> None:
+    """The same for a log that is written anew."""
+    known = Identities(0, set(), set())
+    for stitch in log:
+        _check(stitch, stitch.id in known.ids, stitch.linked and stitch.previous_id in known.followed)
+        _add(known, stitch)
+    transaction.memory.identities.pop(thread_id, None)
+
+
+def remember(memory: Memory, appended: dict[UUID, list[Stitch]]) -> None:
+    """Keep what a commit has appended, so that the next one need not read the log."""
+    for thread_id, stitches in appended.items():
+        known = memory.identities.get(thread_id)
+        if known is not None and stitches and known.position == stitches[0].position - 1:
+            for stitch in stitches:
+                _add(known, stitch)
+
+
+def _identities(folder: Folder, thread_id: UUID, position: int) -> Identities:
+    """What is unique in the log up to a position. Logs only grow, so what was known up to there still holds."""
+    known = folder.memory.identities.get(thread_id)
+    if known is None or known.position != position:
+        known = Identities(0, set(), set())
+        for stitch in read(folder, thread_id, [(1, position)]):
+            _add(known, stitch)
+        known.position = position
+        folder.memory.identities.keep(thread_id, known)
+    return known
+
+
+def _add(known: Identities, stitch: Stitch) -> None:
+    known.ids.add(stitch.id)
+    if stitch.linked:
+        known.followed.add(stitch.previous_id)
+    known.position = stitch.position
+
+
+def _check(stitch: Stitch, known: bool, forks: bool) -> None:
+    if known:
+        raise Conflict(
+            f"Stitch {stitch.id} is in this thread's log already; nothing was written.", thread_id=stitch.thread_id
+        )
+    if forks:
+        raise Conflict(
+            f"Another stitch follows {stitch.previous_id or 'the beginning'} in this log already; nothing was written.",
+            thread_id=stitch.thread_id,
+        )
+
+
+def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
+    """Let a thread's log go on with these, each at the end of its run's file, with the store's next log_ids."""
+    if not new:
+        return
+    admit(transaction, new)
+    log_id = last_log_id(transaction)
+    for stitch in new:
+        log_id += 1
+        path = disk.log(stitch.thread_id, stitch.run_id)
+        before = extent_of(transaction, path) or Extent(stitch.position, 0, 0, 0, 0)
+        text = line.encode_stitch(stitch.changed(log_id=log_id), before.lines + 1)
+        transaction.extend(path, before.size, [text])
+        transaction.extents[path] = Extent(
+            before.first, stitch.position, log_id, before.lines + 1, before.size + len(text) + 1
+        )
+    _set_log_id(transaction, log_id)
+
+
+def replace(transaction: Transaction, thread_id: UUID, given: Sequence[Stitch]) -> None:
+    """Put stitches where they belong in a thread's log, in place of those with the same positions.
+
+    What only continues the log is appended. Otherwise the files that change are written anew from the first line
+    that differs. A stitch keeps its log_id; one that gets in before others makes those behind it in its file look
+    new, so that log_ids rise within a file and whoever follows them misses nothing.
+    """
+    given = sorted(given, key=lambda stitch: stitch.position)
+    paths = files(transaction, thread_id)
+    last = max((extent.last for path in paths if (extent := extent_of(transaction, path))), default=0)
+    if given[0].position > last and len({stitch.position for stitch in given}) == len(given):
+        append(transaction, given)
+        return
+    old = {path: stitches(transaction, path) for path in paths}
+    merged = {stitch.position: stitch for path in paths for stitch in old[path]}
+    for stitch in given:
+        before = merged.get(stitch.position)
+        merged[stitch.position] = stitch.changed(log_id=before.log_id if before else None)
+    admit_all(transaction, thread_id, merged.values())
+    _write(transaction, old, merged.values())
+
+
+def remove(transaction: Transaction, thread_id: UUID, positions: set[int]) -> None:
+    """Take the stitches at these positions out of a thread's log."""
+    old = {path: stitches(transaction, path) for path in files(transaction, thread_id)}
+    kept = [stitch for path in old for stitch in old[path] if stitch.position not in positions]
+    transaction.memory.identities.pop(thread_id, None)
+    _write(transaction, old, kept)
+
+
+def _set_log_id(transaction: Transaction, log_id: int) -> None:
+    transaction.write(disk.COUNTERS, {"log_id": log_id})
+
+
+def _write(transaction: Transaction, old: dict[str, list[Stitch]], wanted: Iterable[Stitch]) -> None:
+    """Make the files say what is wanted, changing no line before the first that must differ."""
+    new: dict[str, list[Stitch]] = {path: [] for path in old}
+    for stitch in sorted(wanted, key=lambda stitch: stitch.position):
+        new.setdefault(disk.log(stitch.thread_id, stitch.run_id), []).append(stitch)
+    next_log_id = last_log_id(transaction)
+    for path, wanted_stitches in new.items():
+        before = transaction.lines(path)
+        lines: list[bytes] = []
+        behind = 0
+        for stitch in wanted_stitches:
+            if stitch.log_id is None or stitch.log_id <= behind:
+                next_log_id += 1
+                stitch = stitch.changed(log_id=next_log_id)
+            behind = stitch.log_id or 0
+            lines.append(line.encode_stitch(stitch, len(lines) + 1))
+        same = 0
+        while same < min(len(before), len(lines)) and before[same] == lines[same]:
+            same += 1
+        if not lines:
+            transaction.remove(path)
+        elif same < max(len(before), len(lines)):
+            transaction.extend(path, sum(len(text) + 1 for text in lines[:same]), lines[same:])
+    _set_log_id(transaction, next_log_id)

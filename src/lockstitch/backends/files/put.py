@@ -5,10 +5,11 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backends.files import change, document, finding, heads, inbox, layout, rules, stitching, tables
+from lockstitch.backends.files import append, disk, format, query, tables
+from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, Refused
-from lockstitch.records import OWNED, Archive, Blob, BlobUse, File, Letter, Record, Run, Stitch, Thread
+from lockstitch.model import OWNED, Archive, Blob, BlobUse, File, Letter, Record, Run, Stitch, Thread
 
 
 def put(transaction: Transaction, records: Sequence[Record], *, new: bool = False) -> None:
@@ -25,7 +26,7 @@ def put(transaction: Transaction, records: Sequence[Record], *, new: bool = Fals
 
 def _refuse_known(transaction: Transaction, records: Sequence[Record]) -> None:
     for record in records:
-        if finding.get(transaction, type(record), [getattr(record, field) for field in record.primary_key]) is not None:
+        if query.get(transaction, type(record), [getattr(record, field) for field in record.primary_key]) is not None:
             raise Conflict("Somebody else wrote this first; nothing was written.")
 
 
@@ -37,26 +38,26 @@ def shown_in(records: Iterable[Record]) -> set[UUID]:
 
 def _put_threads(transaction: Transaction, threads: Sequence[Thread]) -> None:
     for thread in threads:
-        heads.write_head(transaction, tables.head(transaction, thread.id), thread)
+        append.write_head(transaction, tables.head(transaction, thread.id), thread)
     for thread in threads:
-        rules.require_thread(transaction, thread.parent_id)
+        append.require_thread(transaction, thread.parent_id)
 
 
 def _put_runs(transaction: Transaction, runs: Sequence[Run]) -> None:
     for run in runs:
         transaction.memory.runs.pop(run.id, None)
-        transaction.put(layout.run(run.thread_id, run.id), document.encode_record(run))
+        transaction.put(disk.run(run.thread_id, run.id), format.encode_record(run))
     for thread_id in {run.thread_id for run in runs}:
-        rules.require_thread(transaction, thread_id)
-        rules.check_runs(thread_id, tables.facts_of_runs(transaction, thread_id).values())
+        append.require_thread(transaction, thread_id)
+        append.check_runs(thread_id, tables.facts_of_runs(transaction, thread_id).values())
 
 
 def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
     for stitch in stitches:
-        rules.check_stitch(stitch)
+        append.check_stitch(stitch)
     for thread_id, run_id in {(stitch.thread_id, stitch.run_id) for stitch in stitches}:
-        rules.require_thread(transaction, thread_id)
-        rules.require_run(transaction, thread_id, run_id)
+        append.require_thread(transaction, thread_id)
+        append.require_run(transaction, thread_id, run_id)
     ordered = sorted(stitches, key=lambda stitch: (stitch.thread_id, stitch.position))
     for thread_id, log in groupby(ordered, key=lambda stitch: stitch.thread_id):
         stitching.replace(transaction, thread_id, list(log))
@@ -64,7 +65,7 @@ def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
 
 def _put_letters(transaction: Transaction, letters: Sequence[Letter]) -> None:
     for letter in letters:
-        rules.require_thread(transaction, letter.thread_id)
+        append.require_thread(transaction, letter.thread_id)
         same = tables.same_letter(transaction, letter)
         if same is not None and same.id != letter.id:
             raise Conflict(
@@ -73,49 +74,49 @@ def _put_letters(transaction: Transaction, letters: Sequence[Letter]) -> None:
             )
         before = tables.letter(transaction, letter.thread_id, letter.id)
         if before is not None:
-            transaction.remove(layout.letter(before))
-        inbox.write_delivery(transaction, letter)
+            transaction.remove(disk.letter(before))
+        append.write_delivery(transaction, letter)
 
 
 def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
     owner = OWNED.get(type(records[0]))
     for record in records:
         if owner is not None:
-            rules.require_thread(transaction, getattr(record, owner))
-        values = document.encode_record(record)
+            append.require_thread(transaction, getattr(record, owner))
+        values = format.encode_record(record)
         if isinstance(record, Blob):
             _put_blob(transaction, record)
         elif isinstance(record, Archive):
             values["file"] = _archive_file(transaction, record)
             transaction.store(values["file"], record.content)
         elif isinstance(record, BlobUse):
-            rules.require_blob(transaction, record.sha256)
+            append.require_blob(transaction, record.sha256)
         elif isinstance(record, File):
             _show_at_rest(transaction, record.thread_id)
         key = [getattr(record, field) for field in record.primary_key]
-        transaction.put(layout.record(type(record), key), values)
+        transaction.put(disk.record(type(record), key), values)
 
 
 def _put_blob(transaction: Transaction, blob: Blob) -> None:
     """Content is named by its hash: what stands there already is the same."""
-    path = layout.blob(blob.sha256)
+    path = disk.blob(blob.sha256)
     if transaction.content(path) != blob.content:
         transaction.store(path, blob.content)
 
 
 def _archive_file(transaction: Transaction, archive: Archive) -> str:
     """Where an archive's content stands: beside the logs, under its run's name unless another has that."""
-    path = layout.archive(archive.thread_id, str(archive.run_id))
+    path = disk.archive(archive.thread_id, str(archive.run_id))
     for other in tables.archive_files(transaction, archive.thread_id, except_from=archive.first_position):
         if other == path:
-            return layout.archive(archive.thread_id, f"{archive.run_id}.{archive.first_position}")
+            return disk.archive(archive.thread_id, f"{archive.run_id}.{archive.first_position}")
     return path
 
 
 def _show_at_rest(transaction: Transaction, thread_id: UUID) -> None:
     """A thread at work shows its files when it pauses or ends."""
     head = tables.head(transaction, thread_id)
-    if head is not None and change.rests(head):
+    if head is not None and append.rests(head):
         transaction.show(thread_id)
 
 

@@ -1,21 +1,171 @@
-"""Figures over many records."""
+"""Statistics, sizes and search by reading files."""
 
 import os
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Sizes, Usage
-from lockstitch.backends.files import layout, tables
-from lockstitch.backends.files.folder import Folder
-from lockstitch.records import BlobUse, Thread
+from lockstitch.backend import Hit, Sizes, Usage
+from lockstitch.backends.files import disk, log, tables
+from lockstitch.backends.files.transaction import Folder
+from lockstitch.model import BlobUse, Run, Stitch, Thread, text_of
+from lockstitch.model.side_records import day_of, hour_of
+from lockstitch.model.statistics import TOOL_ERRORS, Asked, Figures, Latency, Outline, added, latency, outline
+
+
+class _Share(NamedTuple):
+    """What one model counts of a run."""
+
+    model: str | None
+    figures: Figures
+
+
+def usage(folder: Folder, asked: Asked) -> list[Figures]:
+    """A row for each group, in no order."""
+    by_model = "model" in asked.by or asked.model is not None
+    roots = _roots(folder) if "tree" in asked.by else {}
+    groups: defaultdict[tuple[str | None, ...], list[Figures]] = defaultdict(list)
+    for head, run in _chosen(folder, asked):
+        shares = _shares(folder, run) if by_model else [_Share(run.model, _of_run(run))]
+        for model, figures in shares:
+            if asked.model is None or (model or "") == asked.model:
+                keys = _keys(head, run, model, roots.get(head.id, head.id))
+                groups[tuple(keys[key] or None for key in asked.by)].append(figures)
+    return [added(rows, group) for group, rows in groups.items()]
+
+
+def latencies(folder: Folder, asked: Asked, kind: str) -> list[Latency]:
+    """A row for each tool or model, or for each day or hour if asked by that, in no order."""
+    durations: defaultdict[str | None, list[int | None]] = defaultdict(list)
+    errors: defaultdict[str | None, int] = defaultdict(int)
+    types = ("tool_call",) if kind == "tool" else ("llm_call", "api_error")
+    for head, run in _chosen(folder, asked):
+        if kind == "tool" and asked.model is not None and run.model != asked.model:
+            continue
+        for stitch in tables.stitches_of_run(folder, run):
+            if stitch.type not in types:
+                continue
+            name = (stitch.name if kind == "tool" else stitch.name or run.model) or None
+            if kind == "model" and asked.model is not None and name != asked.model:
+                continue
+            if asked.by:
+                name = _keys(head, run, run.model, head.id)[asked.by[0]]
+            durations[name].append(stitch.duration_ms)
+            failed = stitch.status in TOOL_ERRORS if kind == "tool" else stitch.status == "error"
+            errors[name] += failed or stitch.type == "api_error"
+    return [latency(name, times, errors[name]) for name, times in durations.items()]
+
+
+def runs(folder: Folder, asked: Asked, order: str, limit: int) -> list[Run]:
+    found = [run for _, run in _chosen(folder, asked) if asked.model is None or run.model == asked.model]
+    if order == "newest":
+        return sorted(found, key=lambda run: (run.started_at, run.id), reverse=True)[:limit]
+    timed = [(run.completed_at - run.started_at, run) for run in found if run.completed_at is not None]
+    return [run for _, run in sorted(timed, key=lambda one: (-one[0], one[1].id))[:limit]]
+
+
+def mirrored(folder: Folder, project: str, foreign_id: str) -> Run | None:
+    found = [run for _, run in _chosen(folder, Asked(project=project)) if run.foreign_id == foreign_id]
+    return min(found, key=lambda run: (run.started_at, run.id), default=None)
+
+
+def outlines(folder: Folder, run_id: UUID) -> list[Outline]:
+    """Line by line, so that what they say is not kept."""
+    thread_id = tables.thread_of_run(folder, run_id)
+    if thread_id is None:
+        return []
+    found = [outline(stitch) for stitch in log.each(folder, disk.log(thread_id, run_id)) if stitch.run_id == run_id]
+    return sorted(found, key=lambda one: one.position)
+
+
+def _chosen(folder: Folder, asked: Asked) -> Iterator[tuple[Thread, Run]]:
+    only = None if asked.threads is None else set(asked.threads)
+    for head in tables.all_in(folder, Thread, disk.HEADS):
+        if asked.project not in (None, head.project) or asked.user not in (None, head.user_id):
+            continue
+        if only is not None and head.id not in only:
+            continue
+        for run in tables.runs(folder, head.id):
+            early = asked.since is not None and run.started_at < asked.since
+            late = asked.until is not None and run.started_at >= asked.until
+            if not early and not late and asked.agent in (None, run.agent) and asked.status in (None, run.status):
+                yield head, run
+
+
+def _keys(head: Thread, run: Run, model: str | None, root: UUID) -> dict[str, str | None]:
+    return {
+        "model": model,
+        "day": day_of(run.started_at),
+        "hour": hour_of(run.started_at),
+        "agent": run.agent,
+        "project": head.project,
+        "user": head.user_id,
+        "tree": str(root),
+        "status": run.status,
+    }
+
+
+def _roots(folder: Folder) -> dict[UUID, UUID]:
+    """Every thread with the root above it."""
+    parents = {head.id: head.parent_id for head in tables.all_in(folder, Thread, disk.HEADS)}
+    roots: dict[UUID, UUID] = {}
+    for thread_id in parents:
+        path, here = [thread_id], thread_id
+        while here not in roots and (above := parents[here]) is not None and above in parents:
+            path.append(here := above)
+        roots |= dict.fromkeys(path, roots.get(here, here))
+    return roots
+
+
+def _of_run(run: Run) -> Figures:
+    tokens = (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens)
+    told: Any = run.cost.get("unpriced")
+    unpriced = told if isinstance(told, int) else run.steps if run.total_cost is None else 0
+    return Figures((), 1, int(run.status == "failed"), *tokens, cost=run.total_cost, unpriced=unpriced)
+
+
+def _shares(folder: Folder, run: Run) -> list[_Share]:
+    """What each model counts of a run; what the run counts beyond its calls that stand here is its own model's."""
+    whole = _of_run(run)
+    calls: defaultdict[str | None, list[Figures]] = defaultdict(list)
+    for stitch in tables.stitches_of_run(folder, run):
+        if stitch.type == "llm_call":
+            calls[stitch.name or run.model].append(_of_call(stitch))
+    sums = {model: added(rows) for model, rows in calls.items()}
+    told = added(sums.values())
+    rest = [of_run - of_calls for of_run, of_calls in zip(whole.tokens, told.tokens, strict=True)]
+    if not calls or min(rest) < 0:
+        return [_Share(run.model, whole)]
+    if len(sums) == 1:
+        (model,) = sums
+        sums = {model: told._replace(cost=whole.cost, unpriced=whole.unpriced)}
+        told = sums[model]
+    elif whole.cost is None:
+        sums = {model: figures._replace(cost=None) for model, figures in sums.items()}
+        told = told._replace(cost=None)
+    left = whole.cost if told.cost is None else added([whole, told._replace(cost=-told.cost)]).cost
+    unpriced = whole.unpriced - told.unpriced
+    own = Figures((), 1, whole.failed_runs, *rest, cost=left or None, unpriced=unpriced)
+    return [_Share(run.model, own), *(_Share(model, figures) for model, figures in sums.items())]
+
+
+def _of_call(stitch: Stitch) -> Figures:
+    tokens = (stitch.input_tokens, stitch.output_tokens, stitch.cache_read_tokens, stitch.cache_write_tokens)
+    cost: Any = stitch.data.get("cost")
+    if isinstance(cost, dict):
+        cost = cost.get("total_cost")  # type: ignore[union-attr]
+    known = float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
+    return Figures((), 0, 0, *(count or 0 for count in tokens), cost=known, unpriced=int(known is None))
 
 
 def average_tokens(folder: Folder, project: str, since: datetime) -> list[Usage]:
     """Per thread, what its top-level runs that started since then took on average."""
     usages: list[Usage] = []
-    for head in tables.all_in(folder, Thread, layout.HEADS):
+    for head in tables.all_in(folder, Thread, disk.HEADS):
         if head.project != project:
             continue
         tokens = [
@@ -32,11 +182,11 @@ def size(folder: Folder, thread_id: UUID | None) -> Sizes:
     """Bytes of the files of one thread, or of all; for all also what the whole folder takes on the disk."""
     root = folder.root
     if thread_id is None:
-        heads, runs, logs, blobs = layout.HEADS, layout.RUNS, layout.LOGS, [layout.BLOBS]
+        heads, runs, logs, blobs = disk.HEADS, disk.RUNS, disk.LOGS, [disk.BLOBS]
     else:
-        heads, runs, logs = layout.head(thread_id), layout.runs(thread_id), layout.logs(thread_id)
+        heads, runs, logs = disk.head(thread_id), disk.runs(thread_id), disk.logs(thread_id)
         uses = tables.shelf(folder, BlobUse, (thread_id,))
-        blobs = [layout.blob(use.sha256) for use in uses if use.thread_id == thread_id]
+        blobs = [disk.blob(use.sha256) for use in uses if use.thread_id == thread_id]
     sizes = {
         "heads": _bytes(root / heads, ".json"),
         "runs": _bytes(root / runs, ".json"),
@@ -61,3 +211,41 @@ def _files(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         for name in names:
             file = Path(folder, name)
             yield file, file.stat()
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+LONGEST = 262_144
+"""Characters of one message that are searched."""
+
+
+def search(folder: Folder, project: str, text: str, limit: int) -> list[Hit]:
+    """Places that contain every word, in whatever case; those that say them most often first."""
+    words = set(_words(text))
+    if not words:
+        return []
+    hits: list[Hit] = []
+    for head in tables.all_in(folder, Thread, disk.HEADS):
+        if head.project != project:
+            continue
+        if score := _score(words, head.title or ""):
+            hits.append(Hit(head.id, None, score))
+        said = filter(_is_said, log.read(folder, head.id, [(1, None)]))
+        scores = ((one.position, _score(words, text_of(one.message)[:LONGEST])) for one in said)
+        hits.extend(Hit(head.id, position, score) for position, score in scores if score)
+    hits.sort(key=lambda hit: (-hit.score, hit.thread_id, hit.position or 0))
+    return hits[:limit]
+
+
+def _is_said(stitch: Stitch) -> bool:
+    """Whether a person said it, or an agent as its answer; what an agent says between tool calls is not searched."""
+    return stitch.type == "input" or (stitch.type == "llm_call" and stitch.status != "tool_use")
+
+
+def _score(words: set[str], text: str) -> float:
+    found = Counter(_words(text))
+    return float(sum(found[word] for word in words)) if all(word in found for word in words) else 0.0
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())

@@ -1,12 +1,19 @@
-"""What makes a folder a store: `store.json`, with the version of its layout."""
+"""`store.json` and layout version; following the journal for `watch`."""
 
 import os
+import time
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from uuid import UUID
 
-from lockstitch.backends.files import disk, layout
-from lockstitch.backends.files.lock import locked
+from lockstitch.backend import WORK, Sighting
+from lockstitch.backends.files import append, disk
+from lockstitch.backends.files.coordinator import Guard, locked
+from lockstitch.backends.files.journal import Put
+from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import Refused, SchemaMismatch, StoreDamaged
-from lockstitch.records import codec
+from lockstitch.model import Json, as_id, codec, format_time
 
 FORMAT = "lockstitch"
 VERSION = 1
@@ -30,21 +37,21 @@ def migrate(root: Path) -> int:
         if version is not None:
             return version  # somebody has just made it
         raise
-    with disk.opened(root / layout.LOCK, os.O_RDWR | os.O_CREAT), locked(root):
+    with disk.opened(root / disk.LOCK, os.O_RDWR | os.O_CREAT), locked(root):
         version = _version(root)
         if version is not None:
             return version
-        with disk.opened(root / layout.JOURNAL, os.O_WRONLY | os.O_CREAT):
+        with disk.opened(root / disk.JOURNAL, os.O_WRONLY | os.O_CREAT):
             pass
         # Written last: without it the folder is no store, and making it begins anew.
-        disk.replace(root / layout.STORE, codec.dumps({"format": FORMAT, "version": VERSION}) + b"\n", durably=True)
+        disk.replace(root / disk.STORE, codec.dumps({"format": FORMAT, "version": VERSION}) + b"\n", durably=True)
         disk.sync(root.parent)
     return VERSION
 
 
 def _version(root: Path) -> int | None:
     """The version of the store in this folder, None when there is none."""
-    path = root / layout.STORE
+    path = root / disk.STORE
     try:
         found = codec.loads(path.read_bytes())
         format_, version = found["format"], found["version"]
@@ -69,8 +76,71 @@ def _version(root: Path) -> int | None:
 
 def _require_empty(root: Path) -> None:
     # An earlier attempt may have been cut off after it made the journal.
-    others = [name for name in os.listdir(root) if not name.startswith(".") and name != layout.JOURNAL]
+    others = [name for name in os.listdir(root) if not name.startswith(".") and name != disk.JOURNAL]
     if others:
         raise Refused(
             f"{root} is no store of Lockstitch and not empty (it holds {min(others)!r}). Choose an empty folder."
         )
+
+
+POLL = 0.05
+"""Seconds between two looks at whether another process has committed."""
+
+_SLACK = 1.0
+"""Seconds by which the times of files may differ from the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far somebody has followed the journal."""
+
+    mark: bytes
+    generation: int
+    end: int
+    looked_at: float
+
+
+def here(guard: Guard) -> Place:
+    """The place from which to follow what happens from now on."""
+    raw, mark = guard.journal.raw_mark(), guard.journal.mark()
+    return Place(raw, mark.generation, mark.applied, time.time())
+
+
+def look(guard: Guard, place: Place, now: datetime) -> tuple[list[Sighting], Place]:
+    """The threads that have moved since, WORK if one of them is ready now, and the new place.
+
+    Costs next to nothing when none has moved.
+    """
+    if guard.journal.raw_mark() == place.mark:
+        return [], place
+    return guard.read(lambda folder: _follow(guard, folder, place, format_time(now)))
+
+
+def _follow(guard: Guard, folder: Folder, place: Place, now: str) -> tuple[list[Sighting], Place]:
+    end = here(guard)
+    moved: dict[str, Json] = {}
+    emptied = end.generation != place.generation or end.end < place.end
+    if emptied:
+        # What stood behind our place is gone from the journal, but all of it changed a head since we looked.
+        moved |= _changed_since(folder, place.looked_at - _SLACK)
+    for entry in guard.journal.entries(0 if emptied else place.end):
+        for operation in entry.operations:
+            if isinstance(operation, Put) and operation.path.startswith(f"{disk.HEADS}/"):
+                head = codec.loads(operation.text)
+                moved[head["id"]] = head
+    sightings = [Sighting(UUID(head["id"]), head["position"]) for head in moved.values()]
+    if any(append.is_ready(head, now) for head in moved.values()):
+        sightings.append(WORK)
+    return sightings, end
+
+
+def _changed_since(folder: Folder, moment: float) -> dict[str, Json]:
+    moved: dict[str, Json] = {}
+    for name in folder.names(disk.HEADS):
+        path = f"{disk.HEADS}/{name}"
+        thread_id = as_id(name.removesuffix(".json"))
+        if thread_id is not None and os.stat(folder.root / path).st_mtime >= moment:
+            head = folder.document(path)
+            if head is not None:
+                moved[head["id"]] = head
+    return moved

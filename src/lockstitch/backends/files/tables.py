@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from lockstitch.backends.files import document, layout, log
-from lockstitch.backends.files.folder import UNREADABLE, Folder
-from lockstitch.backends.files.memory import Facts
-from lockstitch.backends.files.names import prefix_of
-from lockstitch.backends.files.paths import check
-from lockstitch.records import TERMINAL, Archive, Blob, File, Json, Letter, Record, Run, Stitch, Thread, as_id
+from lockstitch.backends.files import disk, format, log
+from lockstitch.backends.files.disk import check, prefix_of
+from lockstitch.backends.files.transaction import UNREADABLE, Facts, Folder
+from lockstitch.model import TERMINAL, Archive, Blob, File, Json, Letter, Record, Run, Stitch, Thread, as_id
 
 R = TypeVar("R", bound=Record)
 
@@ -20,7 +18,7 @@ def load(folder: Folder, kind: type[R], path: str) -> R | None:
     if values is None:
         return None
     try:
-        return document.decode_record(kind, values, **_beside(folder, kind, values))
+        return format.decode_record(kind, values, **_beside(folder, kind, values))
     except UNREADABLE as exc:
         folder.damaged(path, f"it is no {kind.__name__}", exc)
 
@@ -36,16 +34,16 @@ def all_in(folder: Folder, kind: type[R], directory: str, prefix: str = "") -> I
 
 def shelf(folder: Folder, kind: type[R], key: Sequence[Any] = ()) -> Iterator[R]:
     """The records of a kind whose keys begin with these parts, or may do so."""
-    return all_in(folder, kind, layout.shelf(kind), prefix_of(key))
+    return all_in(folder, kind, disk.shelf(kind), prefix_of(key))
 
 
 def head(folder: Folder, thread_id: UUID) -> Thread | None:
-    return load(folder, Thread, layout.head(thread_id))
+    return load(folder, Thread, disk.head(thread_id))
 
 
 def thread_of_key(folder: Folder, project: str, key: str) -> UUID | None:
     """The thread that a key names."""
-    path = layout.key(project, key)
+    path = disk.key(project, key)
     values = folder.document(path)
     try:
         return None if values is None else UUID(values["thread_id"])
@@ -54,25 +52,25 @@ def thread_of_key(folder: Folder, project: str, key: str) -> UUID | None:
 
 
 def run(folder: Folder, thread_id: UUID, run_id: UUID) -> Run | None:
-    return load(folder, Run, layout.run(thread_id, run_id))
+    return load(folder, Run, disk.run(thread_id, run_id))
 
 
 def runs(folder: Folder, thread_id: UUID) -> list[Run]:
-    return list(all_in(folder, Run, layout.runs(thread_id)))
+    return list(all_in(folder, Run, disk.runs(thread_id)))
 
 
 def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
     """What is asked often of a thread's runs. Only those that have not ended are read again."""
     facts: dict[UUID, Facts] = {}
-    for run_id in ids_in(folder, layout.runs(thread_id)):
+    for run_id in ids_in(folder, disk.runs(thread_id)):
         known = folder.memory.runs.get(run_id)
-        if known is None or folder.is_pending(layout.run(thread_id, run_id)):
+        if known is None or folder.is_pending(disk.run(thread_id, run_id)):
             found = run(folder, thread_id, run_id)
             if found is None:
                 continue
             top = found.parent_run_id is None
             known = Facts(found.sequence, found.turn if top else None, found.status in TERMINAL)
-            if known.ended and not folder.is_pending(layout.run(thread_id, run_id)):
+            if known.ended and not folder.is_pending(disk.run(thread_id, run_id)):
                 folder.memory.runs.keep(run_id, known)
         facts[run_id] = known
     return facts
@@ -81,10 +79,10 @@ def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
 def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
     """The thread that a run belongs to; found by looking into each, and remembered, since it never changes."""
     known = folder.memory.threads_of_runs.get(run_id)
-    if known is not None and folder.exists(layout.run(known, run_id)):
+    if known is not None and folder.exists(disk.run(known, run_id)):
         return known
-    for thread_id in ids_in(folder, layout.RUNS):
-        if folder.exists(layout.run(thread_id, run_id)):
+    for thread_id in ids_in(folder, disk.RUNS):
+        if folder.exists(disk.run(thread_id, run_id)):
             return folder.memory.threads_of_runs.keep(run_id, thread_id)
     return None
 
@@ -96,7 +94,7 @@ def ids_in(folder: Folder, directory: str) -> list[UUID]:
 
 
 def stitches_of_run(folder: Folder, run: Run) -> list[Stitch]:
-    return log.stitches(folder, layout.log(run.thread_id, run.id))
+    return log.stitches(folder, disk.log(run.thread_id, run.id))
 
 
 def files(folder: Folder, thread_id: UUID) -> list[File]:
@@ -105,25 +103,25 @@ def files(folder: Folder, thread_id: UUID) -> list[File]:
 
 def archive_files(folder: Folder, thread_id: UUID, *, except_from: int) -> list[str]:
     """Where the contents of a thread's archives stand, but for the one that begins at a position."""
-    directory = layout.shelf(Archive)
+    directory = disk.shelf(Archive)
     names = [name for name in folder.names(directory) if name.startswith(prefix_of((thread_id,)))]
     documents = (folder.document(f"{directory}/{name}") for name in names)
     return [values["file"] for values in documents if values and values["first_position"] != except_from]
 
 
 def letters(folder: Folder, thread_id: UUID) -> list[Letter]:
-    return list(all_in(folder, Letter, layout.inbox(thread_id)))
+    return list(all_in(folder, Letter, disk.inbox(thread_id)))
 
 
 def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Letter | None:
     """A letter of a thread's inbox; its name begins with its id."""
-    return next(all_in(folder, Letter, layout.inbox(thread_id), f"{letter_id}."), None)
+    return next(all_in(folder, Letter, disk.inbox(thread_id), f"{letter_id}."), None)
 
 
 def same_letter(folder: Folder, letter: Letter) -> Letter | None:
     """The letter that the same sender has sent for the same call; its name ends with both."""
-    ending = f".{layout.sender(letter.sender, letter.call_id)}.json"
-    directory = layout.inbox(letter.thread_id)
+    ending = f".{disk.sender(letter.sender, letter.call_id)}.json"
+    directory = disk.inbox(letter.thread_id)
     for name in folder.names(directory):
         if name.endswith(ending):
             return load(folder, Letter, f"{directory}/{name}")
@@ -132,7 +130,7 @@ def same_letter(folder: Folder, letter: Letter) -> Letter | None:
 
 def _beside(folder: Folder, kind: type[Record], values: Json) -> Json:
     if kind is Blob:
-        path = layout.blob(values["sha256"])
+        path = disk.blob(values["sha256"])
     elif kind is Archive:
         path = check(values["file"])
     else:

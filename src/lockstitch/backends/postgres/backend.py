@@ -24,34 +24,25 @@ from lockstitch.backend import (
     Usage,
     Where,
 )
-from lockstitch.backends.postgres import bulk
-from lockstitch.backends.postgres.change import change, fits
-from lockstitch.backends.postgres.claim import claim
-from lockstitch.backends.postgres.delete import delete
+from lockstitch.backends.postgres import records as bulk
+from lockstitch.backends.postgres.append import change, fits, is_ready, makes_work
+from lockstitch.backends.postgres.connection import translate
 from lockstitch.backends.postgres.dialect import dialect, speaking
-from lockstitch.backends.postgres.errors import translate
-from lockstitch.backends.postgres.guest import Guest, insert, place, undone_alone
-from lockstitch.backends.postgres.looking import looking
-from lockstitch.backends.postgres.notifier import Notifier
-from lockstitch.backends.postgres.pool import Pool
-from lockstitch.backends.postgres.query import query
-from lockstitch.backends.postgres.read import read
+from lockstitch.backends.postgres.external import Guest, insert, place, undone_alone
+from lockstitch.backends.postgres.notify import Notifier, Watcher
+from lockstitch.backends.postgres.pool import Pool, parse
+from lockstitch.backends.postgres.query import Searcher, query
 from lockstitch.backends.postgres.reader import Readers
-from lockstitch.backends.postgres.schema import extend, migrate
-from lockstitch.backends.postgres.search import Searcher
-from lockstitch.backends.postgres.url import parse
-from lockstitch.backends.postgres.watcher import Watcher
-from lockstitch.backends.postgres.work import is_ready, makes_work
-from lockstitch.backends.sql import figures, reports, verbs
-from lockstitch.backends.sql.extending import asked
-from lockstitch.backends.sql.fresh import fresh
-from lockstitch.backends.sql.script import Script
+from lockstitch.backends.postgres.records import claim, delete, read
+from lockstitch.backends.postgres.schema import extend, looking, migrate
+from lockstitch.backends.sql import operations, reports
+from lockstitch.backends.sql.operations import asked, fresh
+from lockstitch.backends.sql.queries import Script
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
-from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
-from lockstitch.records.claim import Wish
-from lockstitch.records.figures import Asked, Figures, Latency, Outline
-from lockstitch.records.worker import EndCause
+from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.model.statistics import Asked, Figures, Latency, Outline
+from lockstitch.model.worker import EndCause, Wish
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -127,16 +118,16 @@ class PostgresBackend:
         return found[0] if found else None
 
     async def find(self, find: Find[R]) -> list[R]:
-        return await self._read(lambda: verbs.find(self._dialect, find))
+        return await self._read(lambda: operations.find(self._dialect, find))
 
     async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
         if len(records) > bulk.MANY and not new:
             await self._pool.run(lambda connection: bulk.put(connection, self._dialect, records))
             return
         if len(records) == 1 and not isinstance(records[0], Stitch):
-            await self._pool.alone(lambda: verbs.put(self._dialect, records, new=new), repeatable=False)
+            await self._pool.alone(lambda: operations.put(self._dialect, records, new=new), repeatable=False)
         else:
-            await self._pool.transact(lambda: verbs.put(self._dialect, records, new=new))
+            await self._pool.transact(lambda: operations.put(self._dialect, records, new=new))
         for record in records:
             if isinstance(record, Stitch):
                 self._notifier.tell(record.thread_id, record.position)
@@ -169,10 +160,12 @@ class PostgresBackend:
         return await self._pool.transact(lambda: claim(self._dialect, wish, thread_id))
 
     async def beat(self, worker: Worker) -> bool:
-        return await self._pool.alone(lambda: verbs.beat(self._dialect, worker), repeatable=True)
+        return await self._pool.alone(lambda: operations.beat(self._dialect, worker), repeatable=True)
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
-        given_back = await self._pool.transact(lambda: verbs.release(self._dialect, worker_id, expired_only, cause))
+        given_back = await self._pool.transact(
+            lambda: operations.release(self._dialect, worker_id, expired_only, cause)
+        )
         for thread_id in given_back:
             self._notifier.tell(thread_id, 0)
         if given_back:
@@ -189,25 +182,25 @@ class PostgresBackend:
         await self._pool.close()
 
     async def count(self, find: Find[Any]) -> int:
-        return await self._read(lambda: verbs.count(self._dialect, find))
+        return await self._read(lambda: operations.count(self._dialect, find))
 
     async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
 
     async def usage(self, asked: Asked) -> list[Figures]:
-        return await self._read(lambda: figures.usage(self._dialect, asked))
+        return await self._read(lambda: reports.usage(self._dialect, asked))
 
     async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
-        return await self._read(lambda: figures.latencies(self._dialect, asked, kind))
+        return await self._read(lambda: reports.latencies(self._dialect, asked, kind))
 
     async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._read(lambda: figures.runs(self._dialect, asked, order, limit))
+        return await self._read(lambda: reports.runs(self._dialect, asked, order, limit))
 
     async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
-        return await self._read(lambda: figures.mirrored(self._dialect, project, foreign_id))
+        return await self._read(lambda: reports.mirrored(self._dialect, project, foreign_id))
 
     async def outline(self, run_id: UUID) -> list[Outline]:
-        return await self._read(lambda: figures.outline(self._dialect, run_id))
+        return await self._read(lambda: reports.outline(self._dialect, run_id))
 
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         return await self._searcher.search(project, text, limit)
@@ -241,7 +234,7 @@ class PostgresBackend:
         return looking(self._pool, self._dialect, name, blocking)
 
     def _commit(self, commit: Commit) -> Script[list[Receipt]]:
-        return verbs.commit(self._dialect, change, self._remove, commit, self._clock)
+        return operations.commit(self._dialect, change, self._remove, commit, self._clock)
 
     def _remove(self, find: Find[Thread]) -> Script[int]:
         return delete(self._dialect, find, force=False)

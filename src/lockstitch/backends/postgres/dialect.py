@@ -8,10 +8,10 @@ from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
-from lockstitch.backends.sql import extending, queries
+from lockstitch.backends.sql import operations, queries
 from lockstitch.backends.sql.dialect import Dialect, Target
 from lockstitch.extension import Extension
-from lockstitch.records import (
+from lockstitch.model import (
     SHELVES,
     Clock,
     ColumnKind,
@@ -155,5 +155,5 @@ def dialect(clock: Clock) -> Dialect:
 def speaking(spoken: Dialect, extension: Extension) -> Dialect:
     """The dialect with the queries of an extension, its tables by their full names too."""
     tables = _named([*_TABLES, *(kind.table for kind in extension.kinds)])
-    theirs = extending.speaking(spoken, extension, "postgres").queries
+    theirs = operations.speaking(spoken, extension, "postgres").queries
     return replace(spoken, queries={name: qualified(text, tables) for name, text in theirs.items()})

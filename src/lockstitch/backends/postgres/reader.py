@@ -25,8 +25,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from lockstitch.backends.postgres.connection import Connection
-from lockstitch.backends.postgres.lenses import READER
 from lockstitch.backends.postgres.pool import Pool
+from lockstitch.backends.postgres.schema import READER
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.errors import LockstitchError, Refused
 

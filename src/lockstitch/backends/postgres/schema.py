@@ -1,13 +1,192 @@
-"""Migrations on PostgreSQL: one transaction under one lock, so two processes that start at once wait for each other."""
+"""Migrations under one lock; lens schemas and read-only lens connections.
 
+A schema is ours if its comment says so, and the comment has the digest of the scripts its views were made of. One that
+is somebody else's is left alone; so is one that we may not change, or whose views others have built upon. Nothing else
+suffers from that: only using such a lens is refused, or shows it as it was.
+
+Behind that digest stand those of the parts that applications have added. Code that does not know an application leaves
+its part as it is; if it must make the lens anew it makes it without, and whoever knows the application adds it again.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from importlib import resources
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection
 from psycopg import errors as pg
 
-from lockstitch.backends.postgres import lenses
-from lockstitch.backends.postgres.connection import Connection
+from lockstitch import extension
+from lockstitch.backends.postgres.connection import Connection, translate
+from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.schema import refuse_newer, refuse_newer_extension
+from lockstitch.backends.sql.queries import Rows, refuse_newer, refuse_newer_extension
+from lockstitch.errors import Refused
 from lockstitch.extension import Extension
+from lockstitch.lenses import catalog
+
+MARK = "Lockstitch lens "
+"""What the comment on a schema of ours begins with."""
+
+READER = "lockstitch_reader"
+"""The role that may read the record and cannot log in. Logins for SQL of users are members of it."""
+
+# What leaves things as they are: no right to it, views of others upon ours, somebody who reads and reads, and another
+# database of the same server that makes the same role at the same moment.
+_LEFT = (
+    pg.InsufficientPrivilege,
+    pg.DependentObjectsStillExist,
+    pg.LockNotAvailable,
+    pg.DuplicateSchema,
+    pg.DuplicateObject,
+    pg.UniqueViolation,
+    pg.InternalError_,
+)
+
+
+class Known(NamedTuple):
+    """What there is of lenses in a database."""
+
+    marks: dict[str, str | None]
+    """The comments on the schemas that have the name of a lens."""
+    ours: frozenset[str]
+    """Those whose owner we are."""
+    views: dict[str, int]
+    """How many they have: whoever replaces a table of the core with another one takes the views of it away."""
+    may_create: bool
+    lacks_reader: bool
+    """Whether the role that reads for people is missing, and could be made."""
+    extensions: Sequence[Extension]
+    """What applications have added, as far as their code is here."""
+
+    def is_current(self) -> bool:
+        return not self.lacks_reader and not self.stale()
+
+    def stale(self) -> list[str]:
+        """The lenses to be made or refreshed."""
+        return [name for name in catalog.written("postgres") if self._is_stale(name)]
+
+    def marked(self) -> list[str]:
+        """The lenses that are there and may be changed."""
+        return [name for name, mark in self.marks.items() if name in self.ours and (mark or "").startswith(MARK)]
+
+    def _is_stale(self, name: str) -> bool:
+        if name not in self.marks:
+            return self.may_create
+        if name not in self.marked():
+            return False
+        parts = self.parts(name)
+        is_whole = self.views[name] >= len(catalog.views(name, list(parts.values())))
+        digest, *theirs = (self.marks[name] or "").removeprefix(MARK).split(" ")
+        is_ours = digest == catalog.digest(name, "postgres")
+        return not is_whole or not is_ours or not set(_marks(parts)) <= set(theirs)
+
+    def parts(self, name: str) -> dict[str, str]:
+        """What applications add to a lens, by their names."""
+        found = {one.name: one.lens(name, "postgres") for one in self.extensions}
+        return {added: part for added, part in found.items() if part}
+
+
+async def installed_lenses(connection: Connection, dialect: Dialect) -> Known:
+    rows = await connection.execute_one(dialect.statement("lenses_known", {"names": " ".join(catalog.NAMES)}))
+    schemas = [row for row in rows if row[0]]
+    extended = any(there for name, what, there, _ in rows if not name and what == "extensions")
+    added: Rows = await connection.execute_one(dialect.statement("extensions", {})) if extended else ()
+    return Known(
+        marks={name: mark for name, mark, _, _ in schemas},
+        ours=frozenset(name for name, _, ours, _ in schemas if ours),
+        views={name: number for name, _, _, number in schemas},
+        may_create=any(may for name, what, may, _ in rows if not name and what is None),
+        lacks_reader=any(lacks for name, what, lacks, _ in rows if not name and what == "reader"),
+        extensions=extension.known([row[0] for row in added]),
+    )
+
+
+async def step_aside(connection: Connection, dialect: Dialect) -> None:
+    """Drop the views of all lenses, so that they do not keep a migration from changing what they show."""
+    for name in (await installed_lenses(connection, dialect)).marked():
+        if await _attempt(connection, lambda name=name: _drop(connection, dialect, name)):
+            await _run(connection, f"COMMENT ON SCHEMA {name} IS '{MARK}'")
+
+
+async def make(connection: Connection, dialect: Dialect) -> None:
+    """Make what is missing and refresh what is stale, within the migration's transaction."""
+    there = await installed_lenses(connection, dialect)
+    stale = there.stale()
+    has_reader = await _attempt(connection, lambda: _run(connection, _access()))
+    free = [name for name in stale if await _attempt(connection, lambda name=name: _drop(connection, dialect, name))]
+    if not await _attempt(connection, lambda: _run(connection, catalog.script("folds", "postgres"))):
+        return
+    for name in free:
+        await _attempt(connection, lambda name=name: _make(connection, name, there.parts(name)))
+    if has_reader:
+        for name in (await installed_lenses(connection, dialect)).marked():
+            await _attempt(connection, lambda name=name: _grant(connection, name))
+
+
+async def require(connection: Connection, dialect: Dialect, name: str) -> None:
+    """Refuse a lens that is not in this database, and say what to do."""
+    marks = (await installed_lenses(connection, dialect)).marks
+    if (marks.get(name) or "").startswith(MARK):
+        return
+    if name in marks:
+        raise Refused(
+            f"The schema {name} of this database is not Lockstitch's, so the lens of that name cannot be there. "
+            "Rename that schema and run `lockstitch migrate`."
+        )
+    raise Refused(
+        f"The lens {name} is not in this database. Run `lockstitch migrate` as a user who may create schemas in it."
+    )
+
+
+def _access() -> str:
+    return resources.files("lockstitch.backends.postgres").joinpath("access.sql").read_text(encoding="utf-8")
+
+
+async def _drop(connection: Connection, dialect: Dialect, name: str) -> None:
+    await connection.execute_one(dialect.statement("lens_patience", {}))
+    rows = await connection.execute_one(dialect.statement("lens_views", {"name": name}))
+    if rows:
+        # All at once, whatever order they depend on each other in; not those of others that depend on them.
+        await _run(connection, f"DROP VIEW {', '.join(view for (view,) in rows)}")
+
+
+async def _make(connection: Connection, name: str, parts: Mapping[str, str]) -> None:
+    await _run(connection, f"CREATE SCHEMA IF NOT EXISTS {name}; SET LOCAL search_path TO {name}")
+    await _run(connection, catalog.composed(name, "postgres", list(parts.values())))
+    mark = " ".join((MARK + catalog.digest(name, "postgres"), *_marks(parts)))
+    await _run(connection, f"COMMENT ON SCHEMA {name} IS '{mark}'")
+
+
+def _marks(parts: Mapping[str, str]) -> list[str]:
+    return [f"{added}={sha256(part.encode()).hexdigest()[:16]}" for added, part in parts.items()]
+
+
+async def _grant(connection: Connection, name: str) -> None:
+    await _run(connection, f"GRANT USAGE ON SCHEMA {name} TO {READER}")
+    await _run(connection, f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {READER}")
+
+
+async def _run(connection: Connection, text: str) -> None:
+    """A script of many statements: it has no parameters and is not prepared."""
+    if text.strip():
+        await connection.execute(text.encode(), prepare=False)
+
+
+async def _attempt(connection: Connection, act: Callable[[], Awaitable[None]]) -> bool:
+    """Whether `act` could be done; if not, nothing of it remains and the transaction goes on."""
+    await _run(connection, "SAVEPOINT lens")
+    try:
+        await act()
+    except _LEFT:
+        await _run(connection, "ROLLBACK TO SAVEPOINT lens")
+        return False
+    await _run(connection, "RELEASE SAVEPOINT lens")
+    return True
 
 
 async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
@@ -15,10 +194,7 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
-        if (
-            await _version(connection, dialect) == newest
-            and (await lenses.installed_lenses(connection, dialect)).is_current()
-        ):
+        if await _version(connection, dialect) == newest and (await installed_lenses(connection, dialect)).is_current():
             return newest
     except (pg.UndefinedTable, pg.InvalidSchemaName):
         pass
@@ -27,11 +203,11 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
         done = await _prepare(connection, dialect)
         refuse_newer(done, newest, store)
         if done < newest:
-            await lenses.step_aside(connection, dialect)
+            await step_aside(connection, dialect)
         for number, name, text in steps[done:]:
             await _apply(connection, text)
             await connection.execute_one(dialect.statement("version_set", {"version": number, "name": name}))
-        await lenses.make(connection, dialect)
+        await make(connection, dialect)
     return newest
 
 
@@ -42,7 +218,7 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
     about = {"extension": extension.name}
     asked = dialect.statement("extension_version", about)
     known = (await connection.execute_one(asked))[0][0] or 0
-    if known == newest and (await lenses.installed_lenses(connection, dialect)).is_current():
+    if known == newest and (await installed_lenses(connection, dialect)).is_current():
         return
     async with connection.steps():
         await connection.execute_one(dialect.statement("schema_lock", {}))
@@ -50,11 +226,11 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
         done = (await connection.execute_one(asked))[0][0] or 0
         refuse_newer_extension(done, newest, extension.name, store)
         if done < newest:
-            await lenses.step_aside(connection, dialect)
+            await step_aside(connection, dialect)
         for number, name, text in steps[done:]:
             await _apply(connection, text)
             await connection.execute_one(dialect.statement("extension_set", {"version": number, "name": name, **about}))
-        await lenses.make(connection, dialect)
+        await make(connection, dialect)
 
 
 async def _apply(connection: Connection, text: str) -> None:
@@ -76,3 +252,39 @@ async def _prepare(connection: Connection, dialect: Dialect) -> int:
 
 async def _version(connection: Connection, dialect: Dialect) -> int:
     return (await connection.execute_one(dialect.statement("version", {})))[0][0] or 0
+
+
+@asynccontextmanager
+async def looking(pool: Pool, dialect: Dialect, name: str, blocking: bool) -> AsyncGenerator[Any]:
+    """A connection of the driver's own kind, past a pooler: what it sets for its session must stay.
+
+    Every statement is a transaction of its own, so that nobody who looks and thinks keeps old rows from being cleared.
+    """
+    own = await pool.connect(listening=True)
+    try:
+        await require(own, dialect, name)
+        ((reader,),) = await own.execute_one(dialect.statement("reader_known", {}))
+    finally:
+        await own.close()
+    setup = ["SET default_transaction_read_only = on", f"SET search_path TO {name}, public"]
+    if reader:
+        setup.append(f"SET ROLE {READER}")
+    address = pool.address
+    try:
+        if blocking:
+            connection = await asyncio.to_thread(psycopg.Connection.connect, address.listening, autocommit=True)
+            try:
+                for statement in setup:
+                    await asyncio.to_thread(connection.execute, statement.encode())
+                connection.read_only = True
+                yield connection
+            finally:
+                await asyncio.to_thread(connection.close)
+        else:
+            async with await AsyncConnection.connect(address.listening, autocommit=True) as connection:
+                for statement in setup:
+                    await connection.execute(statement.encode())
+                await connection.set_read_only(True)
+                yield connection
+    except psycopg.OperationalError as exc:
+        raise translate(exc, address.shown) from exc

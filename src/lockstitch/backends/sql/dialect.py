@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.backends.sql.script import Row, Statement
-from lockstitch.records import ColumnKind, Record, columns
-from lockstitch.records.record import column_kinds
+from lockstitch.backends.sql.queries import Row, Statement
+from lockstitch.model import ColumnKind, Record, columns
+from lockstitch.model.record import column_kinds
 
 R = TypeVar("R", bound=Record)
 Convert = Callable[[Any], Any]

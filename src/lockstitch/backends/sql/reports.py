@@ -1,12 +1,153 @@
-"""The read-only contract's questions as scripts."""
+"""Statistics and reports as statement scripts."""
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Sizes, Usage
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.script import Script
-from lockstitch.records import ColumnKind, Record, Run, Stitch, Thread, columns
+from lockstitch.backends.sql.queries import Row, Script
+from lockstitch.model import ColumnKind, Record, Run, Stitch, Thread, codec, columns
+from lockstitch.model.statistics import PARTS, STITCHED, TELLING, TOOL_ERRORS, Asked, Figures, Latency, Outline, told
+
+_UNTOLD = (None, None, None, None)
+
+_KEYS = {
+    "day": "{day}",
+    "hour": "{hour}",
+    "agent": "r.agent",
+    "project": "t.project",
+    "user": "t.user_id",
+    "tree": "roots.root",
+    "status": "r.status",
+}
+"""What a group is of a run; a model is that of each call."""
+
+_CALLED = {
+    "tool": ("s.name", f"status IN {TOOL_ERRORS}", "'tool_call'"),
+    # A model that could not be reached has left no answer, only an error without a name.
+    "model": (
+        "coalesce(s.name, r.model)",
+        "status = 'error' OR s.type = 'api_error'",
+        "'llm_call', 'api_error'",
+    ),
+}
+
+_ORDERS = {"newest": "r.started_at DESC, r.id DESC", "slowest": "{elapsed} DESC, r.id"}
+
+
+def usage(dialect: Dialect, asked: Asked) -> Script[list[Figures]]:
+    """A row for each group, in no order."""
+    filters, parameters = _filters(dialect, asked)
+    keys = [key for key in asked.by if key != "model"]
+    names = {key: "model" if key == "model" else f"by_{key}" for key in asked.by}
+    tree = "tree" in asked.by
+    parts = {
+        "roots": dialect.queries["usage_roots"] + " " if tree else "",
+        "tree": " JOIN roots ON roots.id = t.id" if tree else "",
+        "keys": "".join(f", {_KEYS[key]} AS {names[key]}" for key in keys),
+        "groups": "".join(f"{names[key]}, " for key in asked.by),
+        "grouping": f" GROUP BY {', '.join(names.values())}" if names else "",
+        "filters": filters,
+    }
+    if "model" in asked.by or asked.model is not None:
+        parts["kept_keys"] = "".join(f", c.{names[key]}" for key in keys)
+        parts["of_model"] = "" if asked.model is None else " WHERE model = :model"
+        if asked.model is not None:
+            parameters["model"] = asked.model
+        rows = yield dialect.statement("usage_by_model", parameters, **parts)
+    else:
+        rows = yield dialect.statement("usage", parameters, **parts)
+    return [_figures(row, len(asked.by)) for row in rows]
+
+
+def latencies(dialect: Dialect, asked: Asked, kind: str) -> Script[list[Latency]]:
+    """A row for each tool or model, or for each day or hour if asked by that, in no order."""
+    filters, parameters = _filters(dialect, asked)
+    called, failed, types = _CALLED[kind]
+    if asked.model is not None:
+        filters += " AND r.model = :model" if kind == "tool" else f" AND {called} = :model"
+        parameters["model"] = asked.model
+    named = _KEYS[asked.by[0]] if asked.by else called
+    parts = {"called": named, "failed": failed, "types": types, "filters": filters}
+    rows = yield dialect.statement("latencies", parameters, **parts)
+    return [_latency(row) for row in rows]
+
+
+def runs(dialect: Dialect, asked: Asked, order: str, limit: int) -> Script[list[Run]]:
+    filters, parameters = _filters(dialect, asked)
+    if asked.model is not None:
+        filters += " AND r.model = :model"
+        parameters["model"] = asked.model
+    if order == "slowest":
+        filters += " AND r.completed_at IS NOT NULL"
+    parameters["row_limit"] = limit
+    rows = yield dialect.statement(
+        "runs_listed", parameters, columns=_run_columns(), filters=filters, order=_ORDERS[order]
+    )
+    return [dialect.decode(Run, row) for row in rows]
+
+
+def mirrored(dialect: Dialect, project: str, foreign_id: str) -> Script[Run | None]:
+    parameters = {"project": project, "foreign_id": foreign_id}
+    rows = yield dialect.statement("runs_mirrored", parameters, columns=_run_columns())
+    return dialect.decode(Run, rows[0]) if rows else None
+
+
+def outline(dialect: Dialect, run_id: UUID) -> Script[list[Outline]]:
+    named = ", ".join(f"'{name}'" for name in sorted(TELLING))
+    fields = ", ".join(f"s.{name}" for name in STITCHED)
+    rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=fields, types=named)
+    to_id, to_time = dialect.decode_id, dialect.decoders.get(ColumnKind.TIME)
+    found: list[Outline] = []
+    for position, stitch_id, type, parent_id, child_id, *between, at, details in rows:
+        parent = None if parent_id is None else to_id(parent_id)
+        child = None if child_id is None else to_id(child_id)
+        when: datetime = to_time(at) if to_time else at
+        extra = told(codec.loads(details)) if details else _UNTOLD
+        values: tuple[Any, ...] = (position, to_id(stitch_id), type, parent, child, *between, when, *extra)
+        found.append(Outline(*values))
+    return found
+
+
+def _run_columns() -> str:
+    return ", ".join(f"r.{name}" for name, _ in columns(Run))
+
+
+def _filters(dialect: Dialect, asked: Asked) -> tuple[str, dict[str, Any]]:
+    conditions: list[str] = []
+    parameters: dict[str, Any] = {}
+    encode = dialect.encoders.get(ColumnKind.TIME)
+    for condition, name, value in (
+        ("t.project = :project", "project", asked.project),
+        ("r.started_at >= :since", "since", asked.since),
+        ("r.started_at < :until", "until", asked.until),
+        ("r.agent = :agent", "agent", asked.agent),
+        ("t.user_id = :user_id", "user_id", asked.user),
+        ("r.status = :status", "status", asked.status),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            parameters[name] = encode(value) if encode and isinstance(value, datetime) else value
+    if asked.threads is not None:
+        marks, more = dialect.among([dialect.encode_id(one) for one in asked.threads])
+        conditions.append(f"t.id IN ({marks})" if asked.threads else "1 = 0")
+        parameters |= more
+    return " AND ".join(conditions) or "1 = 1", parameters
+
+
+def _figures(row: Row, groups: int) -> Figures:
+    group = tuple(None if value in (None, "") else str(value) for value in row[:groups])
+    *counts, parts, unpriced = row[groups:]
+    cost = None if parts is None else int(parts) / PARTS
+    return Figures(group, *(int(value or 0) for value in counts), cost=cost, unpriced=int(unpriced or 0))
+
+
+def _latency(row: Row) -> Latency:
+    name, calls, errors, timed, total, *ranks = row
+    average = float(total) / timed if timed else None
+    numbers = [None if value is None else int(value) for value in ranks]
+    return Latency(name or None, int(calls), int(errors), int(timed), average, *numbers)
 
 
 def average_tokens(dialect: Dialect, project: str, since: datetime) -> Script[list[Usage]]:

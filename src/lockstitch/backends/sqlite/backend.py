@@ -26,28 +26,23 @@ from lockstitch.backend import (
     Usage,
     Where,
 )
-from lockstitch.backends.sql import figures, reports, verbs
-from lockstitch.backends.sql.claim import choosing, claim_one, taken
+from lockstitch.backends.sql import operations, reports
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.extending import asked, speaking
-from lockstitch.backends.sql.fresh import fresh
-from lockstitch.backends.sql.script import Rows, Script
-from lockstitch.backends.sqlite import search
-from lockstitch.backends.sqlite.change import begin, change
-from lockstitch.backends.sqlite.connection import connect, run, uri_of
+from lockstitch.backends.sql.operations import asked, choosing, claim_one, fresh, speaking, taken
+from lockstitch.backends.sql.queries import Rows, Script
+from lockstitch.backends.sqlite import query as search
+from lockstitch.backends.sqlite.append import begin, change
+from lockstitch.backends.sqlite.connection import connect, run, translate, uri_of
 from lockstitch.backends.sqlite.dialect import dialect
-from lockstitch.backends.sqlite.errors import translate
-from lockstitch.backends.sqlite.lenses import look_through, views
-from lockstitch.backends.sqlite.query import AT_ONCE, own_query, query
+from lockstitch.backends.sqlite.query import AT_ONCE, look_through, own_query, query, views
 from lockstitch.backends.sqlite.reader import Reader
 from lockstitch.backends.sqlite.schema import extend, migrate
 from lockstitch.backends.sqlite.writer import Writer
 from lockstitch.extension import Extension
-from lockstitch.records import Clock, Limit, Record, Run, Stitch, Thread, Worker
-from lockstitch.records.claim import Wish
-from lockstitch.records.clock import uptime
-from lockstitch.records.figures import Asked, Figures, Latency, Outline
-from lockstitch.records.worker import EndCause
+from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.model.clock import uptime
+from lockstitch.model.statistics import Asked, Figures, Latency, Outline
+from lockstitch.model.worker import EndCause, Wish
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -89,21 +84,23 @@ class SqliteBackend:
         new = fresh(commit)
         if new is not None:
             return await self._writer.run(lambda connection: [begin(connection, self._dialect, one) for one in new])
-        return await self._write(lambda: verbs.commit(self._dialect, self._change, self._remove, commit, self._clock))
+        return await self._write(
+            lambda: operations.commit(self._dialect, self._change, self._remove, commit, self._clock)
+        )
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         small = all(last is not None and last - first < SMALL for first, last in ranges)
-        return await self._reader.run(lambda: verbs.read(self._dialect, thread_id, ranges), small=small)
+        return await self._reader.run(lambda: operations.read(self._dialect, thread_id, ranges), small=small)
 
     async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
         where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
         wanted = Find(kind, where, limit=1)
-        found = await self._reader.run(lambda: verbs.find(self._dialect, wanted), small=True)
+        found = await self._reader.run(lambda: operations.find(self._dialect, wanted), small=True)
         return found[0] if found else None
 
     async def find(self, find: Find[R]) -> list[R]:
         small = find.limit is not None and find.limit <= SMALL and not find.offset
-        return await self._reader.run(lambda: verbs.find(self._dialect, find), small=small)
+        return await self._reader.run(lambda: operations.find(self._dialect, find), small=small)
 
     async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
         await self._write(lambda: self._put(records, new=new))
@@ -131,10 +128,10 @@ class SqliteBackend:
 
     async def beat(self, worker: Worker) -> bool:
         measured = worker.changed(uptime=uptime(self._clock))
-        return await self._write(lambda: verbs.beat(self._dialect, measured))
+        return await self._write(lambda: operations.beat(self._dialect, measured))
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
-        return await self._write(lambda: verbs.release(self._dialect, worker_id, expired_only, cause))
+        return await self._write(lambda: operations.release(self._dialect, worker_id, expired_only, cause))
 
     async def watch(self) -> AsyncGenerator[Sighting, None]:
         """SQLite tells every connection, cheaply, whether another one has committed since."""
@@ -174,25 +171,25 @@ class SqliteBackend:
             self._writer.connection.close()
 
     async def count(self, find: Find[Any]) -> int:
-        return await self._reader.run(lambda: verbs.count(self._dialect, find))
+        return await self._reader.run(lambda: operations.count(self._dialect, find))
 
     async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
 
     async def usage(self, asked: Asked) -> list[Figures]:
-        return await self._reader.run(lambda: figures.usage(self._dialect, asked))
+        return await self._reader.run(lambda: reports.usage(self._dialect, asked))
 
     async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
-        return await self._reader.run(lambda: figures.latencies(self._dialect, asked, kind))
+        return await self._reader.run(lambda: reports.latencies(self._dialect, asked, kind))
 
     async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._reader.run(lambda: figures.runs(self._dialect, asked, order, limit))
+        return await self._reader.run(lambda: reports.runs(self._dialect, asked, order, limit))
 
     async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
-        return await self._reader.run(lambda: figures.mirrored(self._dialect, project, foreign_id))
+        return await self._reader.run(lambda: reports.mirrored(self._dialect, project, foreign_id))
 
     async def outline(self, run_id: UUID) -> list[Outline]:
-        return await self._reader.run(lambda: figures.outline(self._dialect, run_id))
+        return await self._reader.run(lambda: reports.outline(self._dialect, run_id))
 
     async def search(self, project: str, text: str, limit: int) -> list[Hit]:
         while await self._write(lambda: search.catch_up(self._dialect)):
@@ -310,18 +307,18 @@ class SqliteBackend:
 
     def _put(self, records: Sequence[Record], *, new: bool = False) -> Script[None]:
         stitches = [record for record in records if isinstance(record, Stitch)]
-        put = verbs.put(self._dialect, records, new=new)
+        put = operations.put(self._dialect, records, new=new)
         return search.replace(self._dialect, stitches, put) if stitches else put
 
     def _delete(self, find: Find[Any], force: bool) -> Script[int]:
         dialect = self._dialect
         if find.kind is Thread:
-            number, ids = yield from verbs.tree_of(dialect, find)
+            number, ids = yield from operations.tree_of(dialect, find)
             yield from search.forget(dialect, [str(thread_id) for thread_id in ids])
-            yield from verbs.delete_threads(dialect, ids, force)
+            yield from operations.delete_threads(dialect, ids, force)
             return number
         if find.kind is Stitch:
-            return (yield from self._delete_stitches(*verbs.stitch_range(find)))
+            return (yield from self._delete_stitches(*operations.stitch_range(find)))
         number = yield dialect.count(find)
         yield dialect.delete(find)
         return int(number[0][0])
@@ -329,7 +326,7 @@ class SqliteBackend:
     def _delete_stitches(self, thread_id: UUID, first: int, last: int) -> Script[int]:
         dialect = self._dialect
         span = {"thread_id": str(thread_id), "first": first, "last": last}
-        number = yield dialect.count(verbs.stitches_between(thread_id, first, last))
+        number = yield dialect.count(operations.stitches_between(thread_id, first, last))
         yield from search.forget(dialect, [str(thread_id)], first, last)
         yield dialect.statement("previous_keep", span)
         yield dialect.statement("previous_cut", span)

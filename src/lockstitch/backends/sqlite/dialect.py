@@ -6,8 +6,8 @@ from uuid import UUID
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect, Target
-from lockstitch.records import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
-from lockstitch.records.worker import host_clock
+from lockstitch.model import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
+from lockstitch.model.worker import host_clock
 
 # A run that is not there must not silently become none: -1 is nobody's number, so the foreign key refuses it.
 _RUN = "CASE WHEN :run_id IS NULL THEN NULL ELSE coalesce((SELECT no FROM run_rows WHERE id = :run_id), -1) END"

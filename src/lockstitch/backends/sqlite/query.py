@@ -1,8 +1,9 @@
-"""SQL of users on SQLite: one statement that only reads, in a process that can be stopped; and SQL of our own."""
+"""Read-only SQL with lenses as temporary views; full-text search."""
 
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
 import struct
@@ -14,12 +15,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from lockstitch.backend import ANSWER, Answer
+from lockstitch.backend import ANSWER, Answer, Hit
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite import query_process
-from lockstitch.backends.sqlite.errors import translate
-from lockstitch.backends.sqlite.lenses import look_through
+from lockstitch.backends.sqlite.connection import translate
 from lockstitch.backends.sqlite.query_process import authorize
+from lockstitch.backends.sqlite.schema import extensions, statements
 from lockstitch.errors import LockstitchError, Refused, StoreError
+from lockstitch.extension import known
+from lockstitch.lenses import catalog
+from lockstitch.model import Json, Stitch, codec, text_of
+
+_VIEW = re.compile(r"\bCREATE VIEW\b")
+
+
+def look_through(connection: sqlite3.Connection, name: str) -> None:
+    """Make the views of a lens; it must come before whatever forbids the connection to write.
+
+    A view named `threads` hides the table of that name, which is still there as main.threads.
+    """
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for statement in views(name, extensions(connection)):
+        connection.execute(statement)
+
+
+def views(name: str, added: Sequence[str]) -> list[str]:
+    """Return the statements that make the views of a lens. `added` names the extensions that the store has."""
+    catalog.check(name)
+    parts = [part for one in known(added) if (part := one.lens(name, "sqlite"))]
+    scripts = (catalog.script("folds", "sqlite"), catalog.composed(name, "sqlite", parts))
+    return [_VIEW.sub("CREATE TEMP VIEW", one, count=1) for script in scripts for one in statements(script)]
+
 
 AT_ONCE = 4
 """Statements of users that run at once in one store. Further statements wait."""
@@ -178,3 +205,67 @@ def _explain(text: str) -> str:
     if "not authorized" in text or "prohibited" in text:
         return f"Only reading is allowed here: {text}."
     return f"SQLite refused the query: {text}."
+
+
+_WORD = re.compile(r"[^\W_]+")
+_BATCH = 1000
+LONGEST = 262_144
+"""Characters of one message that are searched."""
+
+
+def words(text: str) -> list[str]:
+    return _WORD.findall(text)
+
+
+def catch_up(dialect: Dialect) -> Script[bool]:
+    """Index the next inputs and answers, in the order of the log; whether more wait.
+
+    log_id rises in the order of commits, because there is one writer, so nothing is passed over.
+    """
+    mark = (yield dialect.statement("search_mark", {}))[0][0]
+    rows = yield dialect.statement("search_next", {"mark": mark, "limit": _BATCH})
+    for log_id, message in rows:
+        yield dialect.statement("search_add", {"log_id": log_id, "text": searchable(message)})
+    if rows:
+        yield dialect.statement("search_move", {"mark": rows[-1][0]})
+    return len(rows) == _BATCH
+
+
+def forget(dialect: Dialect, ids: list[str], first: int = 0, last: int = 2**62) -> Script[None]:
+    """Take the words of what is about to be deleted out of the index, which needs the text to do so."""
+    marks, named = dialect.among(ids)
+    span = {"first": first, "last": last}
+    rows = yield dialect.statement("search_of_threads", {**named, **span}, ids=marks or "NULL")
+    for log_id, message in rows:
+        yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
+
+
+def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> Script[None]:
+    """Write these stitches, and in the index new words for old ones where it is filled already."""
+    mark = (yield dialect.statement("search_mark", {}))[0][0]
+    places = [{"thread_id": str(stitch.thread_id), "position": stitch.position} for stitch in stitches] if mark else []
+    replaced: dict[int, Json] = {}
+    for place in places:
+        for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
+            # Of two with the same place the last one counts.
+            if log_id not in replaced and message is not None:
+                yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
+            replaced[log_id] = place
+    yield from put
+    for place in replaced.values():
+        for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
+            if message is not None:
+                yield dialect.statement("search_add", {"log_id": log_id, "text": searchable(message)})
+
+
+def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list[Hit]]:
+    wanted = words(text)
+    if not wanted:
+        return []
+    query = " AND ".join(f'"{word}"' for word in wanted)
+    rows = yield dialect.statement("search", {"project": project, "query": query, "limit": limit})
+    return [Hit(dialect.decode_id(thread_id), position, -score) for thread_id, position, score in rows]
+
+
+def searchable(message: str | None) -> str:
+    return text_of(codec.loads(message))[:LONGEST] if message else ""

@@ -7,9 +7,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lockstitch.backends.sql.script import Script
-from lockstitch.backends.sqlite.connection import connect, run
-from lockstitch.backends.sqlite.errors import translate
+from lockstitch.backends.sql.queries import Script
+from lockstitch.backends.sqlite.connection import connect, run, translate
 from lockstitch.backends.sqlite.writer import Writer
 
 T = TypeVar("T")

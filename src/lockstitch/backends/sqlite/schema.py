@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.schema import refuse_newer, refuse_newer_extension
+from lockstitch.backends.sql.queries import refuse_newer, refuse_newer_extension
 from lockstitch.backends.sqlite.connection import patiently
 from lockstitch.extension import Extension
 

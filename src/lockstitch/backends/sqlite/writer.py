@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lockstitch.backends.sqlite.errors import is_busy, translate
+from lockstitch.backends.sqlite.connection import is_busy, translate
 from lockstitch.errors import Conflict, LockstitchError, StoreUnreachable
 
 T = TypeVar("T")

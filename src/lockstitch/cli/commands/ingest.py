@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from lockstitch.cli.parameters import examples
+from lockstitch.cli.options import examples
+from lockstitch.cli.render.output import Column, one_line, plural, time
 from lockstitch.cli.session import session_of
-from lockstitch.cli.table import Column
-from lockstitch.cli.text import one_line, plural, time
 from lockstitch.errors import NotFound
-from lockstitch.records import Json, as_id, format_time
+from lockstitch.model import Json, as_id, format_time
 from lockstitch.store.ingest_queue import Quarantined
 
 app = typer.Typer()

@@ -1,17 +1,23 @@
-"""`log`, `errors` and `request`: what a run did, what went wrong, what was sent."""
+"""log, errors, request, tail, search."""
 
+import re
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Annotated
+from uuid import UUID
 
 import typer
 from rich.text import Text
 
-from lockstitch.cli import stitches, times
-from lockstitch.cli.output import Output
-from lockstitch.cli.parameters import Limit, RunName, Since, examples
-from lockstitch.cli.session import now, session_of
-from lockstitch.cli.text import one_line, time
+from lockstitch.backend import Hit
+from lockstitch.cli import options
+from lockstitch.cli.options import Limit, Lines, RunName, Since, examples
+from lockstitch.cli.render import messages
+from lockstitch.cli.render.output import Output, one_line, time
+from lockstitch.cli.render.threads import name_of
+from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound
-from lockstitch.records import Stitch, codec
+from lockstitch.model import Json, Stitch, Thread, codec, text_of
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -31,7 +37,7 @@ def log(context: typer.Context, run: RunName) -> None:
     if session.as_json:
         session.out.json([stitch.as_json() for stitch in found])
     else:
-        session.out.table(stitches.COLUMNS, [stitches.row(stitch) for stitch in found])
+        session.out.table(messages.COLUMNS, [messages.row(stitch) for stitch in found])
 
 
 def _log(store: SyncStore, name: str) -> list[Stitch]:
@@ -50,7 +56,7 @@ def errors(context: typer.Context, since: Since = None, limit: Limit = 50) -> No
     """Show the latest errors of all threads, the newest first."""
     session = session_of(context)
     with session.open() as store:
-        found = store.errors(limit=limit, since=times.moment_or_none(since, now(), "--since"))
+        found = store.errors(limit=limit, since=options.moment_or_none(since, now(), "--since"))
     if session.as_json:
         session.out.json([stitch.as_json() for stitch in found])
         return
@@ -64,11 +70,11 @@ def errors(context: typer.Context, since: Since = None, limit: Limit = 50) -> No
 
 def _show_error(out: Output, stitch: Stitch) -> None:
     name = [Text(one_line(stitch.name))] if stitch.name else []
-    out.line(Text("  ").join([Text(time(stitch.at), style="dim"), stitches.kind(stitch), *name]))
+    out.line(Text("  ").join([Text(time(stitch.at), style="dim"), messages.kind(stitch), *name]))
     out.line(f"thread {stitch.thread_id}:{stitch.position}", style="dim", indent=4)
     if stitch.run_id:
         out.line(f"run    {stitch.run_id}", style="dim", indent=4)
-    words = stitches.complaint(stitch) or (codec.dumps(stitch.data).decode() if stitch.data else "")
+    words = messages.complaint(stitch) or (codec.dumps(stitch.data).decode() if stitch.data else "")
     if words:
         out.line(words, indent=4)
 
@@ -101,3 +107,123 @@ def _stitch_id(store: SyncStore, name: str) -> str:
     if not found:
         raise NotFound(f"Thread {thread} has no position {position}.")
     return str(found[0].id)
+
+
+_BEFORE, _LENGTH = 60, 200
+
+
+@app.command(epilog=examples("lockstitch search refund ada", "lockstitch search 'exact change' --limit 3 --json"))
+def search(
+    context: typer.Context,
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="All of them must be there.", show_default=False)],
+    limit: Limit = 20,
+) -> None:
+    """Search titles, inputs and answers; the best first."""
+    session = session_of(context)
+    text = " ".join(words)
+    with session.open() as store:
+        found = [_described(store, hit, text) for hit in store.search(text, limit=limit)]
+    if session.as_json:
+        session.out.json([row for row, _ in found])
+        return
+    for number, (row, thread) in enumerate(found):
+        if number:
+            session.out.line()
+        _print(session, row, thread, words)
+    if not found:
+        session.out.note("Nothing found.")
+
+
+def _described(store: SyncStore, hit: Hit, text: str) -> tuple[Json, Thread]:
+    thread = store.thread(hit.thread_id)
+    run_id = None
+    content = thread.title or ""
+    if hit.position is not None:
+        stitch = next(iter(store.stitches(thread, hit.position, hit.position)), None)
+        content = text_of(stitch.message) if stitch else ""
+        run_id = str(stitch.run_id) if stitch and stitch.run_id else None
+    row: Json = {
+        "thread_id": str(thread.id),
+        "key": thread.key,
+        "title": thread.title,
+        "position": hit.position,
+        "run_id": run_id,
+        "score": hit.score,
+        "snippet": snippet(content, text),
+    }
+    return row, thread
+
+
+def snippet(content: str, text: str) -> str:
+    """What stands around the first of the words."""
+    content = " ".join(content.split())
+    found = _pattern(text.split()).search(content)
+    start = max(0, found.start() - _BEFORE) if found else 0
+    # Not in the middle of a word, if one ends nearby.
+    start = content.rfind(" ", 0, start) + 1 if start else 0
+    piece = content[start : start + _LENGTH]
+    return f"{'…' if start else ''}{piece}{'…' if start + _LENGTH < len(content) else ''}"
+
+
+def _pattern(words: Sequence[str]) -> re.Pattern[str]:
+    parts = [part for word in words for part in re.findall(r"[^\W_]+", word)]
+    return re.compile("|".join(rf"\b{re.escape(part)}\b" for part in parts) or r"(?!)", re.IGNORECASE)
+
+
+def _print(session: Session, row: Json, thread: Thread, words: Sequence[str]) -> None:
+    where = "title" if row["position"] is None else f"position {row['position']}"
+    session.out.line(Text("  ").join([Text(str(thread.id)), Text(where, style="dim"), Text(name_of(thread))]))
+    line = Text(one_line(row["snippet"]))
+    line.highlight_regex(_pattern(words), "bold yellow")
+    session.out.line(line, indent=4)
+
+
+@app.command(epilog=examples("lockstitch tail --follow", "lockstitch tail customer-42 --lines 50"))
+def tail(
+    context: typer.Context,
+    thread: Annotated[
+        str | None, typer.Argument(metavar="THREAD", help="A thread's id or key; else all threads.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    lines: Lines = 10,
+) -> None:
+    """Show the newest stitches, and with --follow what comes. With --json an object a line."""
+    session = session_of(context)
+    with session.open() as store:
+        printer = _Printer(session)
+        for stitch in _stitches(store, thread, lines, follow):
+            printer.show(stitch)
+
+
+def _stitches(store: SyncStore, name: str | None, lines: int, follow: bool) -> Iterator[Stitch]:
+    if name is None:
+        if follow:
+            return store.watch(recent=lines)
+        return reversed(store.latest(limit=lines) if lines else [])
+    thread = store.thread(name)
+    first = max(thread.position - lines, 0)
+    if follow:
+        return store.watch(thread.id, after=first)
+    return iter(store.stitches(thread, first + 1) if lines else [])
+
+
+class _Printer:
+    """Prints stitches. In a pipe each line names its thread; a terminal is told when another thread comes."""
+
+    def __init__(self, session: Session) -> None:
+        self._out = session.out
+        self._thread: UUID | None = None
+
+    def show(self, stitch: Stitch) -> None:
+        out = self._out
+        if out.as_json:
+            out.json(stitch.as_json())
+        elif out.width is None:
+            out.cropped(messages.line(stitch, whole=True))
+        else:
+            if stitch.thread_id != self._thread:
+                out.line(f"thread {stitch.thread_id}", style="bold")
+            out.cropped(messages.line(stitch))
+        self._thread = stitch.thread_id
+        # Whoever follows through a pipe wants each as it comes.
+        sys.stdout.flush()

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lockstitch.cli.failure import FAILED
-from lockstitch.cli.parameters import examples
+from lockstitch.cli.errors import FAILED
+from lockstitch.cli.options import examples
+from lockstitch.cli.render.output import Column, one_line, plural
 from lockstitch.cli.session import Session, session_of
-from lockstitch.cli.table import Column
-from lockstitch.cli.text import one_line, plural
 from lockstitch.errors import NotFound, Refused
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def prioritize(
     The plan takes the place of the user's last one. Called again after it was interrupted or killed it goes on where it
     was. Exit code 4: another session of theirs is not over.
     """
-    from lockstitch.apps.prioritizer.list_reading import read_list
+    from lockstitch.apps.prioritizer.list_parsers import read_list
 
     session = session_of(context)
     if not outcome.strip():
@@ -110,7 +109,7 @@ def _planner(session: Session, model: str | None) -> "Prioritizer":
 
 
 def _content(path: str) -> tuple[bytes, str]:
-    from lockstitch.apps.prioritizer.lists import MAX_BYTES
+    from lockstitch.apps.prioritizer.task_lists import MAX_BYTES
 
     if path == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1), "stdin.md"

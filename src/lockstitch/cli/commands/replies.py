@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from lockstitch.cli.parameters import CallName, NoResume, ThreadName, examples
-from lockstitch.cli.running import at_work, conclude, drive, going_on
+from lockstitch.cli.options import CallName, NoResume, ThreadName, examples
+from lockstitch.cli.render.progress import Teller
+from lockstitch.cli.runs import at_work, conclude, drive, going_on
 from lockstitch.cli.session import Session, session_of
-from lockstitch.cli.telling import Teller
 from lockstitch.errors import Refused, ThreadBusy
 from lockstitch.sync import SyncStore
 

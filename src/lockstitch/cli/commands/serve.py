@@ -1,15 +1,110 @@
-"""`serve`: the record over HTTP, traces in, and pages."""
+"""serve, token, demo."""
 
 import asyncio
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from lockstitch.cli.parameters import examples
-from lockstitch.cli.session import session_of
+from lockstitch.cli.options import examples, later
+from lockstitch.cli.render.output import Column, one_line, time
+from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused
+from lockstitch.model import Json
+from lockstitch.model.side_records import Token
+from lockstitch.store.tables import SCOPES
 
 app = typer.Typer()
+token = typer.Typer(
+    name="token",
+    help="Make, list and revoke the tokens of a project.",
+    rich_markup_mode=None,
+)
+app.add_typer(token)
+
+_ACTOR = "command line"
+
+
+@token.command(
+    epilog=examples(
+        "lockstitch token create ci --scope ingest",
+        "lockstitch token create ada --scope read --scope write --expires 90d --project acme",
+    )
+)
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)],
+    scope: Annotated[
+        list[str], typer.Option(metavar="|".join(SCOPES), help="What it allows; may be given several times.")
+    ],
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When it ends: 90d, or 2027-01-31.", show_default=False)
+    ] = None,
+) -> None:
+    """Make a token for the project and show it, this once: only its hash is kept.
+
+    read looks, write acts on threads and starts runs, ingest sends traces in, admin does all of it and asks in SQL.
+    """
+    session = session_of(context)
+    until = None if expires is None else later(expires, now(), "--expires")
+    with session.open(create=True) as store:
+        made, secret = store.portal.call(store.awaited.tokens.make(name, scope, expires_at=until))
+        store.portal.call(store.awaited.audits.note(_ACTOR, "token created", made.name, scopes=made.scopes))
+    if session.as_json:
+        session.out.json({**_shown(made), "token": secret})
+        return
+    session.out.line(secret)
+    session.out.note(f"Token {made.name} of project {made.project}: {', '.join(made.scopes)}. It is not shown again.")
+
+
+@token.command("list", epilog=examples("lockstitch token list --project acme"))
+def list_(context: typer.Context) -> None:
+    """List the tokens of the project. What they are cannot be shown, only what they allow."""
+    session = session_of(context)
+    with session.open() as store:
+        found = store.portal.call(store.awaited.tokens.listed())
+    if session.as_json:
+        session.out.json([_shown(one) for one in found])
+        return
+    if not found:
+        session.out.note(f"Project {session.project} has no tokens.")
+        return
+    columns = [Column("NAME", flexible=True), Column("SCOPES"), Column("MADE"), Column("ENDS"), Column("STATE")]
+    session.out.table(columns, [_row(one) for one in found])
+
+
+@token.command(epilog=examples("lockstitch token revoke ci"))
+def revoke(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)],
+) -> None:
+    """Have a token open nothing any more, from the next request on."""
+    session = session_of(context)
+    with session.open() as store:
+        revoked = store.portal.call(store.awaited.tokens.revoke(name))
+        store.portal.call(store.awaited.audits.note(_ACTOR, "token revoked", revoked.name))
+    if session.as_json:
+        session.out.json(_shown(revoked))
+    else:
+        session.out.line(f"Token {one_line(revoked.name)} of project {one_line(revoked.project)} is revoked.")
+
+
+def _shown(one: Token) -> Json:
+    """A token without its hash: nobody needs that."""
+    return {name: value for name, value in one.as_json().items() if name != "sha256"}
+
+
+def _row(one: Token) -> list[str | Text]:
+    state = "live"
+    if one.revoked_at is not None:
+        state = "revoked"
+    elif one.expires_at is not None and one.expires_at <= now():
+        state = "expired"
+    scopes = ", ".join(one.scopes)
+    shown = Text(state, style="green" if state == "live" else "dim")
+    return [one_line(one.name), scopes, time(one.created_at, seconds=False), time(one.expires_at, seconds=False), shown]
 
 
 @app.command(
@@ -55,7 +150,7 @@ def serve(
     it is in, and leaves.
     """
     try:
-        from lockstitch.cli.serving import Service
+        from lockstitch.cli.services.serve import Service
         from lockstitch.server import Settings
     except ModuleNotFoundError as exc:
         raise Refused(f"{exc.name} is missing: pip install 'lockstitch[server]'") from exc
@@ -74,3 +169,39 @@ def serve(
     left = asyncio.run(service.serve())
     if left:
         raise typer.Exit(left)
+
+
+@app.command(epilog=examples("lockstitch demo", "lockstitch demo --model anthropic:claude-sonnet-5"))
+def demo(
+    context: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A real model, with its key in the environment; else a scripted one."),
+    ] = None,
+) -> None:
+    """Kill an agent in the middle of a payment, and go on with it.
+
+    Needs no key and no store: everything happens in a temporary folder, which is gone afterwards.
+    """
+    from lockstitch.cli.demo.crash_story import Story
+
+    session = session_of(context)
+    if model:
+        _require(model)
+    with tempfile.TemporaryDirectory(prefix="lockstitch-demo-") as folder:
+        facts = Story(Path(folder), model, quiet=session.as_json).tell()
+    if session.as_json:
+        session.out.json(facts)
+
+
+def _require(model: str) -> None:
+    """Say what is missing before anything begins: the key, the SDK, or a model of this name."""
+    import asyncio
+
+    from lockstitch.agents.registry import provider_for
+
+    async def close_again() -> None:
+        provider, _ = provider_for(model)
+        await provider.close()
+
+    asyncio.run(close_again())

@@ -1,22 +1,21 @@
-"""`show`: one thread or one run, with everything that is known of it, or what two runs do not share."""
+"""show, context, history."""
 
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from lockstitch.cli import difference, messages, stitches, tree
-from lockstitch.cli.forest import name_of, tasks_done
-from lockstitch.cli.output import Output
-from lockstitch.cli.parameters import Limit, examples
+from lockstitch.cli.options import Before, Limit, Offset, ThreadName, examples
+from lockstitch.cli.render import messages, run_tree
+from lockstitch.cli.render.output import Column, Output, cost, one_line, plural, time
+from lockstitch.cli.render.threads import name_of, status, tasks_done, waits
 from lockstitch.cli.session import session_of
-from lockstitch.cli.status import status, waits
-from lockstitch.cli.table import Column
-from lockstitch.cli.text import cost, one_line, plural, time
 from lockstitch.errors import NotFound, Refused
-from lockstitch.records import Message, Run, Thread
-from lockstitch.store.overview import Overview
-from lockstitch.store.traces import LINES, Trace
+from lockstitch.model import Message, Run, Thread
+from lockstitch.store import Turn
+from lockstitch.store.queries.overview import Overview
+from lockstitch.store.reports.traces import LINES, Trace
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -56,7 +55,7 @@ def show(
         raise Refused("One thread or run is shown, or the difference of two runs.")
     with session.open() as store:
         if len(names) == 2:
-            difference.show_difference(session.out, store.difference(*names))
+            run_tree.show_difference(session.out, store.difference(*names))
             return
         found = find(store, names[0])
         if isinstance(found, Thread):
@@ -110,7 +109,7 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: b
         _show_family(out, "CHILD", children)
     if log:
         out.line()
-        out.table(stitches.COLUMNS, [stitches.row(stitch) for stitch in log])
+        out.table(messages.COLUMNS, [messages.row(stitch) for stitch in log])
 
 
 def _show_family(out: Output, title: str, threads: Sequence[Thread]) -> None:
@@ -187,7 +186,7 @@ def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> Non
         ]
     )
     out.line()
-    tree.show(out, traced)
+    run_tree.show(out, traced)
     if said is not None:
         out.line()
         messages.show(out, said)
@@ -201,3 +200,69 @@ def tokens(usage: dict[str, int]) -> str:
     ]
     extra = "".join(f", {number:,} {label}" for number, label in cache if number)
     return f"{usage['input_tokens']:,} in, {usage['output_tokens']:,} out{extra}"
+
+
+@app.command(epilog=examples("lockstitch context customer-42", "lockstitch context customer-42 --json | jq length"))
+def context(context: typer.Context, thread: ThreadName) -> None:
+    """Show the messages that the model would get now."""
+    session = session_of(context)
+    with session.open() as store:
+        found = store.context(thread)
+    if session.as_json:
+        session.out.json(found)
+    elif found:
+        messages.show(session.out, found)
+    else:
+        session.out.note("The context is empty.")
+
+
+@app.command(
+    epilog=examples(
+        "lockstitch history customer-42 --limit 5",
+        "lockstitch history customer-42 --before 96 --json",
+    )
+)
+def history(
+    context: typer.Context,
+    thread: ThreadName,
+    limit: Limit = 20,
+    offset: Offset = 0,
+    before: Before = None,
+) -> None:
+    """Show finished turns, the newest first."""
+    session = session_of(context)
+    with session.open() as store:
+        page = store.history(thread, limit=limit, offset=offset, before=before)
+    if session.as_json:
+        session.out.json([turn.as_json() for turn in page.turns])
+        return
+    for number, turn in enumerate(page.turns):
+        if number:
+            session.out.line()
+        _show(session.out, turn)
+    if not page.turns:
+        session.out.note("No finished turns.")
+    if page.more:
+        session.out.note(f"There is more: --before {page.turns[-1].run.turn}")
+
+
+def _show(out: Output, turn: Turn) -> None:
+    run = turn.run
+    amounts = [plural(run.steps, "step"), plural(run.input_tokens + run.output_tokens, "token"), cost(run.total_cost)]
+    head = Text("  ").join(
+        [
+            Text(f"#{run.turn}", style="bold"),
+            Text(time(run.started_at), style="dim"),
+            status(run),
+            Text(", ".join(amount for amount in amounts if amount), style="dim"),
+        ]
+    )
+    out.line(head)
+    out.line(f"run {run.id}", style="dim", indent=4)
+    out.line(one_line(turn.user_message), indent=4, mark=Text("> ", style="bold cyan"))
+    if turn.final_response is not None:
+        out.line(one_line(turn.final_response), indent=4, mark=Text("< ", style="bold green"))
+    if run.error:
+        out.line(one_line(run.error), indent=4, mark=Text("! ", style="bold red"))
+    for file in turn.generated_files:
+        out.line(one_line(str(file["filename"])), indent=4, mark=Text("+ ", style="bold"))

@@ -1,4 +1,4 @@
-"""`stats`: what the agents used, how long it took and what went wrong."""
+"""stats, size."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,18 +7,15 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
-from lockstitch.cli import times
-from lockstitch.cli.forest import name_of
-from lockstitch.cli.output import Output
-from lockstitch.cli.parameters import Limit, Since, examples
+from lockstitch.cli import options
+from lockstitch.cli.options import Limit, Since, examples
+from lockstitch.cli.render.output import Column, Output, cost, duration, one_line, plural, size, time
+from lockstitch.cli.render.threads import name_of, status_word
 from lockstitch.cli.session import Session, now, session_of
-from lockstitch.cli.status import status_word
-from lockstitch.cli.table import Column
-from lockstitch.cli.text import cost, duration, one_line, plural, time
 from lockstitch.errors import Refused
-from lockstitch.records import Json, Run, format_time
-from lockstitch.records.figures import GROUPS, Figures, Group, Latency
-from lockstitch.store.statistics import Only, Table
+from lockstitch.model import Json, Run, format_time
+from lockstitch.model.statistics import GROUPS, Figures, Group, Latency
+from lockstitch.store.reports.statistics import Only, Table
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -75,8 +72,8 @@ def show(
     if runs is not None and runs not in _ORDERS:
         raise Refused(f"--runs {runs!r} is none of {', '.join(_ORDERS)}.")
     only: Only = {"agent": agent, "model": model, "user": user}
-    only["since"] = times.moment_or_none(since, now(), "--since")
-    only["until"] = times.moment_or_none(until, now(), "--until")
+    only["since"] = options.moment_or_none(since, now(), "--since")
+    only["until"] = options.moment_or_none(until, now(), "--until")
     with session.open() as store:
         page = _Page(store, session, only, all_projects)
         if by:
@@ -314,3 +311,70 @@ def tokens(
     session.out.table([*columns, Column("NAME", flexible=True)], rows)
     if not rows:
         session.out.note(f"No runs in the last {plural(days, 'day')}.")
+
+
+# Bytes, from the document: one config per agent, conversation and log per run.
+_ESTIMATES = {
+    "config": (10_000, 50_000),
+    "conversation": (50_000, 200_000),
+    "log": (500_000, 2_000_000),
+}
+# Which of our parts hold what the document's three stores hold. Content stands once, in the stitches.
+_PARTS = {"config": ("heads",), "conversation": ("runs",), "log": ("stitches", "blobs", "archives")}
+
+
+@app.command("size", epilog=examples("lockstitch size", "lockstitch size customer-42 --json"))
+def size_of(
+    context: typer.Context,
+    thread: Annotated[str | None, typer.Argument(metavar="THREAD", help="Only of this thread.")] = None,
+) -> None:
+    """Show the bytes kept, beside the estimates of the document.
+
+    The three-table document estimates what its own shape takes; here content stands once.
+    """
+    session = session_of(context)
+    with session.open() as store:
+        report = _report(store, thread)
+    if session.as_json:
+        session.out.json(report)
+        return
+    rows = [
+        [name, " + ".join(_PARTS[name]), size(part["bytes"]), _range(part["estimate"])]
+        for name, part in report["stores"].items()
+    ]
+    rows.append(["total", "", size(report["total"]), _range(report["estimate"])])
+    columns = [Column("STORE"), Column("HOLDS"), Column("BYTES", right=True)]
+    session.out.table([*columns, Column("ESTIMATE OF THE DOCUMENT", right=True)], rows)
+    scope = f"{plural(report['threads'], 'thread')}, {plural(report['runs'], 'run')}"
+    disk = f", {size(report['disk'])} on disk" if report["disk"] is not None else ""
+    session.out.line()
+    session.out.line(f"{scope}{disk}.", style="dim")
+
+
+def _range(ends: Sequence[int]) -> str:
+    return " to ".join(map(size, ends))
+
+
+def _report(store: SyncStore, name: str | None) -> Json:
+    """Bytes per store of the document, and its estimate for so many threads and runs."""
+    thread = store.thread(name) if name else None
+    sizes = store.size(thread)
+    counted = store.glance()
+    threads, runs = (1, thread.last_sequence) if thread else (counted.threads, counted.runs)
+    stores: Json = {}
+    for part, (low, high) in _ESTIMATES.items():
+        number = threads if part == "config" else runs
+        stores[part] = {
+            "bytes": sum(sizes.get(piece, 0) for piece in _PARTS[part]),
+            "estimate": [number * low, number * high],
+        }
+    return {
+        "thread": str(thread.id) if thread else None,
+        "threads": threads,
+        "runs": runs,
+        "stores": stores,
+        "total": sum(part["bytes"] for part in stores.values()),
+        "estimate": [sum(part["estimate"][end] for part in stores.values()) for end in (0, 1)],
+        "parts": {part: number for part, number in sizes.items() if part != "disk"},
+        "disk": sizes.get("disk"),
+    }

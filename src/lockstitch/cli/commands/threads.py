@@ -1,22 +1,23 @@
-"""`threads`: which threads there are and how they stand."""
+"""threads, title, adopt."""
 
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
 from rich.text import Text
 
-from lockstitch.cli import times
-from lockstitch.cli.forest import COLUMNS, name_of, rows
-from lockstitch.cli.parameters import Limit, Since, examples
+from lockstitch.cli import options
+from lockstitch.cli.options import Limit, Since, ThreadName, examples
+from lockstitch.cli.render.output import Column, age, cost, one_line, plural
+from lockstitch.cli.render.threads import COLUMNS, name_of, rows
+from lockstitch.cli.render.threads import status as status_of
 from lockstitch.cli.session import Session, now, session_of
-from lockstitch.cli.status import status as status_of
-from lockstitch.cli.table import Column
-from lockstitch.cli.text import age, cost, one_line
 from lockstitch.errors import Refused
-from lockstitch.records import Thread
-from lockstitch.store import forest
-from lockstitch.store.overview import Overview
+from lockstitch.model import Message, Thread, codec
+from lockstitch.store.queries import overview
+from lockstitch.store.queries.overview import Overview
 
 app = typer.Typer()
 
@@ -60,13 +61,13 @@ def threads(
         raise Refused("A thread is named with --tree only; `lockstitch show` tells of one.")
     with session.open() as store:
         if thread is not None:
-            _show_trees(session, store.portal.call(forest.trees(store.awaited.backend, [store.thread(thread)])))
+            _show_trees(session, store.portal.call(overview.trees(store.awaited.backend, [store.thread(thread)])))
             return
         anywhere = status or kind or user or agent
         found = store.threads(
             limit=limit,
             after=store.thread(after) if after else None,
-            since=times.moment_or_none(since, now(), "--since"),
+            since=options.moment_or_none(since, now(), "--since"),
             all_projects=all_projects,
             status=status,
             kind=kind,
@@ -76,14 +77,14 @@ def threads(
             depth=0 if tree and not anywhere else None,
         )
         if tree:
-            _show_trees(session, store.portal.call(forest.whole_trees(store.awaited.backend, found)))
+            _show_trees(session, store.portal.call(overview.whole_trees(store.awaited.backend, found)))
         else:
             _show_list(session, store.overview(found), projects=all_projects)
     if len(found) == limit:
         session.out.note(f"There may be more: --after {found[-1].id}, or a larger --limit.")
 
 
-def _show_trees(session: Session, nodes: Sequence[forest.Node]) -> None:
+def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
     if session.as_json:
         session.out.json([node.as_json() for node in nodes])
     elif nodes:
@@ -136,3 +137,65 @@ def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -
 def _agent(thread: Thread) -> str:
     version = f" v{thread.version}" if thread.version else ""
     return f"{one_line(thread.agent)}{version}" if thread.agent else ""
+
+
+@app.command(epilog=examples('lockstitch title customer-42 "The lost parcel"'))
+def title(
+    context: typer.Context,
+    thread: ThreadName,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The title; empty takes it away.", show_default=False)],
+) -> None:
+    """Give a thread a title."""
+    session = session_of(context)
+    with session.open() as store:
+        head = store.thread(thread)
+        store.edit(head, title=text or None)
+    if session.as_json:
+        session.out.json({"id": str(head.id), "title": text or None})
+
+
+@app.command(
+    epilog=examples("lockstitch adopt conversation.json --key customer-42", "export-chat | lockstitch adopt -")
+)
+def adopt(
+    context: typer.Context,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A JSON list of messages; - reads stdin.", show_default=False)
+    ],
+    key: Annotated[str | None, typer.Option(metavar="K", help="The new thread's key.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="U", help="Whose conversation it is.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="A", help="The agent that will go on with it.")] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Its title.")] = None,
+) -> None:
+    """Make a thread of an existing conversation, and print its id.
+
+    Messages are {"role": "user" or "assistant", "content": a text or a list of blocks}.
+    """
+    session = session_of(context)
+    messages = _messages(file)
+    with session.open(create=True) as store:
+        thread = store.adopt(messages, key=key, user_id=user, agent=agent, title=title)
+    if session.as_json:
+        session.out.json(
+            {"id": str(thread.id), "key": thread.key, "runs": thread.last_sequence, "position": thread.position}
+        )
+    else:
+        session.out.line(str(thread.id))
+        session.out.note(f"Adopted {plural(len(messages), 'message')} as {plural(thread.last_sequence, 'turn')}.")
+
+
+def _messages(file: str) -> list[Message]:
+    try:
+        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except (OSError, ValueError) as exc:
+        raise Refused(f"{file} cannot be read: {getattr(exc, 'strerror', None) or exc}.") from exc
+    try:
+        value: Any = codec.loads(text)
+    except ValueError as exc:
+        raise Refused(f"{file} is no JSON: {exc}.") from exc
+    if not isinstance(value, list) or not value:
+        raise Refused(f"{file} holds no list of messages.")
+    for number, message in enumerate(cast("list[Any]", value)):
+        if not isinstance(message, dict):
+            raise Refused(f"Message {number} of {file} is no object with role and content.")
+    return cast("list[Message]", value)

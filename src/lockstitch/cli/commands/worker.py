@@ -1,12 +1,14 @@
-"""`worker`: a process that drives whatever threads are ready, until it is told to leave."""
+"""worker, watch."""
 
 import asyncio
 from typing import Annotated
 
 import typer
 
-from lockstitch.cli.parameters import examples
+from lockstitch.cli.options import examples
+from lockstitch.cli.services.watch import scene
 from lockstitch.cli.session import session_of
+from lockstitch.store.reports.dashboard import Painter
 
 app = typer.Typer()
 
@@ -36,7 +38,7 @@ def worker(
     commit, and leaves; a second one, or the end of --grace, gives back the rest at once. Exit code 0, and 130 after
     Ctrl-C. With --json an object a line.
     """
-    from lockstitch.cli.working import Shift
+    from lockstitch.cli.services.worker import Shift
 
     session = session_of(context)
     code = session.app()
@@ -44,3 +46,35 @@ def worker(
     left = asyncio.run(shift.work())
     if left:
         raise typer.Exit(left)
+
+
+@app.command(
+    epilog=examples("lockstitch watch", "lockstitch watch customer-42", "lockstitch watch --json | jq .workers")
+)
+def watch(
+    context: typer.Context,
+    thread: Annotated[
+        str | None,
+        typer.Argument(metavar="THREAD", help="Only this one and what is below it.", show_default=False),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="One picture, and that is it.")] = False,
+) -> None:
+    """See live what is going on, who does it and what it costs.
+
+    Open threads, the workers that hold them, whom the others wait for since when, todo lists. Of all projects, or of
+    the one that --project names. q or Ctrl-C ends it. In a pipe, and with --once, it is one picture; with --json one
+    object of the same facts.
+    """
+    from lockstitch.cli.services.watch import Watch
+
+    session = session_of(context)
+    with session.open() as store:
+        wanted = None if thread is None else store.thread(thread).id
+        painter = Painter(store.awaited, all_projects=not session.project_named, thread_id=wanted)
+        if session.as_json:
+            session.out.json(store.portal.call(painter.paint()).as_json())
+        elif once or session.out.width is None:
+            for line in scene(session, store.portal.call(painter.paint()), session.out.width):
+                session.out.cropped(line)
+        else:
+            Watch(session, store, painter).go_on()

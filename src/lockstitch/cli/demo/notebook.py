@@ -1,14 +1,256 @@
-"""The notebook of the demonstration: sources, two chats about them, and what is remembered of who asks."""
+"""Notebook of the demo: sources, chats, a PDF."""
 
+import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from lockstitch.apps.notebooks import Notebooks, shelf
-from lockstitch.cli.demo.library import sources
-from lockstitch.records import FakeClock, Memory
+from lockstitch.apps.notebooks import Notebooks, notebooks
+from lockstitch.apps.notebooks.quoting import quoting
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import FakeClock, Json, Memory, Message, text_of
+from lockstitch.model.message import blocks
 from lockstitch.store import Store
+
+_SIZE: Final = "/MediaBox [0 0 595 842]"
+
+
+def paper(pages: Sequence[str]) -> bytes:
+    """A PDF with a page for each text, line by line, in letters that every reader knows."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    kids: list[int] = []
+    for text in pages:
+        drawn = "\n".join(f"({_escaped(line)}) Tj T*" for line in text.split("\n"))
+        stream = f"BT /F1 11 Tf 15 TL 60 780 Td\n{drawn}\nET"
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+        contents = len(objects)
+        resources = "/Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {_SIZE} {resources} /Contents {contents} 0 R >>")
+        kids.append(len(objects))
+    objects[1] = f"<< /Type /Pages /Count {len(kids)} /Kids [{' '.join(f'{kid} 0 R' for kid in kids)}] >>"
+    return _file(objects)
+
+
+def _escaped(line: str) -> str:
+    return line.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
+
+
+def _file(objects: Sequence[str]) -> bytes:
+    body = b"%PDF-1.4\n"
+    places: list[int] = []
+    for number, content in enumerate(objects, start=1):
+        places.append(len(body))
+        body += f"{number} 0 obj\n{content}\nendobj\n".encode("latin-1")
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
+    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
+    return body + end.encode() + trailer.encode()
+
+
+class Book(NamedTuple):
+    """A book on the shelves: how it is listed, why one would give it to a child of nine, and what it is about."""
+
+    title: str
+    author: str
+    listed: str
+    reason: str
+    summary: str
+
+
+BOOKS: Final = (
+    Book(
+        "The Wild Robot",
+        "Peter Brown",
+        "BROWN, Peter: The Wild Robot. 80 short chapters, many under three pages; ages 8 to 11. First of three.\n"
+        "Two copies, one on loan.",
+        "Short chapters, shelved for ages 8 to 11.",
+        "Roz wakes on an island with no idea why she is there. She learns from the animals, raises a gosling, and "
+        "finds that being useful and being loved are not the same.",
+    ),
+    Book(
+        "Front Desk",
+        "Kelly Yang",
+        "YANG, Kelly: Front Desk. A girl of ten minds the desk of a motel; ages 8 to 12.\nThree copies, all on loan.",
+        "A ten-year-old runs the motel desk; asked for most often by parents.",
+        "Mia greets the guests while her parents clean the rooms. She keeps a secret: behind the closed doors her "
+        "parents let others stay who have nowhere to go.",
+    ),
+    Book(
+        "The Penderwicks",
+        "Jeanne Birdsall",
+        "BIRDSALL, Jeanne: The Penderwicks. Four sisters, a dog and one summer; ages 8 to 12. One copy.",
+        "Four sisters, one summer; a prize winner.",
+        "Four sisters rent a cottage for the summer, and its garden belongs to a boy who is not allowed to be their "
+        "friend.",
+    ),
+    Book(
+        "Roller Girl",
+        "Victoria Jamieson",
+        "JAMIESON, Victoria: Roller Girl. Graphic novel, full colour; ages 9 to 12. Two copies.",
+        "A graphic novel, good for a reluctant reader.",
+        "Astrid goes to roller derby camp without her best friend and falls, often, until she does not.",
+    ),
+)
+
+_SHELVES: Final = (
+    (
+        "A, picture books",
+        (
+            "WILLEMS, Mo: Knuffle Bunny. A toy is left behind at the laundry; ages 3 to 6. Two copies.",
+            "KLASSEN, Jon: I Want My Hat Back. A bear asks everybody, politely; ages 4 to 8. One copy.",
+            "CARLE, Eric: The Very Hungry Caterpillar. Holes in the pages; ages 2 to 5. Four copies, two worn.",
+            "STEPTOE, Javaka: Radiant Child. A painter as a boy; ages 6 to 9. One copy.",
+            "SENDAK, Maurice: Where the Wild Things Are. Supper is still hot; ages 4 to 8. Two copies.",
+        ),
+    ),
+    (
+        "B, first readers",
+        (
+            "LOBEL, Arnold: Frog and Toad Are Friends. Five stories, large print; ages 5 to 8. Three copies.",
+            "ARNOLD, Tedd: Hi! Fly Guy. A boy and his fly, three chapters; ages 4 to 7. Two copies.",
+            "DICAMILLO, Kate: Mercy Watson to the Rescue. A pig and much toast; ages 6 to 8. Two copies.",
+            "RYLANT, Cynthia: Henry and Mudge. A boy and a very large dog; ages 5 to 7. One copy.",
+            "BARROWS, Annie: Ivy and Bean. Two girls who did not want to be friends; ages 6 to 9. Two copies.",
+        ),
+    ),
+    ("C, ages 8 to 11", tuple(book.listed for book in BOOKS)),
+    (
+        "D, ages 10 to 13",
+        (
+            "DICAMILLO, Kate: The Tale of Despereaux. A mouse with large ears; ages 9 to 12. Two copies.",
+            "SACHAR, Louis: Holes. Boys dig in a lake that has dried up; ages 10 to 14. Three copies.",
+            "KONIGSBURG, E. L.: From the Mixed-up Files. Two children live in a museum; ages 9 to 12. One copy.",
+            "STEAD, Rebecca: When You Reach Me. Notes that know what will happen; ages 10 to 13. Two copies.",
+            "APPLEGATE, Katherine: The One and Only Ivan. A gorilla paints; ages 9 to 12. One copy, on loan.",
+        ),
+    ),
+    (
+        "E, facts",
+        (
+            "MACAULAY, David: The Way Things Work. Levers, and mammoths that pull them; from 9 on. One copy.",
+            "ATTENBOROUGH, David: Life on Earth. Much text, good pictures; from 11 on. Two copies.",
+            "JENKINS, Steve: Actual Size. A squid's eye fills the page; from 5 on. One copy.",
+            "ROCCO, John: How We Got to the Moon. Who did the sums and sewed the suits; from 10 on. One copy.",
+        ),
+    ),
+)
+
+_LIST: Final = "School library list 2026.pdf"
+_KNOWN: Final = ("hello", "recommend", "aloud", "summar")
+"""Words of the questions that have a script."""
+_LOOK_UP: Final = "Look this up: "
+_FIND: Final = "Find what each of the four books is about."
+
+
+def sources() -> list[tuple[str, bytes]]:
+    """The sources by name: a paper, notes, a page and letters."""
+    pages = [f"School library list 2026\n\nShelf {name}.\n\n" + "\n\n".join(told) for name, told in _SHELVES]
+    notes = (
+        "# Reading ages\n\nWhat is printed on the back is a guess; these are ours.\n\n## Eight to eleven\n\n"
+        "Short chapters help more than short words. A child of nine who reads slowly finishes a book whose chapters "
+        "end before the evening does.\n\n## Reluctant readers\n\n"
+        "Graphic novels count. Pictures carry a reader over the hard page. Roller Girl has brought more of them back "
+        "to the library than anything else.\n"
+    )
+    winners = (
+        "<html><head><title>Prize winners</title></head><body><h1>Prize winners 2010 to 2025</h1><h2>Fiction</h2>"
+        "<p>The Penderwicks, four sisters and one summer, has won the readers' prize twice.</p>"
+        "<p>The Wild Robot: shortlisted, and the jury's favourite for reading aloud, for its short chapters.</p>"
+        "<h2>Graphic novels</h2><p>Roller Girl won the year it came out.</p></body></html>"
+    )
+    letters = (
+        "From Mrs Okafor: my daughter asks for Front Desk every week and it is always on loan.\n\n"
+        "From Mr Lind: could you get more copies of Front Desk? It is the one that parents ask for most.\n\n"
+        "From the Haddads: we read The Wild Robot aloud, a chapter a night, and nobody wanted it to end.\n"
+    )
+    return [
+        (_LIST, paper(pages)),
+        ("Reading ages, notes.md", notes.encode()),
+        ("Prize winners 2010-2025.html", winners.encode()),
+        ("Letters from parents.txt", letters.encode()),
+    ]
+
+
+def reply(request: ModelRequest) -> Any:
+    """What the model of the team says: it knows who it speaks for by the tools it has.
+
+    Of other notebooks, and of what nobody wrote a script for, it says what stands in the sources, as notebooks without
+    a model do: whoever tries their own must not be told of books that are not there.
+    """
+    if request.purpose is not None:
+        return "[]"
+    tools = {str(one.get("name")) for one in request.tools}
+    said, results = _said(request.messages)
+    if "delegate" in tools:
+        known = _LIST in (request.system or "") and any(word in said.casefold() for word in _KNOWN)
+        return _lead(said.casefold(), results) if known else quoting(request)
+    if "search_sources" in tools:
+        return _research(said, results) if said.startswith((_LOOK_UP, _FIND)) else quoting(request)
+    return _write(said)
+
+
+def _lead(said: str, results: Sequence[str]) -> Any:
+    if "summar" in said:
+        look = {"member": "Researcher", "task": _FIND}
+        write = {"member": "Writer", "task": "Summarise each book in two sentences.", "final": True}
+        return {"calls": [{"name": "delegate", "input": look}, {"name": "delegate", "input": write}]}
+    if "hello" in said:
+        return "Hello! Ask me anything about your four sources."
+    if results:
+        lines = [f"- **{book.title}**, {book.author}. {book.reason} {_cites(book, results[-1])}" for book in BOOKS]
+        return "From your library list and the prize winners, four that fit age nine:\n\n" + "\n".join(lines)
+    return {"calls": [{"name": "delegate", "input": {"member": "Researcher", "task": f"{_LOOK_UP}{said}"}}]}
+
+
+def _research(said: str, results: Sequence[str]) -> Any:
+    if not results:
+        queries = ["books for age nine, short chapters", "prize winners", "what parents ask for most"]
+        if "about" in said:
+            queries.append("four sisters, a motel, an island, a camp")
+        return {"calls": [{"name": "search_sources", "input": {"query": query}} for query in queries]}
+    found = "\n\n".join(results)
+    return "Found in the sources:\n\n" + "\n".join(
+        f"- {book.title}: {book.reason} {_numbers(book, found)}" for book in BOOKS
+    )
+
+
+def _write(said: str) -> str:
+    return "\n\n".join(f"**{book.title}.** {book.summary} {_cites(book, said)}".strip() for book in BOOKS)
+
+
+def _numbers(book: Book, found: str) -> str:
+    """The numbers of the passages that name a book, as a search has given them."""
+    parts = re.split(r"^\[(\d+)\] ", found, flags=re.MULTILINE)[1:]
+    named = [number for number, text in zip(parts[::2], parts[1::2], strict=True) if book.title in text]
+    return "".join(f"[{number}]" for number in dict.fromkeys(named[:2]))
+
+
+def _cites(book: Book, notes: str) -> str:
+    """The numbers that notes give for a book."""
+    found = re.search(rf"^- {re.escape(book.title)}: .*?((?:\[\d+\])+)$", notes, flags=re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _said(messages: Sequence[Message]) -> tuple[str, list[str]]:
+    """What was said last, with what others of the team answered before it, and what tools gave since then."""
+    results: list[str] = []
+    texts: list[str] = []
+    for message in reversed(messages):
+        given = [block for block in blocks(message) if block.get("type") == "tool_result"]
+        if texts and (given or message.get("role") != "user"):
+            break
+        if given:
+            results = [_result(block) for block in given] + results
+        elif message.get("role") == "user":
+            texts.insert(0, text_of(message))
+    return "\n\n".join(texts), results
+
+
+def _result(block: Json) -> str:
+    content: Any = block.get("content")
+    return content if isinstance(content, str) else text_of({"role": "user", "content": content or []})
+
 
 USER: Final = "local"
 """Whoever looks at the demonstration, as pages without tokens know them."""
@@ -34,7 +276,7 @@ def story(now: datetime) -> Iterator[tuple[datetime, Happens]]:
 
 
 async def _make(application: Notebooks, store: Store, clock: FakeClock) -> None:
-    made = await shelf.create(
+    made = await notebooks.create(
         store,
         "Books",
         description="For children\N{RIGHT SINGLE QUOTATION MARK}s reading lists.",
@@ -50,7 +292,7 @@ async def _make(application: Notebooks, store: Store, clock: FakeClock) -> None:
 
 
 async def _talk(title: str, messages: Sequence[str], application: Notebooks, store: Store, clock: FakeClock) -> None:
-    (made,) = await shelf.listed(store, limit=1)
+    (made,) = await notebooks.listed(store, limit=1)
     session = None
     for message in messages:
         said = await application.run(store, made.number, message, session_id=session, user_id=USER)

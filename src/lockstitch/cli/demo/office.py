@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from lockstitch.agents import Agent, App, ToolContext, ToolFailed, thread_tools
+from lockstitch.agents.tools.function import tool
 from lockstitch.apps.notebooks import Notebooks
 from lockstitch.apps.prioritizer import Prioritizer
-from lockstitch.cli.demo import library
+from lockstitch.cli.demo import notebook
 from lockstitch.cli.demo.pace import Pace, Played
 from lockstitch.cli.demo.plans import Planner, Reader
-from lockstitch.cli.demo.stories import reply
-from lockstitch.runtime import Agent, App, ToolContext, ToolFailed, thread_tools
-from lockstitch.runtime.tools.function import tool
+from lockstitch.cli.demo.replies import reply
 
 pace: Final = Pace()
 
@@ -169,7 +169,7 @@ app: Final = App(
         _agent("watcher", "fast", "You watch tables.", *thread_tools()),
     ],
     applications=[
-        Notebooks(model=Played("large", library.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
+        Notebooks(model=Played("large", notebook.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
         # All plans are kept: whoever plans again sees both.
         Prioritizer(
             model=Planner(pace),

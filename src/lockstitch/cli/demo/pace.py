@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
-from lockstitch.records import FakeClock
-from lockstitch.runtime.provider import ModelRequest, Piece, Response, Usage
-from lockstitch.runtime.providers.scripted import Scripted
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.ports.provider import ModelRequest, Piece, Response, Usage
+from lockstitch.model import FakeClock
 
 
 class Pace:

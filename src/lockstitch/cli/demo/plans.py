@@ -4,10 +4,10 @@ import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, Final
 
-from lockstitch.apps.prioritizer.planner import RulesPlanner
+from lockstitch.agents.registry import embedder
+from lockstitch.apps.prioritizer.rules import RulesPlanner
 from lockstitch.cli.demo.pace import Pace, Played
-from lockstitch.runtime.embedders.registry import embedder
-from lockstitch.runtime.provider import ModelRequest, Piece, Response
+from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
 
 CHECKOUT: Final = "Open the self-serve checkout by 1 April"
 

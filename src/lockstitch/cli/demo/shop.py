@@ -9,9 +9,9 @@ import json
 import os
 from typing import Final
 
-from lockstitch.runtime import Agent, App, ToolContext
-from lockstitch.runtime.providers.scripted import Scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents import Agent, App, ToolContext
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 
 MODEL: Final = "LOCKSTITCH_DEMO_MODEL"
 BANK: Final = "LOCKSTITCH_DEMO_BANK"

@@ -1,37 +1,23 @@
-"""JSON under /api: what can be asked and done, in the words of the store."""
+"""The JSON API under /api."""
 
 from fastapi import APIRouter
 
-from lockstitch.server.api import (
-    administration,
-    agents,
-    compatible,
-    events,
-    finding,
-    query,
-    replies,
-    running,
-    runs,
-    shelves,
-    statistics,
-    stitches,
-    threads,
-)
+from lockstitch.server.api import admin, control, events, messages, records, runs, search, threads, three_table
 
 
 def routers() -> tuple[APIRouter, ...]:
     return (
         threads.router,
-        replies.router,
+        control.router,
         events.router,
         runs.router,
-        stitches.stitches_router,
-        running.router,
-        agents.agents_router,
-        finding.search_router,
-        statistics.statistics_router,
-        shelves.router,
-        query.sql_router,
-        administration.router,
-        compatible.router,
+        runs.stitches_router,
+        messages.router,
+        runs.agents_router,
+        search.search_router,
+        search.statistics_router,
+        records.router,
+        search.sql_router,
+        admin.router,
+        three_table.router,
     )

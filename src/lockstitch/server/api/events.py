@@ -13,12 +13,12 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
 from lockstitch.errors import StoreError
-from lockstitch.records import Json, codec
-from lockstitch.server.access import Caller, Reader
-from lockstitch.server.api.parameters import Position, Ref
-from lockstitch.server.board import Board
-from lockstitch.server.following import Follower, Told, Until
-from lockstitch.server.guard import mention
+from lockstitch.model import Json, codec
+from lockstitch.server.api.schemas import Position, Ref
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.middleware import mention
+from lockstitch.server.streams.project import Board
+from lockstitch.server.streams.thread import Follower, Told, Until
 
 router = APIRouter(prefix="/api", tags=["events"])
 

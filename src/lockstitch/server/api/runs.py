@@ -1,30 +1,30 @@
-"""Runs: one, its log, what was said in it, its trace, its difference to another, its export."""
+"""Runs, stitches and agents: read, trace, diff, export."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 
-from lockstitch.bridges.outgoing.langsmith import export_run
-from lockstitch.records import Json, Run
-from lockstitch.runtime.driving import result_for, run_for
-from lockstitch.server.access import Caller, Reader
-from lockstitch.server.api import shapes
-from lockstitch.server.api.answers import Exact, rows
-from lockstitch.server.api.parameters import RunRef
-from lockstitch.server.guard import mention
-from lockstitch.store.traces import LINES
+from lockstitch.engine.executor import result_for, run_for
+from lockstitch.errors import NotFound
+from lockstitch.integrations.langsmith.export import export_run
+from lockstitch.model import Json, Run
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Exact, Id, Limit, Name, RunRef, rows
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.middleware import mention
+from lockstitch.store.reports.traces import LINES
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exact)
 
 
-@router.get("/{id}", response_model=shapes.RunWithUsage)
+@router.get("/{id}", response_model=responses.RunWithUsage)
 async def run(caller: Reader, id: RunRef) -> Exact:
     """One run, with its usage under the names that providers use; `pending` while its message waits in line."""
     found = await _known(caller, id)
     return Exact({**found.as_json(), "usage": found.usage})
 
 
-@router.get("/{id}/result", response_model=shapes.Result)
+@router.get("/{id}/result", response_model=responses.Result)
 async def result(caller: Reader, id: RunRef) -> Exact:
     """Return the result of a run in its current state; `pending` while its message waits in line."""
     found = await result_for(caller.store, id)
@@ -32,7 +32,7 @@ async def result(caller: Reader, id: RunRef) -> Exact:
     return Exact(found.as_json())
 
 
-@router.get("/{id}/log", response_model=list[shapes.Stitch])
+@router.get("/{id}/log", response_model=list[responses.Stitch])
 async def log(caller: Reader, id: RunRef) -> Exact:
     """Everything that a run did, in order; nothing while its message waits in line."""
     found = await _known(caller, id)
@@ -46,7 +46,7 @@ async def messages(caller: Reader, id: RunRef) -> Exact:
     return Exact(await caller.store.messages(found.id) if found.status != "pending" else [])
 
 
-@router.get("/{id}/trace", response_model=shapes.Trace)
+@router.get("/{id}/trace", response_model=responses.Trace)
 async def trace(
     caller: Reader,
     id: RunRef,
@@ -68,7 +68,7 @@ async def export(
     return answer
 
 
-@router.get("/{a}/difference/{b}", response_model=shapes.Difference)
+@router.get("/{a}/difference/{b}", response_model=responses.Difference)
 async def difference(caller: Reader, a: RunRef, b: RunRef) -> Exact:
     """What differs between two runs: as wholes, and step by step."""
     one, other = await _known(caller, a), await _known(caller, b)
@@ -79,3 +79,55 @@ async def _known(caller: Caller, id: str) -> Run:
     found = await run_for(caller.store, id)
     mention(thread=found.thread_id, run=found.id)
     return found
+
+
+agents_router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=Exact)
+
+AgentName = Annotated[Name, Path()]
+
+
+@agents_router.get("", response_model=responses.Agents)
+async def agents(
+    caller: Reader,
+    role: Annotated[Literal["agent", "team", "workflow"] | None, Query(description="Only those: teams, say.")] = None,
+    limit: Limit = 1000,
+) -> Exact:
+    """The agents that the project knows; `here` are those that this server's app has the code of."""
+    equal = {"project": caller.project, **({"role": role} if role is not None else {})}
+    known = await caller.store.agents.list(limit=limit, **equal)
+    here = sorted(caller.house.app.agents) if caller.house.app is not None else []
+    return Exact({"agents": rows(known), "here": here})
+
+
+@agents_router.get("/{name}", response_model=responses.Agent)
+async def agent(caller: Reader, name: AgentName) -> Exact:
+    """One agent that the project knows."""
+    return Exact((await caller.store.agents.get(caller.project, name)).as_json())
+
+
+@agents_router.get("/{name}/versions", response_model=list[responses.AgentVersion])
+async def versions(
+    caller: Reader, name: AgentName, newest: Annotated[int, Query(ge=1, le=1000, description="Only so many.")] = 1000
+) -> Exact:
+    """The versions of an agent's definition, the oldest first."""
+    found = await caller.store.agents.versions(caller.project, name)
+    if not found:
+        raise NotFound(f"There is no agent {name} in project {caller.project}.")
+    return Exact(rows(found[-newest:]))
+
+
+stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=Exact)
+
+
+@stitches_router.get("/{id}", response_model=responses.Stitch)
+async def stitch(caller: Reader, id: Id) -> Exact:
+    """One stitch."""
+    found = await caller.store.stitch(id)
+    mention(thread=found.thread_id, run=found.run_id)
+    return Exact(found.as_json())
+
+
+@stitches_router.get("/{id}/request", response_model=Json)
+async def request(caller: Reader, id: Id) -> Exact:
+    """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
+    return Exact(await caller.store.request(id))

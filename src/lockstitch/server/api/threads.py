@@ -6,17 +6,16 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from lockstitch.errors import NotFound
-from lockstitch.records import Json, Thread
-from lockstitch.records.thread import Kind, Status
-from lockstitch.server.access import Reader, Writer
-from lockstitch.server.api import shapes
-from lockstitch.server.api.answers import Exact, rows
-from lockstitch.server.api.parameters import Body, Limit, Moment, Name, Offset, Plain, Position, Ref, Since
-from lockstitch.server.guard import mention
+from lockstitch.model import Json, Thread
+from lockstitch.model.thread import Kind, Status
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Body, Exact, Limit, Moment, Name, Offset, Plain, Position, Ref, Since, rows
+from lockstitch.server.auth import Reader, Writer
+from lockstitch.server.middleware import mention
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
-from lockstitch.store.forest import trees
-from lockstitch.store.starting import Task
+from lockstitch.store.conversations import Task
+from lockstitch.store.queries.overview import trees
 
 router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_class=Exact)
 
@@ -53,7 +52,7 @@ class Fork(Body):
     user_id: Annotated[Plain, Field(max_length=255)] | None = None
 
 
-@router.get("", response_model=shapes.Threads)
+@router.get("", response_model=responses.Threads)
 async def threads(
     caller: Reader,
     status: Annotated[list[Status] | None, Query()] = None,
@@ -86,7 +85,7 @@ async def threads(
     )
 
 
-@router.post("", status_code=201, response_model=shapes.Thread)
+@router.post("", status_code=201, response_model=responses.Thread)
 async def start(caller: Writer, goal: Goal) -> Exact:
     """Start a thread with a goal. Nothing runs in this request: a worker drives it."""
     given: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
@@ -99,13 +98,13 @@ async def start(caller: Writer, goal: Goal) -> Exact:
     return Exact(made.as_json(), 201)
 
 
-@router.get("/{ref}", response_model=shapes.Thread)
+@router.get("/{ref}", response_model=responses.Thread)
 async def thread(caller: Reader, ref: Ref) -> Exact:
     """One thread, by id or key."""
     return Exact((await _known(caller.store, ref)).as_json())
 
 
-@router.patch("/{ref}", response_model=shapes.Thread)
+@router.patch("/{ref}", response_model=responses.Thread)
 async def edit(caller: Writer, ref: Ref, edit: Edit) -> Exact:
     """Change what may be changed at any time; what is not named stays."""
     head = await _known(caller.store, ref)
@@ -115,7 +114,7 @@ async def edit(caller: Writer, ref: Ref, edit: Edit) -> Exact:
     return Exact((await caller.store.thread(head)).as_json())
 
 
-@router.delete("/{ref}", response_model=shapes.Deleted)
+@router.delete("/{ref}", response_model=responses.Deleted)
 async def delete(
     caller: Writer, ref: Ref, force: Annotated[bool, Query(description="Even while somebody holds it.")] = False
 ) -> Exact:
@@ -128,21 +127,21 @@ async def delete(
     return Exact({"deleted": deleted})
 
 
-@router.get("/{ref}/tree", response_model=shapes.ThreadTree)
+@router.get("/{ref}/tree", response_model=responses.ThreadTree)
 async def tree(caller: Reader, ref: Ref) -> Exact:
     """The thread with everything below it, each with its children in it."""
     head = await _known(caller.store, ref)
     return Exact((await trees(caller.store.backend, [head]))[0].as_json())
 
 
-@router.get("/{ref}/children", response_model=list[shapes.ThreadRow])
+@router.get("/{ref}/children", response_model=list[responses.ThreadRow])
 async def children(caller: Reader, ref: Ref) -> Exact:
     """The threads that a thread has made, with the sums over their runs."""
     found = await caller.store.children(await _known(caller.store, ref))
     return Exact([{**one.as_json(), **_more(one.thread)} for one in await caller.store.overview(found)])
 
 
-@router.get("/{ref}/ancestors", response_model=list[shapes.Thread])
+@router.get("/{ref}/ancestors", response_model=list[responses.Thread])
 async def ancestors(caller: Reader, ref: Ref) -> Exact:
     """Parent, grandparent and so on up to the root."""
     return Exact(rows(await caller.store.ancestors(await _known(caller.store, ref))))
@@ -154,7 +153,7 @@ async def context(caller: Reader, ref: Ref) -> Exact:
     return Exact(await caller.store.context(await _known(caller.store, ref)))
 
 
-@router.get("/{ref}/history", response_model=shapes.History)
+@router.get("/{ref}/history", response_model=responses.History)
 async def history(
     caller: Reader,
     ref: Ref,
@@ -173,13 +172,13 @@ async def history(
     )
 
 
-@router.get("/{ref}/runs", response_model=list[shapes.Run])
+@router.get("/{ref}/runs", response_model=list[responses.Run])
 async def runs(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
     """The runs of a thread in the order in which they began."""
     return Exact(rows(await caller.store.runs(await _known(caller.store, ref), limit=limit)))
 
 
-@router.get("/{ref}/stitches", response_model=shapes.Stitches)
+@router.get("/{ref}/stitches", response_model=responses.Stitches)
 async def stitches(
     caller: Reader, ref: Ref, first: Position = 1, last: Position | None = None, limit: Limit = 100
 ) -> Exact:
@@ -198,7 +197,7 @@ async def size(caller: Reader, ref: Ref) -> Exact:
     return Exact(await caller.store.size(await _known(caller.store, ref)))
 
 
-@router.post("/{ref}/fork", status_code=201, response_model=shapes.Thread)
+@router.post("/{ref}/fork", status_code=201, response_model=responses.Thread)
 async def fork(caller: Writer, ref: Ref, fork: Fork | None = None) -> Exact:
     """A new thread that goes on from a position of this one."""
     head = await _known(caller.store, ref)

@@ -5,12 +5,14 @@ from fastapi import APIRouter
 
 def routers() -> tuple[APIRouter, ...]:
     """In the order in which paths are looked up: what answers that it is not served comes last."""
-    # Here, since what routes need of a house stands on what takes arrivals in.
-    from lockstitch.server.ingest import documents, langsmith, looking, otlp, quarantine, unserved
+    # Here, since routes need the server state, which needs the ingest queue.
+    from lockstitch.server.ingest import accept, langsmith_read, langsmith_write, otlp, three_table
 
     return (
-        quarantine.router,
-        documents.router,
+        accept.router,
+        three_table.router,
         otlp.router,
-        *(both for module in (langsmith, looking, unserved) for both in module.routers()),
+        *langsmith_write.routers(),
+        *langsmith_read.routers(),
+        *langsmith_write.unsupported_routers(),
     )

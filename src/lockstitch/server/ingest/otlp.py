@@ -7,13 +7,13 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from lockstitch.records import codec
-from lockstitch.server import wire
-from lockstitch.server.access import Ingester
-from lockstitch.server.api import shapes
-from lockstitch.server.ingest.bodies import OTEL
-from lockstitch.server.ingest.sending import accept
-from lockstitch.server.wire import PROTOBUF, is_json
+from lockstitch.model import codec
+from lockstitch.server import otlp_responses
+from lockstitch.server.api import responses
+from lockstitch.server.auth import Ingester
+from lockstitch.server.ingest.accept import accept
+from lockstitch.server.ingest.body_reader import OTEL
+from lockstitch.server.otlp_responses import PROTOBUF, is_json
 
 router = APIRouter(tags=["otlp"])
 
@@ -25,7 +25,7 @@ _told: set[str] = set()
 EXPORTED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Accepted. `partialSuccess` is there only if some spans were not.",
-        "model": shapes.Exported,
+        "model": responses.Exported,
         "content": {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -41,8 +41,8 @@ def answer(request: Request, problems: Sequence[str] = ()) -> Response:
     if is_json(request):
         partial = {"partialSuccess": {"rejectedSpans": str(len(problems)), "errorMessage": message}}
         return Response(codec.dumps(partial if problems else {}), media_type=_JSON)
-    inner = wire.varint_field(1, len(problems)) + wire.text_field(2, message)
-    return Response(wire.bytes_field(1, inner) if problems else b"", media_type=PROTOBUF)
+    inner = otlp_responses.varint_field(1, len(problems)) + otlp_responses.text_field(2, message)
+    return Response(otlp_responses.bytes_field(1, inner) if problems else b"", media_type=PROTOBUF)
 
 
 @router.post("/v1/traces", responses=EXPORTED, response_class=JSONResponse)

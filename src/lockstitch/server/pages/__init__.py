@@ -2,9 +2,13 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages import bar, login, run, sql, stats, steering, thread, threads, workers
+from lockstitch.server.pages import login, navbar, run, threads, workers
+from lockstitch.server.pages.sql import routes as sql
+from lockstitch.server.pages.stats import routes as stats
+from lockstitch.server.pages.thread import actions
+from lockstitch.server.pages.thread import routes as thread
 
 
 def routers() -> tuple[APIRouter, ...]:
-    of_threads = (threads.router, thread.router, steering.router, *run.routers())
-    return (bar.router, *of_threads, stats.router, sql.router, workers.router, login.router)
+    of_threads = (threads.router, thread.router, actions.router, *run.routers())
+    return (navbar.router, *of_threads, stats.router, sql.router, workers.router, login.router)

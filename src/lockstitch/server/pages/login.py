@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import Response
 
-from lockstitch.server.access import TOKEN_COOKIE, check_form
-from lockstitch.server.house import house_of
-from lockstitch.server.pages.frame import back, base_of, render
+from lockstitch.server.auth import TOKEN_COOKIE, check_form
+from lockstitch.server.pages.common.render import back, base_of, render
+from lockstitch.server.state import house_of
 
 router = APIRouter(include_in_schema=False)
 

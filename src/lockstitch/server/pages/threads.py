@@ -1,21 +1,157 @@
-"""The list of threads: what waits for a person first, then the others, live."""
+"""The list of threads: routes, filters, paging."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.server.access import Actor, Caller, Reader
-from lockstitch.server.guard import mention
-from lockstitch.server.pages import acting, bar, waiting
-from lockstitch.server.pages.frame import back, base_of, is_part, page
-from lockstitch.server.pages.keeping import Kept
-from lockstitch.server.pages.listing import KINDS, SPANS, TABS, Filters, listed
-from lockstitch.server.pages.rows import rows
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound
+from lockstitch.model import Thread
+from lockstitch.server.auth import Actor, Caller, Reader
+from lockstitch.server.middleware import mention
+from lockstitch.server.pages import navbar
+from lockstitch.server.pages.common import forms
+from lockstitch.server.pages.common import rows as waiting
+from lockstitch.server.pages.common.format import Kept
+from lockstitch.server.pages.common.render import back, base_of, is_part, page
+from lockstitch.server.pages.common.rows import rows
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
-from lockstitch.store.costs import Costs
+from lockstitch.store.reports.dashboard import Costs
+
+PAGE: Final = 50
+FOUND: Final = 100
+"""Threads that a search gives at most."""
+
+TABS: Final = (
+    ("", "All"),
+    ("person", "Needs a person"),
+    ("running", "Running"),
+    ("waiting", "Waiting"),
+    ("pending", "Pending"),
+    ("failed", "Failed"),
+    ("completed", "Completed"),
+    ("cancelled", "Cancelled"),
+)
+KINDS: Final = ("chat", "goal", "task", "trace")
+SPANS: Final = {
+    "1h": ("Last hour", 1),
+    "24h": ("Last 24 hours", 24),
+    "7d": ("Last 7 days", 168),
+    "30d": ("Last 30 days", 720),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What was asked for; all empty is everything."""
+
+    status: str = ""
+    q: str = ""
+    agent: str = ""
+    kind: str = ""
+    since: str = ""
+    user: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "Filters":
+        """What an address says, as far as it makes sense: whoever writes nonsense there sees everything."""
+        values = {name: given.get(name, "").replace("\0", "").strip()[:255] for name in cls.__dataclass_fields__}
+        if values["status"] not in dict(TABS):
+            values["status"] = ""
+        if values["kind"] not in KINDS:
+            values["kind"] = ""
+        if values["since"] not in SPANS:
+            values["since"] = ""
+        return cls(**values)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether more than a status was asked for."""
+        return replace(self, status="") != Filters()
+
+    def address(self, **other: str) -> str:
+        """What stands behind the question mark for this, or for this with something changed."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__} | other
+        said = urlencode({name: value for name, value in values.items() if value})
+        return f"?{said}" if said else ""
+
+    def begin(self, now: datetime) -> datetime | None:
+        return now - timedelta(hours=SPANS[self.since][1]) if self.since else None
+
+    def equal(self) -> dict[str, Any]:
+        """What the store is asked for besides the time; roots alone, as long as nothing in particular is wanted."""
+        values: dict[str, Any] = {"agent": self.agent, "kind": self.kind, "user_id": self.user}
+        values["status"] = "" if self.status == "person" else self.status
+        asked = {name: value for name, value in values.items() if value}
+        return asked or {"depth": 0}
+
+    def fits(self, thread: Thread, now: datetime) -> bool:
+        """Whether a thread that was found otherwise is one that was asked for."""
+        begin = self.begin(now)
+        return (
+            (not self.agent or thread.agent == self.agent)
+            and (not self.kind or thread.kind == self.kind)
+            and (not self.user or thread.user_id == self.user)
+            and (begin is None or thread.recent_at >= begin)
+            and (not self.status or thread.status == self.status or self.status == "person")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of a list: those that wait for a person, longest first, and the others, latest first."""
+
+    needing: list[Thread]
+    others: list[Thread]
+    more: bool
+    """Whether there are older ones."""
+
+
+async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
+    """The page after a thread, or the first."""
+    now = store.clock.now()
+    if filters.q:
+        found = [thread for thread in await _searched(store, filters.q) if filters.fits(thread, now)]
+        wanting = [thread for thread in found if waiting.person_waits_of(thread)]
+        if filters.status == "person":
+            return Listed(wanting, [], more=False)
+        return Listed(wanting, [thread for thread in found if thread not in wanting], more=False)
+    needing: list[Thread] = []
+    if not after and filters.status in ("", "person", "waiting"):
+        needing = [thread for thread in (await waiting.needing(store))[0] if filters.fits(thread, now)]
+    if filters.status == "person":
+        return Listed(needing, [], more=False)
+    last = await store.thread(after) if after else None
+    found = await store.threads(limit=PAGE + 1, after=last, since=filters.begin(now), **filters.equal())
+    # Those that wait for a person stand above, wherever they would have come.
+    others = [
+        thread
+        for thread in found[:PAGE]
+        if not waiting.person_waits_of(thread) or filters.status not in ("", "waiting")
+    ]
+    return Listed(needing, others, more=len(found) > PAGE)
+
+
+async def _searched(store: Store, text: str) -> list[Thread]:
+    """The threads that a text names or that its words stand in, the best first."""
+    try:
+        named = [await store.thread(text)]
+    except NotFound:
+        named = []
+    hits = await store.search(text, limit=FOUND)
+    wanted = list(dict.fromkeys(hit.thread_id for hit in hits))
+    where = (Where("id", "in", wanted), Where("project", "=", store.project))
+    known = {thread.id: thread for thread in await store.backend.find(Find(Thread, where))} if wanted else {}
+    found = [known[one] for one in wanted if one in known]
+    return [*named, *(thread for thread in found if thread not in named)]
+
 
 router = APIRouter(include_in_schema=False)
 
@@ -46,7 +182,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         return page(request, caller, "threads/rows.html", rows=shown["others"], **shown)
     shown |= {"tabs": TABS, "counts": await counts_of(store)}
     if is_part(request):
-        response = page(request, caller, "threads/list.html", oob=True, bar=await bar.bar_of(caller), **shown)
+        response = page(request, caller, "threads/list.html", oob=True, bar=await navbar.bar_of(caller), **shown)
         response.headers["HX-Push-Url"] = f"{base_of(request)}/{filters.address()}"
         return response
     if not shown["counts"][""] and not filters.narrowed:
@@ -56,7 +192,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         "agents": sorted(one.name for one in agents),
         "kinds": KINDS,
         "spans": [(name, word) for name, (word, _) in SPANS.items()],
-        "code": acting.agents_of(caller),
+        "code": forms.agents_of(caller),
         "cost": await _costs.get((store.backend, store.project), lambda: Costs(store, all_projects=False).today()),
     }
     return page(request, caller, "threads/page.html", **shown)
@@ -67,7 +203,7 @@ async def counts(request: Request, caller: Reader) -> HTMLResponse:
     """The counts, to be put in place of the old ones."""
     filters = Filters.of(request.query_params)
     shown: dict[str, Any] = {"filters": filters, "tabs": TABS, "counts": await counts_of(caller.store)}
-    return page(request, caller, "threads/counts.html", bar=await bar.bar_of(caller), oob=True, **shown)
+    return page(request, caller, "threads/counts.html", bar=await navbar.bar_of(caller), oob=True, **shown)
 
 
 @router.get("/next")
@@ -86,7 +222,7 @@ async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None =
     """One row as it is now, to be put in place of the old one."""
     made = (await rows(caller.store, [await caller.store.thread(ref)], lines=lines))[0]
     if made.guides and not last:
-        made = acting.changed(made, guides=(*made.guides[:-1], "tee"), last=False)
+        made = forms.changed(made, guides=(*made.guides[:-1], "tee"), last=False)
     return page(request, caller, "threads/row.html", row=made)
 
 
@@ -109,10 +245,10 @@ async def begin(
     """A new thread, or the next message of one that has this key; whoever drives threads here goes on with it."""
     if not message.strip():
         raise Problem(422, "Refused", "A thread begins with something said.")
-    thread_id = await acting.begin(caller, agent, message, key=key.strip() or None, kind=kind)
+    thread_id = await forms.begin(caller, agent, message, key=key.strip() or None, kind=kind)
     mention(thread=thread_id)
     forget()
-    return acting.done(request, f"/threads/{thread_id}")
+    return forms.done(request, f"/threads/{thread_id}")
 
 
 async def counts_of(store: Store) -> dict[str, int]:
@@ -135,5 +271,5 @@ def _first(request: Request, caller: Caller) -> dict[str, Any]:
     """What somebody sees who has nothing yet."""
     return {
         "address": str(request.base_url).rstrip("/"),
-        "code": acting.agents_of(caller),
+        "code": forms.agents_of(caller),
     }

@@ -1,17 +1,140 @@
-"""Workers and health: who acts, what waits for work, how the store is, who may call and who did what."""
+"""Workers, limits, health."""
 
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple, cast
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
+from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
-from lockstitch.server.access import Admin, Caller, Reader
-from lockstitch.server.pages.bar import kind_of
-from lockstitch.server.pages.crew import crew_of, limits_of
-from lockstitch.server.pages.frame import page
+from lockstitch.model import Json, Limit, Thread, Worker, parse_time
+from lockstitch.server.auth import Admin, Caller, Reader
+from lockstitch.server.pages.common.render import page
+from lockstitch.server.pages.navbar import kind_of
 from lockstitch.server.problems import problem_of
+from lockstitch.store import Store
+from lockstitch.store.reports.dashboard import OPEN
 from lockstitch.version import VERSION
+
+GONE: Final = timedelta(hours=1)
+"""How long a worker that died is still shown."""
+
+_QUEUE: Final = 1000
+_FEW: Final = 20
+
+
+class Held(NamedTuple):
+    """A thread of the caller's project that a worker holds, and what it told of it with its last beat."""
+
+    thread: Thread
+    act: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """One worker. Threads of other projects are only counted."""
+
+    worker: Worker
+    state: Literal["acts", "idle", "silent", "dead"]
+    held: Sequence[Held]
+    elsewhere: int
+
+
+class Queued(NamedTuple):
+    """Threads of one agent that wait for a worker; since when the first of them does."""
+
+    agent: str
+    threads: int
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who there is and what there is to do, at one moment."""
+
+    hands: list[Hand]
+    gone: list[Hand]
+    queue: list[Queued]
+    more: bool
+    """Whether more wait than were looked at."""
+    counts: dict[str, int]
+    due: list[Thread]
+    """What wakes up next."""
+
+
+async def crew_of(store: Store) -> Crew:
+    now = store.clock.now()
+    find = store.backend.find
+    alive = await find(Find(Worker, (Where("dead", "=", False),), order=("-beat_at",)))
+    died = await find(Find(Worker, (Where("dead", "=", True), Where("beat_at", ">=", now - GONE)), order=("-beat_at",)))
+    held = await _held(store, [worker.id for worker in alive])
+    hands = [_hand(store, worker, held.get(worker.id, []), now) for worker in alive]
+    mine = Where("project", "=", store.project)
+    ready = await find(Find(Thread, (mine, Where("status", "=", "pending")), order=("wake_at",), limit=_QUEUE))
+    timed = (mine, Where("status", "=", "waiting"), Where("wake_at", "is not null"))
+    return Crew(
+        hands=sorted(hands, key=lambda hand: (-len(hand.held) - hand.elsewhere, hand.worker.host, hand.worker.pid)),
+        gone=[_hand(store, worker, [], now) for worker in died[:_FEW]],
+        queue=_queue(ready),
+        more=len(ready) == _QUEUE,
+        counts={status: await store.count(status=status) for status in OPEN},
+        due=await find(Find(Thread, timed, order=("wake_at",), limit=5)),
+    )
+
+
+class Bound(NamedTuple):
+    """A limit, and how many threads count against it now."""
+
+    limit: Limit
+    held: int
+
+
+async def limits_of(store: Store) -> list[Bound]:
+    limits = await store.backend.find(Find(Limit, order=("name",)))
+    held = [
+        await store.backend.count(Find(Thread, (Where("worker_id", "is not null"), Where("agent", "in", limit.agents))))
+        for limit in limits
+    ]
+    return [Bound(limit, count) for limit, count in zip(limits, held, strict=True)]
+
+
+async def _held(store: Store, workers: Sequence[UUID]) -> dict[UUID, list[Thread]]:
+    found: defaultdict[UUID, list[Thread]] = defaultdict(list)
+    if workers:
+        for thread in await store.backend.find(Find(Thread, (Where("worker_id", "in", list(workers)),))):
+            if thread.worker_id is not None:
+                found[thread.worker_id].append(thread)
+    return found
+
+
+def _hand(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime) -> Hand:
+    mine = [thread for thread in threads if thread.project == store.project]
+    late = (now - worker.beat_at).total_seconds() > worker.lease_seconds
+    state = "dead" if worker.dead else "silent" if late else "acts" if threads else "idle"
+    return Hand(worker, state, [_told(worker, thread) for thread in mine], len(threads) - len(mine))
+
+
+def _told(worker: Worker, thread: Thread) -> Held:
+    told: Any = worker.doing.get(str(thread.id))
+    bag = cast("Json", told) if isinstance(told, dict) else {}
+    try:
+        since = parse_time(str(bag["since"]))
+    except (KeyError, ValueError):
+        since = None
+    return Held(thread, str(bag.get("act") or ""), since)
+
+
+def _queue(ready: Sequence[Thread]) -> list[Queued]:
+    counts = Counter(thread.agent or "" for thread in ready)
+    first = {thread.agent or "": thread.wake_at for thread in reversed(ready)}
+    return [Queued(agent, count, first[agent]) for agent, count in counts.most_common()]
+
 
 router = APIRouter(include_in_schema=False)
 

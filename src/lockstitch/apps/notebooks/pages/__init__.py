@@ -1,10 +1,10 @@
-"""The pages of notebooks: the list, a notebook with its chats, its sources, and what the team remembers."""
+"""The pages of notebooks: the list, a notebook with its chats, its sources, and the memories of the team."""
 
 from fastapi import APIRouter
 
-from lockstitch.apps.notebooks.pages import acts, listing, memories, notebook, sources
+from lockstitch.apps.notebooks.pages import actions, notebook, sources
 
 
 def routers() -> tuple[APIRouter, ...]:
-    """What is named stands before what a notebook's number could be taken for."""
-    return (listing.list_router, notebook.router, acts.router, sources.router, memories.memories_router)
+    """Return the routers. Fixed paths come before those with the id of a notebook."""
+    return (actions.list_router, notebook.router, actions.router, sources.router, actions.memories_router)

@@ -1,4 +1,4 @@
-"""A notebook: one of its chats in the middle, its sources and chats beside, and the place that is cited."""
+"""A notebook with one chat open; its sidebar."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -6,16 +6,80 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from lockstitch.apps.notebooks import looking, sessions, shelf
-from lockstitch.apps.notebooks.application import Notebooks
-from lockstitch.apps.notebooks.pages.beside import beside
-from lockstitch.apps.notebooks.pages.chat import Chat, chat_of
-from lockstitch.apps.notebooks.pages.places import Mark, Place, place_of
-from lockstitch.apps.notebooks.pages.shown import Said
-from lockstitch.apps.notebooks.records import Notebook
+from lockstitch.apps.notebooks import activity, notebooks, sources
+from lockstitch.apps.notebooks.pages.chat import Chat, chat_of, listed
+from lockstitch.apps.notebooks.pages.views import Mark, Place, Said, SourceRow, place_of
+from lockstitch.apps.notebooks.plugin import Notebooks
+from lockstitch.apps.notebooks.readers.registry import ENDINGS
+from lockstitch.apps.notebooks.records import Notebook, Source
 from lockstitch.errors import NotFound
-from lockstitch.records import Thread
+from lockstitch.model import Memory, Thread
+from lockstitch.model.format import plural
 from lockstitch.server import Caller, Reader, base_of, is_part, page, the
+from lockstitch.store import Store
+
+
+async def beside(caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None) -> dict[str, Any]:
+    store = caller.store
+    chats = await activity.chats(store, notebook)
+    return {
+        "sources": [source_row(one) for one in await sources.listed(store, notebook)],
+        "underway": [one.name for one in application.underway(notebook.number)],
+        "chats": chats,
+        "chat": next((one for one in chats if head is not None and one.thread.id == head.id), None),
+        "memories": len(await memories_of(store, user_of(caller, head))),
+        "team": await _team(store, application),
+        "goes_along": await _goes_along(store, application, head),
+        **ways(application),
+    }
+
+
+def ways(application: Notebooks) -> dict[str, Any]:
+    """How a source may come in."""
+    return {
+        "endings": "PDF, HTML, Markdown or plain text",
+        "accept": ",".join(ENDINGS),
+        "limit": application.limits.bytes,
+        "addresses": application.urls,
+    }
+
+
+def source_row(source: Source) -> SourceRow:
+    passages = plural(source.passages, "passage")
+    return SourceRow(
+        source.id, source.name, f"{plural(source.pages, 'page')} · {passages}" if source.pages else passages
+    )
+
+
+def user_of(caller: Caller, head: Thread | None) -> str | None:
+    """Whose chat it is: a new one belongs to whoever asks."""
+    return head.user_id if head is not None else caller.actor
+
+
+async def memories_of(store: Store, user_id: str | None) -> list[Memory]:
+    """What is known about a user, the newest first; nobody else's is among it."""
+    found = await store.memories.list(project=store.project, user_id=user_id, kind="memory")
+    return sorted(found, key=lambda one: (one.updated_at, one.id), reverse=True)
+
+
+async def _team(store: Store, application: Notebooks) -> str:
+    """The team as one names it: NotebookLM v6 with Researcher and Writer."""
+    team = application.team
+    known = await store.agents.list(project=store.project, name=team.name)
+    version = f" v{known[0].version}" if known else ""
+    return f"{team.name}{version} with {listed(list(team.members))}"
+
+
+async def _goes_along(store: Store, application: Notebooks, head: Thread | None) -> str:
+    """How much of the chat the team is told again with the next question. Of turns that failed or were stopped
+    it is told nothing."""
+    if head is None or not head.last_turn:
+        return "The first question"
+    before = sum(run.parent_run_id is None and run.status == "completed" for run in await store.runs(head))
+    history: Any = application.team.definition.history
+    count = before if history == "all" else min(before, int(history or 0))
+    return f"{plural(count, 'earlier run goes', 'earlier runs go')} along" if count else "Nothing earlier goes along"
+
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}")
 
@@ -27,21 +91,21 @@ After = Annotated[int, Query(ge=0, lt=2**62)]
 @router.get("", name="notebook")
 async def notebook(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
     """A notebook with the chat in which something was said last."""
-    found = await shelf.get(caller.store, notebook_id)
-    chats = await looking.chats(caller.store, found)
+    found = await notebooks.get(caller.store, notebook_id)
+    chats = await activity.chats(caller.store, found)
     return await _page(request, caller, application, found, chats[0].thread if chats else None)
 
 
 @router.get("/new")
 async def new(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
     """A notebook with a chat that begins with what is asked."""
-    return await _page(request, caller, application, await shelf.get(caller.store, notebook_id), None)
+    return await _page(request, caller, application, await notebooks.get(caller.store, notebook_id), None)
 
 
 @router.get("/now")
 async def now_without(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
     """What changes in a notebook where no chat is open."""
-    return await _now(request, caller, application, await shelf.get(caller.store, notebook_id), None, 0)
+    return await _now(request, caller, application, await notebooks.get(caller.store, notebook_id), None, 0)
 
 
 @router.get("/chats/{thread_id}", name="notebook_chat")
@@ -79,9 +143,9 @@ async def now(
 
 async def chat_in(caller: Caller, notebook_id: int, thread_id: UUID) -> tuple[Notebook, Thread]:
     """A notebook and one of its chats. NotFound where the thread is none of them."""
-    found = await shelf.get(caller.store, notebook_id)
+    found = await notebooks.get(caller.store, notebook_id)
     head = await caller.store.thread(thread_id)
-    link = await sessions.link_of(caller.store, head)
+    link = await notebooks.link_of(caller.store, head)
     if link is None or link.notebook_id != found.number:
         raise NotFound(f"Notebook {notebook_id} has no chat {thread_id}.")
     return found, head

@@ -7,14 +7,14 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Query, Request, UploadFile
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.apps.notebooks import shelf, sources
-from lockstitch.apps.notebooks.pages.beside import source_row, ways
-from lockstitch.apps.notebooks.pages.notebook import Application
+from lockstitch.apps.notebooks import notebooks, sources
+from lockstitch.apps.notebooks.pages.notebook import Application, source_row, ways
 from lockstitch.apps.notebooks.records import Notebook, Passage, Source
 from lockstitch.errors import Refused
-from lockstitch.records import Json, words
+from lockstitch.model import Json
+from lockstitch.model.format import plural, size
 from lockstitch.server import Actor, Caller, Reader, back, page
-from lockstitch.server.pages import figures
+from lockstitch.server.pages.common import format
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/sources")
 
@@ -33,7 +33,7 @@ Field = Annotated[str, Form()]
 @router.get("/new")
 async def new(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
     """The ways in which a source comes in, for who has no script."""
-    return _ways(request, caller, application, await shelf.get(caller.store, notebook_id))
+    return _ways(request, caller, application, await notebooks.get(caller.store, notebook_id))
 
 
 @router.post("")
@@ -48,7 +48,7 @@ async def add(
     file: UploadFile | None = None,
 ) -> Response:
     """A file, a text or an address. What is wrong with it is said where one can try again, and nothing was changed."""
-    found = await shelf.get(caller.store, notebook_id)
+    found = await notebooks.get(caller.store, notebook_id)
     try:
         if url.strip():
             source = await application.add_url(caller.store, found.number, url.strip())
@@ -57,9 +57,7 @@ async def add(
             source = await application.add_source(caller.store, found.number, name, content)
     except Refused as exc:
         return _ways(request, caller, application, found, str(exc))
-    return back(
-        request, f"/notebooks/{found.id}", f"Added {source.name[:80]}: {words.plural(source.passages, 'passage')}"
-    )
+    return back(request, f"/notebooks/{found.id}", f"Added {source.name[:80]}: {plural(source.passages, 'passage')}")
 
 
 @router.get("/{source_id}", name="notebook_source")
@@ -72,7 +70,7 @@ async def source(
     mark: Annotated[str, Query(max_length=40)] = "",
 ) -> HTMLResponse:
     """The passages of a source, from a little before the one that was asked for, with what is marked in that."""
-    found = await shelf.get(caller.store, notebook_id)
+    found = await notebooks.get(caller.store, notebook_id)
     one = await sources.get(caller.store, found, source_id)
     first = max(1, (passage or 1) - _BEFORE)
     shown = await sources.passages(caller.store, one, after=first - 1, limit=PAGE)
@@ -92,7 +90,7 @@ async def source(
 
 @router.post("/{source_id}/remove")
 async def remove(request: Request, caller: Actor, notebook_id: int, source_id: UUID) -> Response:
-    found = await shelf.get(caller.store, notebook_id)
+    found = await notebooks.get(caller.store, notebook_id)
     one = await sources.get(caller.store, found, source_id)
     await sources.remove(caller.store, found, one.id)
     await caller.store.audits.note(caller.actor, "remove source", str(one.id), name=one.name, notebook=found.id)
@@ -136,10 +134,10 @@ def _facts(one: Source) -> list[tuple[str, str]]:
         ("Pages", f"{one.pages:,}" if one.pages else ""),
         ("Passages", f"{one.passages:,}"),
         ("Characters", f"{one.characters:,}"),
-        ("File", words.size(one.size)),
+        ("File", size(one.size)),
         ("Title", one.title or ""),
         ("From", one.url or ""),
         ("Found by", "words and meaning" if one.embedder else "words"),
-        ("Added", figures.day_and_time(one.created_at)),
+        ("Added", format.day_and_time(one.created_at)),
     ]
     return [(name, value) for name, value in known if value]

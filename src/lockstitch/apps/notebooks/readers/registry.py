@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from lockstitch.apps.notebooks.document import Document, Kind
-from lockstitch.apps.notebooks.reader import Limits, Reader
-from lockstitch.apps.notebooks.readers.html import HtmlReader
-from lockstitch.apps.notebooks.readers.markdown import MarkdownReader
-from lockstitch.apps.notebooks.readers.pdf import PdfReader
-from lockstitch.apps.notebooks.readers.text import TextReader
+from lockstitch.apps.notebooks.readers.isolated import HtmlReader, PdfReader
+from lockstitch.apps.notebooks.readers.reader import Document, Kind, Limits, Reader
+from lockstitch.apps.notebooks.readers.text import MarkdownReader, TextReader
 from lockstitch.errors import Refused
 
 _READERS: Final[Mapping[Kind, Reader]] = {

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-from lockstitch.apps.notebooks.reader import Limits
+from lockstitch.apps.notebooks.readers.reader import Limits
 from lockstitch.errors import Refused
 from lockstitch.version import VERSION
 

@@ -1,5 +1,5 @@
 """The pages of plans. Needs the extra `server`."""
 
-from lockstitch.apps.prioritizer.pages.plans import router
+from lockstitch.apps.prioritizer.pages.routes import router
 
 __all__ = ["router"]

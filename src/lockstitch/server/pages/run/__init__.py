@@ -2,8 +2,10 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages.run import comparing, exporting, looking
+from lockstitch.server.pages.run import compare
+from lockstitch.server.pages.run import routes as exporting
+from lockstitch.server.pages.run import routes as looking
 
 
 def routers() -> tuple[APIRouter, ...]:
-    return (looking.router, comparing.router, exporting.router)
+    return (looking.router, compare.router, exporting.router)

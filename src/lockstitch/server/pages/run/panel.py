@@ -5,14 +5,14 @@ from typing import Any, Final, cast
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError, NotFound
-from lockstitch.records import Json, Run, Stitch, Thread, call_key, tool_uses
-from lockstitch.records.figures import TOOL_ERRORS
-from lockstitch.records.message import blocks
-from lockstitch.server.pages.run import asked, spent
-from lockstitch.server.pages.run.parts import Part, data, facts, message_parts, note, text
-from lockstitch.server.pages.run.texts import place
+from lockstitch.model import Json, Run, Stitch, Thread, call_key, tool_uses
+from lockstitch.model.message import blocks
+from lockstitch.model.statistics import TOOL_ERRORS
+from lockstitch.server.pages.run import parts as asked
+from lockstitch.server.pages.run import parts as spent
+from lockstitch.server.pages.run.parts import Part, data, facts, message_parts, note, place, text
 from lockstitch.store import Store
-from lockstitch.store.wording import complaint
+from lockstitch.store.reports.traces import complaint
 
 _GOOD: Final = ("ok", "end_turn", "tool_use", "stop", "success", "completed", "settled")
 

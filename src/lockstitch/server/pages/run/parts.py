@@ -1,10 +1,71 @@
-"""What tabs of the panel are made of: small pieces that the template knows how to draw, each by its kind."""
+"""Parts of the panel: texts, requests, tokens and cost."""
 
-from typing import Any, Final
+import math
+import re
+from typing import Any, Final, NamedTuple, cast
 
-from lockstitch.records import Json, Message, codec
-from lockstitch.records.message import blocks
-from lockstitch.server.pages.run.texts import step
+from lockstitch.engine.ports.provider import Usage
+from lockstitch.engine.usage import estimate, estimate_json, price
+from lockstitch.errors import LockstitchError, NotFound
+from lockstitch.model import Json, Message, Run, Stitch, as_id, codec
+from lockstitch.model.message import blocks
+from lockstitch.server.pages.common.content import one_line
+from lockstitch.store import Store
+from lockstitch.store.reports.traces import cost_of
+
+_AT: Final = re.compile(r"(?:([0-9a-f-]{36})\.)?([0-9]{1,9})(?:-([0-9]{1,5}))?")
+
+
+class Place(NamedTuple):
+    """What a row is about: a run, or a stitch; of a call without result the response that asks for it."""
+
+    run: Run | None = None
+    stitch: Stitch | None = None
+    call: int | None = None
+
+
+async def place(store: Store, run: Run, at: str) -> Place:
+    """What the name of a row means. NotFound when it is no such name, or names what is not there."""
+    if at in ("", "run"):
+        return Place(run=run)
+    if at.startswith("run-"):
+        return Place(run=await store.run(at.removeprefix("run-")))
+    known = _AT.fullmatch(at)
+    if known is None:
+        raise NotFound(f"There is no row {at[:80]} in this run.")
+    thread_id = as_id(known[1]) if known[1] else run.thread_id
+    if thread_id is None:
+        raise NotFound(f"There is no row {at[:80]} in this run.")
+    position = int(known[2])
+    found = await store.stitches(thread_id, position, position)
+    if not found:
+        raise NotFound(f"There is no stitch at position {position}; it may have been removed since.")
+    return Place(stitch=found[0], call=int(known[3]) if known[3] else None)
+
+
+async def whole(store: Store, run: Run, at: str, of: str, pointer: str) -> str:
+    """A part of a stitch, of its request, or of a run, named by where it stands in its JSON."""
+    found = await place(store, run, at)
+    value: Any
+    if of == "request" and found.stitch is not None:
+        value = await store.request(found.stitch.id)
+    else:
+        value = (found.stitch or found.run or run).as_json()
+    for name in pointer.split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(cast("list[Any]", value)):
+            value = cast("list[Any]", value)[int(name)]
+        elif isinstance(value, dict) and name in value:
+            value = cast("dict[str, Any]", value)[name]
+        else:
+            raise NotFound("There is no such text here.")
+    return value if isinstance(value, str) else codec.dumps(value).decode()
+
+
+def step(pointer: str, name: object) -> str:
+    """One level further down."""
+    return f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}"
+
 
 Part = Json
 """A piece with its kind and what that needs."""
@@ -84,3 +145,194 @@ def _block(block: Json, pointer: str, *, result: bool, of: str, at: str | None) 
             return text(f"tool_result, {rest.get('tool_use_id')}", said, step(pointer, "content"), of=of, at=at)
         case _:
             return data(str(block.get("type") or ""), block, pointer, of=of, at=at)
+
+
+_PARTS: Final = (
+    ("Read from cache", "m3", "cache_read_cost"),
+    ("Written to cache", "m4", "cache_write_cost"),
+    ("New input", "m2", "input_cost"),
+    ("Output, thinking in it", "m1", "output_cost"),
+)
+
+
+def by_call(run: Run, stitch: Stitch) -> list[Part]:
+    """One model call. Its price was kept when it was made; its parts are worked out again, and shown if they agree."""
+    if stitch.input_tokens is None and stitch.output_tokens is None:
+        return [note("No tokens were counted.", failed=False)]
+    usage = Usage(
+        input_tokens=stitch.input_tokens or 0,
+        output_tokens=stitch.output_tokens or 0,
+        cache_read_tokens=stitch.cache_read_tokens or 0,
+        cache_write_tokens=stitch.cache_write_tokens or 0,
+    )
+    total = cost_of(stitch)
+    if total is None or stitch.at is None:
+        return [_table(usage, {}, total, None)]
+    model = str(stitch.data.get("model") or stitch.name or run.model or "")
+    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    plain = usage._replace(cache_read_tokens=0, cache_write_tokens=0)
+    # By the tables, or by what the whole run was charged: then the prices were the user's own.
+    for priced, without in (
+        (price(run.provider or "", model, usage, stitch.at), price(run.provider or "", model, plain, stitch.at)),
+        (_as_charged(run, usage), _as_charged(run, plain)),
+    ):
+        if priced and math.isclose(float(priced["total_cost"]), total, rel_tol=1e-6, abs_tol=1e-12):
+            return [_table(usage, priced, total, without.get("total_cost") if cached else None)]
+    return [_table(usage, {}, total, None)]
+
+
+def _as_charged(run: Run, usage: Usage) -> Json:
+    """What a call costs at the prices that its run was charged, where that has only one price for each part."""
+    cost = run.cost
+    new = run.input_tokens - run.cache_read_tokens - run.cache_write_tokens
+    here = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
+    parts = (
+        ("input_cost", new, here),
+        ("output_cost", run.output_tokens, usage.output_tokens),
+        ("cache_read_cost", run.cache_read_tokens, usage.cache_read_tokens),
+        ("cache_write_cost", run.cache_write_tokens, usage.cache_write_tokens),
+    )
+    found: Json = {"source": cost.get("source"), "version": cost.get("version")}
+    for name, all_tokens, tokens in parts:
+        amount: Any = cost.get(name)
+        if not isinstance(amount, int | float) or (tokens and not all_tokens):
+            return {}
+        found[name] = amount / all_tokens * tokens if all_tokens else 0.0
+    return {**found, "total_cost": math.fsum(found[name] for name, _, _ in parts)}
+
+
+def by_run(run: Run) -> list[Part]:
+    """All model calls of a run together; it keeps what each part cost."""
+    usage = Usage(
+        input_tokens=run.input_tokens,
+        output_tokens=run.output_tokens,
+        cache_read_tokens=run.cache_read_tokens,
+        cache_write_tokens=run.cache_write_tokens,
+    )
+    return [_table(usage, run.cost, run.total_cost, None)]
+
+
+def _table(usage: Usage, priced: Json, total: float | None, without: float | None) -> Part:
+    new = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
+    counts = (usage.cache_read_tokens, usage.cache_write_tokens, new, usage.output_tokens)
+    rows: list[Json] = []
+    for (name, look, key), tokens in zip(_PARTS, counts, strict=True):
+        cost: Any = priced.get(key)
+        amount = float(cost) if isinstance(cost, int | float) else None
+        each = amount / tokens * 1_000_000 if amount and tokens else None
+        rows.append({"name": name, "look": look, "tokens": tokens, "each": each, "cost": amount})
+    known = all(row["cost"] is not None for row in rows) and bool(total)
+    weights = [row["cost"] if known else row["tokens"] for row in rows]
+    whole = sum(weights)
+    place = 0.0
+    for row, weight in zip(rows, weights, strict=True):
+        row["share"] = 100 * weight / whole if whole else 0.0
+        row["x"] = place
+        place += row["share"]
+    return {
+        "kind": "tokens",
+        "rows": rows,
+        "by": "cost" if known else "tokens",
+        "tokens": usage.input_tokens + usage.output_tokens,
+        "cost": total,
+        "without": without,
+        "source": priced.get("source"),
+        "version": priced.get("version"),
+    }
+
+
+RECENT: Final = 30
+"""Messages shown one by one; earlier ones are counted."""
+
+
+async def request(store: Store, stitch: Stitch) -> list[Part]:
+    """The request, rebuilt; or why that cannot be done."""
+    kept: Any = stitch.data.get("request")
+    if not isinstance(kept, dict):
+        prompt: Any = stitch.data.get("prompt")
+        if isinstance(prompt, str):
+            return [text("Prompt", prompt, "/data/prompt", says=True)]
+        return [
+            note("No request is kept.", "This call was made beside the loop, or comes from elsewhere.", failed=False)
+        ]
+    try:
+        rebuilt = await store.request(stitch.id)
+    except LockstitchError as exc:
+        return [note("The request cannot be rebuilt.", str(exc))]
+    digest = str(cast("Json", kept).get("sha256"))
+    parts = _rows(rebuilt)
+    _seal(parts, stitch)
+    return [*parts, {"kind": "proof", "sha256": digest, "same": codec.digest(rebuilt) == digest}]
+
+
+def _rows(rebuilt: Json) -> list[Part]:
+    parts: list[Part] = []
+    rest = {name: value for name, value in rebuilt.items() if name not in ("system", "tools", "messages")}
+    if rest:
+        parts.append(
+            _row("parameters", _said(rest), estimate_json(rest), [data("", rest, "", of="none")], counts=False)
+        )
+    system: Any = rebuilt.get("system")
+    if system:
+        inside = data("", system, "/system", of="request")
+        shown = system if isinstance(system, str) else _said(system)
+        parts.append(_row("system", shown, estimate_json(system), [inside]))
+    tools: list[Json] = rebuilt.get("tools") or []
+    if tools:
+        names = ", ".join(str(tool.get("name") or tool.get("type")) for tool in tools)
+        inside = data("", tools, "/tools", of="request")
+        parts.append(_row("tools", f"{len(tools)}: {names}", estimate_json(tools), [inside]))
+    messages: list[Message] = rebuilt.get("messages") or []
+    early = max(0, len(messages) - RECENT)
+    if early:
+        inside = data("", messages[:2], "/messages", of="request")
+        parts.append(_row("earlier", f"{early:,} messages", sum(map(estimate, messages[:early])), [inside]))
+    for number, message in enumerate(messages[early:], early):
+        inside = message_parts(message, f"/messages/{number}", of="request")
+        parts.append(_row(str(message.get("role")), _gist(message), estimate(message), inside))
+    if parts:
+        parts[-1]["open"] = True
+    return parts
+
+
+def _row(name: str, gist: str, tokens: int, inside: list[Part], *, counts: bool = True) -> Part:
+    shown = one_line(gist, 160)
+    known = {"name": name, "gist": shown, "tokens": tokens, "inside": inside, "counts": counts}
+    return {"kind": "message", "open": False, **known}
+
+
+def _seal(parts: list[Part], stitch: Stitch) -> None:
+    """Put the seam where the cache ended: providers tell how many tokens it gave, not which, so this is by estimate."""
+    cached, whole = stitch.cache_read_tokens or 0, stitch.input_tokens or 0
+    guessed = sum(part["tokens"] for part in parts if part["counts"])
+    if not cached or not whole or not guessed:
+        return
+    best, place, sum_so_far = float(whole), 0, 0
+    for number, part in enumerate(parts, 1):
+        sum_so_far += part["tokens"] if part["counts"] else 0
+        distance = abs(sum_so_far * whole / guessed - cached)
+        if distance < best:
+            best, place = distance, number
+    parts.insert(place, {"kind": "seal", "tokens": cached})
+
+
+def _gist(message: Message) -> str:
+    found: list[str] = []
+    results = 0
+    for block in blocks(message):
+        match block.get("type"):
+            case "text":
+                found.append(str(block.get("text")))
+            case "tool_use":
+                found.append(f"{block.get('name')}(…)")
+            case "tool_result":
+                results += 1
+            case kind:
+                found.append(f"[{kind}]")
+    if results:
+        found.append("1 tool result" if results == 1 else f"{results} tool results")
+    return " ".join(found)
+
+
+def _said(value: Any) -> str:
+    return codec.dumps(value).decode()

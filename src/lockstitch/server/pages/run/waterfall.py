@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any, Final, cast
 from uuid import UUID
 
-from lockstitch.records import Json, Run, Thread, call_key, codec
-from lockstitch.records.figures import TOOL_ERRORS
-from lockstitch.records.thread import PERSONAL
-from lockstitch.records.words import duration
-from lockstitch.store.traces import Trace
-from lockstitch.store.tracing import Node
+from lockstitch.model import Json, Run, Thread, call_key, codec
+from lockstitch.model.format import duration
+from lockstitch.model.statistics import TOOL_ERRORS
+from lockstitch.model.thread import PERSONAL
+from lockstitch.store.reports.trace import Node
+from lockstitch.store.reports.traces import Trace
 
 LOOKS: Final = ("run", "step", "model", "tool", "child", "plain", "fail", "wait", "pause")
 """How a row is drawn: a column has the index."""

@@ -1,0 +1,36 @@
+"""The runtime: who acts, and what is committed before what."""
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App, Application
+from lockstitch.agents.evals.runner import evaluate
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import answer, approve, deny, settle, submit_results
+from lockstitch.engine.events import Event
+from lockstitch.engine.ports.tool import Tool, ToolContext, ToolFailed
+from lockstitch.engine.result import Result
+from lockstitch.engine.worker import work
+
+__all__ = [
+    "Agent",
+    "App",
+    "Application",
+    "Event",
+    "Result",
+    "Team",
+    "Tool",
+    "ToolContext",
+    "ToolFailed",
+    "answer",
+    "approve",
+    "cancel",
+    "deny",
+    "evaluate",
+    "settle",
+    "submit_results",
+    "thread_tools",
+    "tool",
+    "work",
+]

@@ -1,0 +1,372 @@
+"""An agent: who acts. This is its face; what makes it what it is stands in its blueprint."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from copy import copy
+from typing import Any, Self, TypedDict, Unpack
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from lockstitch.agents.exporter import Traces
+from lockstitch.agents.formatters.formatter import Formatter
+from lockstitch.agents.registry import compactor as compactor_named
+from lockstitch.agents.registry import file_store as file_store_at
+from lockstitch.agents.registry import formatter as formatter_named
+from lockstitch.agents.registry import memory_store as memory_named
+from lockstitch.agents.spec import Blueprint, Instructions, Parts, Settings, ToolSource, check_options
+from lockstitch.engine.children import DriverOf, see_through
+from lockstitch.engine.config import AnswerCheck, Definition, Ending, OnBusy, Setup
+from lockstitch.engine.control import submit_results
+from lockstitch.engine.events import Event, Listener, events_of
+from lockstitch.engine.executor import Driver, OnWaiting, could_not_be_had, reopen, see_out, when_free
+from lockstitch.engine.ports.compactor import Compactor
+from lockstitch.engine.ports.file_store import FileStore
+from lockstitch.engine.ports.memory import MemoryStore
+from lockstitch.engine.ports.provider import Provider
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.result import Result
+from lockstitch.engine.session.start import Input, as_message
+from lockstitch.engine.webhooks import Telling
+from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.model import TERMINAL, Json, Message, Run, Thread, as_id, codec
+from lockstitch.store import Store, open_store
+from lockstitch.store.threads import ThreadRef
+
+Prompt = str | Sequence[Json] | Message
+
+
+class Call(TypedDict, total=False):
+    """What may be said when a run begins."""
+
+    user_id: str | None
+    deps: Any
+    extras: Json
+    metadata: Json
+    tags: Sequence[str]
+    kind: str
+    on_busy: OnBusy
+    on_waiting: OnWaiting
+    take_over: bool
+    detach: bool
+    first: bool
+    """Begin the thread's first run or none: a Conflict (`begun`) says that it has had one, whoever began it."""
+
+
+class Agent:
+    """A named agent. Runs in any store; a known thread goes on where it was."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Provider,
+        instructions: Instructions = "",
+        tools: Sequence[Tool | ToolSource] = (),
+        output: type[BaseModel] | Json | None = None,
+        check: AnswerCheck | None = None,
+        ending: Ending | None = None,
+        compactor: str | Compactor = "none",
+        memory: str | MemoryStore = "none",
+        files: str | FileStore = "none",
+        deps: Any = None,
+        prices: Mapping[str, Json] | None = None,
+        traces: str | Traces | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.name = name
+        self.deps = deps
+        self.beside: Mapping[str, Agent] = {name: self}
+        """The agents of the app that this one belongs to: who drives the children it makes."""
+        self.telling = Telling(())
+        """Who is told when a thread of this agent fails or waits for a person: the app's hooks."""
+        self._traces = traces if isinstance(traces, Traces) else Traces(traces)
+        parts = Parts(
+            instructions=instructions,
+            tools=tools,
+            output=output,
+            check=check,
+            ending=ending,
+            compactor=compactor_named(compactor) if isinstance(compactor, str) else compactor,
+            memory=memory_named(memory) if isinstance(memory, str) else memory,
+            files=file_store_at(files) if isinstance(files, str) else files,
+            prices=prices,
+        )
+        self._blueprint = self._drawn(model, parts, settings)
+
+    def _drawn(self, model: str | Provider, parts: Parts, settings: Settings) -> Blueprint:
+        return Blueprint(self.name, model, parts, settings)
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """All that makes this agent what it is."""
+        return self._blueprint
+
+    @property
+    def definition(self) -> Definition:
+        """What is written down of this agent, once its tools are known."""
+        return self._blueprint.definition
+
+    @property
+    def model(self) -> str | Provider:
+        """The model as it was given."""
+        return self._blueprint.model
+
+    @property
+    def provider(self) -> str:
+        """The name of the provider of this agent's model."""
+        return self._blueprint.base.model.partition(":")[0]
+
+    async def version(self, store: Store) -> int:
+        """The number of the code's definition among the agent's versions in this store; a new one if it is new."""
+        return (await self._blueprint.version(store, store.project)).version
+
+    async def at_version(self, store: Store, version: int) -> Self:
+        """The same agent, whose new runs begin with a version of its definition that this store has."""
+        agent = copy(self)
+        agent._blueprint = await self._blueprint.at_version(store, store.project, version)
+        return agent
+
+    # Running
+
+    async def run(
+        self, prompt: Prompt, *, store: Store | None = None, thread: ThreadRef | None = None, **call: Unpack[Call]
+    ) -> Result:
+        """Give the agent something to do, and drive it here until it is done or waits for somebody.
+
+        `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
+        outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for. Children that
+        the thread waits for are driven here too, as far as this process has their agents. With `detach` the run is
+        only begun, and left to workers. While another run is open, or other messages wait, the message waits in line:
+        then the result has the status `pending`, and `run_id` is the id by which its answer is found later.
+        """
+        if store is None:
+            async with open_store("sqlite:///:memory:") as memory:
+                return await self._run(prompt, memory, thread, call, None)
+        return await self._run(prompt, store, thread, call, None)
+
+    def stream(
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
+    ) -> AsyncGenerator[Event, None]:
+        """The same, told as it happens. Leaving the loop early gives the run up where it is; `resume` goes on."""
+        return events_of(lambda listener: self._run(prompt, store, thread, call, listener))
+
+    async def frames(
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
+    ) -> AsyncGenerator[str, None]:
+        """The same as text for a wire, in the format that the agent is set to."""
+        formatter = self.formatter()
+        async with aclosing(self.stream(prompt, store=store, thread=thread, **call)) as events:
+            async for event in events:
+                for frame in formatter.feed(event):
+                    yield frame
+        for frame in formatter.end():
+            yield frame
+
+    def formatter(self) -> Formatter:
+        """What turns events into text for a wire, in the format that the agent is set to; one for each stream."""
+        base = self._blueprint.base
+        return formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
+
+    async def start(
+        self, *, store: Store, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
+    ) -> Thread:
+        """A thread with a goal for whoever drives it: a worker, or `resume`. Nothing runs yet.
+
+        `fields` are those of `Store.start`: tasks, priority, at, connection and so on.
+        """
+        version = await self._blueprint.version(store, store.project)
+        return await store.start(self.name, goal, key=key, kind=kind, version=version.version, **fields)
+
+    async def resume(
+        self,
+        thread: ThreadRef,
+        *,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        take_over: bool = False,
+        detach: bool = False,
+    ) -> Result | None:
+        """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do.
+
+        With `detach` it is only made ready, and left to workers.
+        """
+        head = await store.thread(thread)
+        result = await self.driver(store, deps, listener, take_over, detach=detach).resume(head)
+        if detach:
+            return result
+        result = await see_through(store, self._drivers(store, deps, listener), result)
+        await self.telling.tell_due(store)
+        return result
+
+    async def submit(
+        self, thread: ThreadRef, results: Sequence[Json], *, store: Store, **options: Any
+    ) -> Result | None:
+        """Hand in the results of the calls that a browser executed, and go on.
+
+        If somebody else goes on with it, such as a worker or whoever waits in line, that is waited for.
+        """
+        head = await store.thread(thread)
+        run = await store.desk.open_run(head)
+        await submit_results(store, thread, results)
+        if run is None:
+            return await when_free(store, head, lambda free: self.resume(free, store=store, **options))
+        return await see_out(store, head, run, lambda free: self.resume(free, store=store, **options))
+
+    async def retry(
+        self,
+        thread: ThreadRef,
+        *,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        detach: bool = False,
+    ) -> Result | None:
+        """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed.
+
+        A goal that was cancelled before its first run starts now. With `detach` the new run is left to workers.
+        """
+        head = await store.thread(thread)
+        last = await store.desk.last_run(head)
+        driver = self.driver(store, deps, listener, take_over=False, detach=detach)
+        if last is None or last.status not in TERMINAL:
+            if head.status in ("failed", "cancelled"):
+                return await self._start_again(head, store, deps, listener, detach)
+            return await self.resume(head, store=store, deps=deps, listener=listener, detach=detach)
+        if last.status == "completed":
+            raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
+        result = await driver.retry(head, last)
+        if detach:
+            return result
+        result = await see_through(store, self._drivers(store, deps, listener), result)
+        await self.telling.tell_due(store)
+        return result
+
+    async def _start_again(
+        self, head: Thread, store: Store, deps: Any, listener: Listener | None, detach: bool
+    ) -> Result | None:
+        """Start a thread that ended before its first run. None if a worker was faster."""
+
+        async def resume(free: Thread) -> Result | None:
+            return await self.resume(free, store=store, deps=deps, listener=listener, detach=detach)
+
+        head = await reopen(store, head)
+        try:
+            return await (resume(head) if detach else when_free(store, head, resume))
+        except (ThreadBusy, ThreadEnded):
+            return None
+
+    async def read_file(self, path: str) -> bytes:
+        """The content of a file that this agent has kept at `path`. NotFound when it has none there."""
+        return await self._blueprint.files.retrieve(path)
+
+    async def close(self) -> None:
+        """Wait for traces that are on their way, and let go of connections to providers and tool servers."""
+        await self._traces.close()
+        await self._blueprint.close()
+
+    async def _run(
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
+    ) -> Result:
+        result = await self._run_alone(prompt, store, thread, call, listener)
+        if not call.get("detach"):
+            result = await see_through(store, self._drivers(store, call.get("deps"), listener), result) or result
+        await self.telling.tell_due(store)
+        return result
+
+    async def _run_alone(
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
+    ) -> Result:
+        check_options(call, Call, "A run")
+        given = Input(
+            as_message(prompt),
+            extras=call.get("extras") or {},
+            metadata=call.get("metadata") or {},
+            tags=tuple(call.get("tags") or ()),
+            first=bool(call.get("first")),
+        )
+        codec.dumps(given.message)
+        await self._blueprint.ready()
+        detach = bool(call.get("detach"))
+        driver = self.driver(store, call.get("deps"), listener, bool(call.get("take_over")), detach=detach)
+        head = await self._known(store, thread, call)
+        if head is None:
+            new = self._new_thread(store, thread, call)
+            try:
+                return await driver.open(new, given)
+            except (KeyTaken, ThreadBusy) as exc:
+                if isinstance(exc, ThreadBusy) and not could_not_be_had(exc):
+                    raise
+                # It is there by now, whoever made it.
+                head = await self._known(store, new.id if thread is None else thread, call)
+                if head is None:
+                    raise
+        if detach and not given.first and await store.desk.open_run(head) is not None:
+            return await driver.leave_behind(head, given)
+        waiting: OnWaiting = call.get("on_waiting", "refuse")
+        busy = call.get("on_busy", self._blueprint.base.on_busy)
+        try:
+            return await driver.run(head, given, waiting)
+        except ThreadBusy as exc:
+            if detach and exc.reason == "holder" and not given.first:
+                return await driver.leave_behind(head, given)
+            limited = exc.reason == "limit"
+            if not could_not_be_had(exc) or (busy == "refuse" and not limited):
+                raise
+        if not limited and busy == "queue" and not given.first:
+            return await driver.in_line(head, given)
+        if not limited and busy != "queue":
+            await store.edit(head, cancel_requested=True)
+        result = await when_free(store, head, lambda free: driver.run(free, given, waiting))
+        assert result is not None
+        return result
+
+    async def _known(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread | None:
+        """The thread that is meant, or None when it is to be made."""
+        if thread is None:
+            return None
+        try:
+            head = await store.thread(thread)
+        except NotFound:
+            if isinstance(thread, str | UUID):
+                return None
+            raise
+        if call.get("user_id") is not None and head.user_id != call.get("user_id"):
+            raise Refused(f"Thread {thread} belongs to another user.")
+        return head
+
+    def _new_thread(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread:
+        name: dict[str, Any] = {}
+        if isinstance(thread, str | UUID):
+            wanted = as_id(thread)
+            name = {"id": wanted} if wanted else {"key": thread}
+        return store.new_thread(**name, agent=self.name, kind=call.get("kind", "chat"), user_id=call.get("user_id"))
+
+    async def setup(
+        self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
+    ) -> tuple[Setup, str | None]:
+        """What a new run, or an open one, is driven by, and the instructions of a new one."""
+        chosen = self.deps if deps is None else deps
+        return await self._blueprint.setup(store, head, run, chosen, agents)
+
+    def driver(
+        self, store: Store, deps: Any = None, listener: Listener | None = None, take_over: bool = False, **more: Any
+    ) -> Driver:
+        """Who drives threads of this agent."""
+
+        async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
+            return await self.setup(store, head, run, deps, tuple(self.beside))
+
+        return Driver(store, make, listener, take_over, self._traces.send, hooks=self.telling.names, **more)
+
+    def _drivers(self, store: Store, deps: Any, listener: Listener | None = None) -> DriverOf:
+        """Who drives which thread here: whoever called is told of this agent's own, and gives it its deps."""
+
+        def of(head: Thread) -> Driver | None:
+            agent = self.beside.get(head.agent or "")
+            if agent is None:
+                return None
+            return agent.driver(store, deps if agent is self else None, listener if agent is self else None)
+
+        return of

@@ -1,0 +1,178 @@
+"""`App`, `Plugin`, `load_app("module:name")`."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from lockstitch.agents.agent import Agent
+from lockstitch.engine.executor import Driver
+from lockstitch.engine.result import Result
+from lockstitch.engine.webhooks import Hook, Telling
+from lockstitch.errors import LockstitchError, NotFound, Refused
+from lockstitch.model import Limit, Thread
+from lockstitch.store import Store
+from lockstitch.store.threads import ThreadRef
+
+
+class Application(Protocol):
+    """Whatever has these can be given to an App."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, once per app; its templates and files on a server are found by it."""
+        ...
+
+    @property
+    def agents(self) -> Iterable[Agent]:
+        """Its agents and teams, which become agents of the app."""
+        ...
+
+    async def ready(self, store: Store) -> None:
+        """Make of a store what the application needs, its tables above all.
+
+        Called whenever a server or a worker starts: cheap when all is there, and safe when two call it at once.
+        """
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An application that has something to let go of when its app is closed, besides its agents."""
+
+    async def close(self) -> None: ...
+
+
+_A = TypeVar("_A")
+
+
+class App:
+    """Agents by name, how many of their threads may run at once, and who is told when one fails or waits for a person.
+
+    `limits` are by agent, or by provider as "provider:anthropic"; they hold for all processes of a store together.
+    `hooks` are functions that get a notice, or URLs that it is posted to. The agents of `applications` are agents of
+    this app; servers show what the applications bring to be shown.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Agent] = (),
+        *,
+        limits: Mapping[str, int] | None = None,
+        hooks: Iterable[Hook] | Mapping[str, Hook] = (),
+        applications: Iterable[Application] = (),
+    ) -> None:
+        self.applications: dict[str, Application] = {}
+        for application in applications:
+            if application.name in self.applications:
+                raise Refused(f"Two applications of this app are named {application.name}.")
+            self.applications[application.name] = application
+        self.agents: dict[str, Agent] = {}
+        for agent in (*agents, *(agent for one in self.applications.values() for agent in one.agents)):
+            if agent.name in self.agents:
+                raise Refused(f"Two agents of this app are named {agent.name}.")
+            self.agents[agent.name] = agent
+        self._limits = dict(limits or {})
+        self._telling = Telling(hooks)
+        for agent in self.agents.values():
+            agent.beside, agent.telling = self.agents, self._telling
+        self._limited = [self._limit(name, at_most) for name, at_most in self._limits.items()]
+
+    def agent(self, name: str | None) -> Agent:
+        """The agent of this name. NotFound says which there are."""
+        known = ", ".join(sorted(self.agents)) or "none"
+        if name is None:
+            raise NotFound(f"This thread belongs to no agent, so one must be named. Agents: {known}.")
+        if name not in self.agents:
+            raise NotFound(f"This app has no agent {name}. Agents: {known}.")
+        return self.agents[name]
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The names of the agents, sorted."""
+        return sorted(self.agents)
+
+    def driver(self, head: Thread, store: Store, **options: Any) -> Driver:
+        """Return the driver of a thread of one of these agents. Raises NotFound if this app has no such agent."""
+        return self.agent(head.agent).driver(store, **options)
+
+    def application(self, kind: type[_A]) -> _A:
+        """The application of this kind. NotFound says which there are."""
+        for application in self.applications.values():
+            if isinstance(application, kind):
+                return application
+        known = ", ".join(sorted(self.applications)) or "none"
+        raise NotFound(f"This app has no application {kind.__name__}. Applications: {known}.")
+
+    async def ready(self, store: Store) -> None:
+        """Have the store be as the applications need it. Cheap once that is so, and safe when two do it at once."""
+        for application in self.applications.values():
+            await application.ready(store)
+
+    async def resume(self, ref: ThreadRef, *, store: Store, **options: Any) -> Result | None:
+        """Go on with a thread, by the agent that it belongs to."""
+        head: Thread = await store.thread(ref)
+        return await self.agent(head.agent).resume(head, store=store, **options)
+
+    async def announce(self, store: Store) -> None:
+        """Have the store be ready for the applications, and keep this app's limits.
+
+        A limit for a provider covers the agents of other apps too.
+        """
+        await self.ready(store)
+        for limit in self._limited:
+            known = await store.backend.get(Limit, (limit.name,))
+            agents = sorted({*limit.agents, *(known.agents if known is not None else ())})
+            wanted = limit.changed(agents=agents)
+            if wanted != known:
+                await store.backend.put([wanted])
+
+    async def tell_due(self, store: Store) -> None:
+        """Tell this app's hooks what is still to be told."""
+        await self._telling.tell_due(store)
+
+    def tell_soon(self, store: Store) -> None:
+        """The same, without waiting for it."""
+        self._telling.tell_soon(store)
+
+    def _limit(self, name: str, at_most: int) -> Limit:
+        kind, _, provider = name.partition(":")
+        if kind == "provider" and provider:
+            covered = [one.name for one in self.agents.values() if one.provider == provider]
+            return Limit(name=name, at_most=at_most, agents=covered)
+        if name not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "none"
+            raise Refused(
+                f"There is no agent {name} to limit. Agents: {known}. A provider is limited as provider:NAME."
+            )
+        return Limit(name=f"agent:{name}", at_most=at_most, agents=[name])
+
+    async def close(self) -> None:
+        await self._telling.close()
+        for application in self.applications.values():
+            if isinstance(application, Closes):
+                await application.close()
+        for agent in self.agents.values():
+            await agent.close()
+
+
+def load_app(name: str) -> App:
+    """The app that `module:name` names. Refused says what is wrong with it."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise Refused(f"{name!r} names no app; write module:name, for example examples.ledger:app.")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        # An installed command does not look where it is called from, and that is where people keep their app.
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = import_module(module_name)
+    except LockstitchError:
+        raise
+    except Exception as exc:  # somebody else's code: whatever it raises is a reason
+        said = f"{exc}" if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
+        raise Refused(f"The module {module_name} of --app cannot be imported: {said}.") from exc
+    found = getattr(module, attribute, None)
+    if not isinstance(found, App):
+        raise Refused(f"{name} is no App; make one with App([agent, …]).")
+    return found

@@ -1,0 +1,220 @@
+"""Sliding window, tool-result removal, summary."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final, cast
+
+from lockstitch.agents.compactors.view import Part, View
+from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.engine.usage import estimate, estimate_all, estimate_block
+from lockstitch.errors import Refused
+from lockstitch.model import Json, Message
+from lockstitch.model.message import blocks, user
+
+
+def at_least(least: int, value: object, name: str) -> int:
+    """`value`, if it is a whole number and not too small."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Refused(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    return value
+
+
+HEADING: Final = "[Summary of what was said before]\n"
+
+
+class SummarizingCompactor:
+    """Above `threshold` tokens a summary stands for all between the first user message and the last `keep_turns` turns.
+
+    Where there is nothing between, as in one long run, it stands for what is older than the last `keep_turns`
+    responses. The next summary is made from this one and what came after it.
+    """
+
+    name = "summarizing"
+
+    def __init__(self, threshold: int = 100_000, keep_turns: int = 5) -> None:
+        self._threshold = at_least(0, threshold, "threshold")
+        self._keep_turns = at_least(1, keep_turns, "keep_turns")
+
+    @property
+    def threshold(self) -> int | None:
+        return self._threshold
+
+    @property
+    def parameters(self) -> Json:
+        return {"threshold": self._threshold, "keep_turns": self._keep_turns}
+
+    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+        if sight.tokens <= self._threshold:
+            return None
+        view = View(sight)
+        old = self._old(view)
+        room = estimate_all(part.message for part in old)
+        if room <= estimate(user(HEADING)):
+            return None
+        # The first message goes along: it says what all of this is about, and a list of messages begins with the user.
+        lead = [view.first.message] if view.first else []
+        text = await summarize([*lead, *(part.message for part in old)])
+        summary = _fitting(text.strip(), room)
+        if summary is None:
+            return None
+        place, *rest = old
+        view.remove(rest)
+        view.put(place, summary)
+        return view.compacted()
+
+    def _old(self, view: View) -> list[Part]:
+        """What the summary will stand for, or nothing where that is no more than an earlier summary."""
+        for groups in (view.turns, view.steps):
+            settled = [group for group in groups()[: -self._keep_turns] if not any(part.waiting for part in group)]
+            found = [part for part in chain.from_iterable(settled) if view.free(part)]
+            if len(found) > 1 and not found[0].results:
+                return found
+        return []
+
+
+def _fitting(text: str, room: int) -> Message | None:
+    """The summary as a message that is smaller than what it stands for; None when nothing of it is left."""
+    if not text:
+        return None
+    while estimate(user(HEADING + text)) >= room:
+        text = text[: len(text) * 3 // 4]
+        if not text:
+            return None
+    return user(HEADING + text)
+
+
+PLACEHOLDER: Final = "[An old tool result was removed here to make room.]"
+
+
+def placeholder(block: Json) -> Json:
+    """A result whose content is gone, unless that is no larger; whether it was an error is still to be seen."""
+    empty = {**block, "content": PLACEHOLDER}
+    return empty if estimate_block(empty) < estimate_block(block) else block
+
+
+def truncated(block: Json, longest: int) -> Json:
+    """A result whose texts have at most `longest` characters of what they had."""
+    content: Any = block.get("content")
+    short = content
+    if isinstance(content, str):
+        short = _cut(content, longest)
+    elif isinstance(content, list):
+        short = [_cut_block(part, longest) for part in cast("list[Any]", content)]
+    return block if short == content else {**block, "content": short}
+
+
+def with_results(message: Message, change: Callable[[Json], Json]) -> Message:
+    """A message whose results are changed, the last one first, and whose other blocks are not."""
+    parts = [change(block) if block.get("type") == "tool_result" else block for block in reversed(blocks(message))]
+    return {**message, "content": parts[::-1]}
+
+
+def _cut_block(part: Any, longest: int) -> Any:
+    if not isinstance(part, dict):
+        return part
+    block = cast("Json", part)
+    text: Any = block.get("text")
+    return {**block, "text": _cut(text, longest)} if isinstance(text, str) else block
+
+
+def _cut(text: str, longest: int) -> str:
+    cut = f"{text[:longest]}… [{len(text) - longest} more characters were removed]"
+    return cut if len(cut) < len(text) else text
+
+
+_THINKING: Final = ("thinking", "redacted_thinking")
+
+
+class SlidingWindowCompactor:
+    """Above `threshold` tokens, and only until it is below: old thinking goes, long results are cut to
+    `result_characters`, placeholders stand for results, and the oldest turns go.
+
+    The last `keep_turns` turns are not touched. Where they alone are above the threshold, as in one long run, the same
+    is done to what stands before their last `keep_turns` responses.
+    """
+
+    name = "sliding_window"
+
+    def __init__(self, threshold: int = 100_000, keep_turns: int = 5, result_characters: int = 2_000) -> None:
+        self._threshold = at_least(0, threshold, "threshold")
+        self._keep_turns = at_least(1, keep_turns, "keep_turns")
+        self._result_characters = at_least(0, result_characters, "result_characters")
+
+    @property
+    def threshold(self) -> int | None:
+        return self._threshold
+
+    @property
+    def parameters(self) -> Json:
+        return {
+            "threshold": self._threshold,
+            "keep_turns": self._keep_turns,
+            "result_characters": self._result_characters,
+        }
+
+    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+        view = View(sight)
+        for groups in (view.turns, view.steps):
+            self._shrink(view, groups()[: -self._keep_turns])
+        return view.compacted()
+
+    def _shrink(self, view: View, old: Sequence[Sequence[Part]]) -> None:
+        for rewrite in (self._forget_thinking, self._cut_results, self._remove_results):
+            if view.tokens <= self._threshold:
+                return
+            for part in chain.from_iterable(old):
+                rewrite(view, part)
+        for group in old:
+            if view.tokens <= self._threshold:
+                return
+            view.remove(group)
+
+    def _forget_thinking(self, view: View, part: Part) -> None:
+        said = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
+        if said:
+            view.rewrite(part, {**part.message, "content": said})
+
+    def _cut_results(self, view: View, part: Part) -> None:
+        if part.answers:
+            view.rewrite(part, with_results(part.message, lambda block: truncated(block, self._result_characters)))
+
+    def _remove_results(self, view: View, part: Part) -> None:
+        if part.answers:
+            view.rewrite(part, with_results(part.message, placeholder))
+
+
+class ToolResultRemovalCompactor:
+    """Above `threshold` tokens a placeholder stands for every tool result but the newest `keep`.
+
+    A result that is no larger than the placeholder stays.
+    """
+
+    name = "tool_result_removal"
+
+    def __init__(self, threshold: int = 100_000, keep: int = 3) -> None:
+        self._threshold = at_least(0, threshold, "threshold")
+        self._keep = at_least(0, keep, "keep")
+
+    @property
+    def threshold(self) -> int | None:
+        return self._threshold
+
+    @property
+    def parameters(self) -> Json:
+        return {"threshold": self._threshold, "keep": self._keep}
+
+    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+        if sight.tokens <= self._threshold:
+            return None
+        view = View(sight)
+        room = self._keep
+
+        def remove(block: Json) -> Json:
+            nonlocal room
+            room -= 1
+            return block if room >= 0 else placeholder(block)
+
+        for part in reversed(view.parts):
+            if part.answers:
+                view.rewrite(part, with_results(part.message, remove))
+        return view.compacted()

@@ -1,0 +1,142 @@
+"""Datasets: the cases of an eval, out of a JSONL or CSV file. What is wrong in one is told with its line."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, cast
+
+from lockstitch.agents.evals.grader import Case
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import Json, codec
+
+LONGEST_ID: Final = 100
+_FIELDS: Final = ("id", "input", "expected", "schema", "metadata")
+
+
+def load(path: str | Path) -> list[Case]:
+    """The cases of a file: JSONL (a case a line) or CSV (a header, then a case a row).
+
+    A case has `input` (a text, or a list of content blocks) and, as its graders need them, `expected` and `schema`;
+    `id` names it, else its number does; everything in `metadata` stands in its run. In CSV, `schema` and `metadata` are
+    JSON, and columns of other names go into the metadata. Refused names the line that is wrong.
+    """
+    file = Path(path)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"There is no file {path}.") from None
+    except OSError as exc:
+        raise Refused(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+    except UnicodeDecodeError as exc:
+        line = exc.object.count(b"\n", 0, exc.start) + 1
+        raise Refused(f"{file.name}, line {line}: this is not valid UTF-8.") from exc
+    rows = _csv(file.name, text) if file.suffix.lower() == ".csv" else _jsonl(file.name, text)
+    return cases(rows, file.name)
+
+
+def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]:
+    """Cases of what lines hold. Refused when there are none, or two have the same id."""
+    found: dict[str, Case] = {}
+    for number, (line, row) in enumerate(rows, start=1):
+        case = _case(name, line, number, row)
+        if case.id in found:
+            _refuse(name, line, f"the id {case.id!r} is that of line {found[case.id].line} already")
+        found[case.id] = case
+    if not found:
+        raise Refused(f"{name} holds no case.")
+    return list(found.values())
+
+
+def digest(given: Sequence[Case]) -> str:
+    """What tells whether two datasets hold the same cases, wherever their lines stand."""
+    return codec.digest([[case.id, case.input, case.expected, case.schema, case.metadata] for case in given])
+
+
+def _jsonl(name: str, text: str) -> Iterator[tuple[int, Json]]:
+    # By line feeds alone: JSON may hold other breaks of lines inside of a string.
+    for line, content in enumerate(text.split("\n"), start=1):
+        if not content.strip():
+            continue
+        try:
+            row = codec.loads(content)
+        except (ValueError, RecursionError) as exc:
+            reason = exc.msg if isinstance(exc, json.JSONDecodeError) else str(exc)
+            raise Refused(f"{name}, line {line}: this is no JSON: {reason}.") from exc
+        if not isinstance(row, dict):
+            _refuse(name, line, 'a case is a JSON object, such as {"input": "…", "expected": "…"}')
+        yield line, cast("Json", row)
+
+
+def _csv(name: str, text: str) -> Iterator[tuple[int, Json]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    last = 1
+    try:
+        header = [column.strip() for column in reader.fieldnames or ()]
+        if "input" not in header:
+            _refuse(name, 1, "the header has no column `input`")
+        if twice := next((column for column in header if header.count(column) > 1), None):
+            _refuse(name, 1, f"two columns are named {twice!r}")
+        reader.fieldnames = header
+        for row in reader:
+            # A row may go over several lines; people look for where it begins.
+            line, last = last + 1, reader.line_num
+            yield line, _cells(name, line, cast("dict[str | None, Any]", row))
+    except csv.Error as exc:
+        raise Refused(f"{name}, line {reader.line_num}: this is no CSV: {exc}.") from exc
+
+
+def _cells(name: str, line: int, row: dict[str | None, Any]) -> Json:
+    if None in row:
+        _refuse(name, line, "there are more cells than columns")
+    found: Json = {key: value for key, value in row.items() if key in _FIELDS and value not in (None, "")}
+    for field in ("schema", "metadata"):
+        if field in found:
+            try:
+                found[field] = codec.loads(found[field])
+            except (ValueError, RecursionError) as exc:
+                raise Refused(f"{name}, line {line}: `{field}` is no JSON: {exc}.") from exc
+    others = {key: value for key, value in row.items() if key and key not in _FIELDS and value not in (None, "")}
+    if others and isinstance(found.get("metadata", {}), dict):
+        found["metadata"] = {**others, **found.get("metadata", {})}
+    return found
+
+
+def _case(name: str, line: int, number: int, row: Json) -> Case:
+    unknown = [key for key in row if key not in _FIELDS]
+    if unknown:
+        known = ", ".join(_FIELDS)
+        _refuse(name, line, f"a case has no field {unknown[0]!r}; it has {known}. Put what is yours into metadata")
+    given, schema, metadata = row.get("input"), row.get("schema"), row.get("metadata")
+    if given is None or given in ("", []) or (isinstance(given, str) and not given.strip()):
+        _refuse(name, line, "`input` is missing")
+    blocks = isinstance(given, list) and all(isinstance(one, dict) for one in cast("list[Any]", given))
+    if not isinstance(given, str) and not blocks:
+        _refuse(name, line, "`input` is a text or a list of content blocks")
+    if schema is not None and not isinstance(schema, dict | bool):
+        _refuse(name, line, "`schema` is a JSON schema")
+    if metadata is not None and not isinstance(metadata, dict):
+        _refuse(name, line, "`metadata` is a JSON object")
+    id_ = row.get("id")
+    if id_ is not None and (isinstance(id_, bool) or not isinstance(id_, str | int) or not str(id_).strip()):
+        _refuse(name, line, "`id` is a text or a number")
+    if id_ is not None and len(str(id_)) > LONGEST_ID:
+        _refuse(name, line, f"`id` is longer than {LONGEST_ID} characters")
+    try:
+        codec.check_text(str(id_ or ""), "The id")
+        codec.dumps(row)
+    except Refused as exc:
+        raise Refused(f"{name}, line {line}: {exc}") from exc
+    return Case(
+        id=str(number if id_ is None else id_).strip(),
+        input=cast("str | list[Json]", given),
+        expected=row.get("expected"),
+        schema=schema,
+        metadata=cast("Json", metadata or {}),
+        line=line,
+    )
+
+
+def _refuse(name: str, line: int, reason: str) -> NoReturn:
+    raise Refused(f"{name}, line {line}: {reason}.")

@@ -1,0 +1,211 @@
+"""Evaluating: every case is a run in a thread of its own, graded, and written down before the eval is done.
+
+A case goes through the ordinary runtime, so an eval that is killed goes on where it was: cases that are written down
+are not run again, one that was cut off in the middle goes on in its thread, and one that was answered is only graded.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.evals import dataset as datasets
+from lockstitch.agents.evals.grader import Answered, Case, Grader, ask, cost_of
+from lockstitch.agents.evals.graders import grader as grader_named
+from lockstitch.agents.evals.results import EvalShelf, Evaluation, Outcome, described, evaluation_of
+from lockstitch.engine.result import Result
+from lockstitch.errors import Refused
+from lockstitch.model import Eval, Json, codec
+from lockstitch.model.codec import keepable
+from lockstitch.store import Store
+
+LONGEST_NAME: Final = 100
+_LONGEST_KEY: Final = 240
+
+Progress = Callable[[Outcome, int, int], None]
+"""Is told of each case when it is done: what came of it, how many are done, and how many there are."""
+
+
+async def evaluate(
+    agent: Agent,
+    dataset: str | Path | Sequence[Case],
+    *,
+    store: Store,
+    graders: str | Grader | Sequence[str | Grader],
+    name: str | None = None,
+    version: int | None = None,
+    concurrency: int = 4,
+    deps: Any = None,
+    progress: Progress | None = None,
+    dataset_name: str = "cases",
+) -> Evaluation:
+    """Put a dataset to an agent or team, and grade what it answers.
+
+    Called again with the same name it goes on where it was cut off, if dataset, agent, version and graders are the
+    same; once it is finished, the next call is the next evaluation of that name, to be compared with it. `version` is
+    one of the agent's versions in this store; without it the code's own is taken. Everything that is wrong with the
+    dataset is Refused before anything runs.
+    """
+    if isinstance(dataset, str | Path):
+        cases, title = datasets.load(dataset), Path(dataset).name
+    else:
+        cases, title = list(dataset), dataset_name
+    chosen = [graders] if isinstance(graders, str) or not isinstance(graders, Sequence) else list(graders)
+    made = [grader_named(one) if isinstance(one, str) else one for one in chosen]
+    name = check_name(name or f"{agent.name}-{Path(title).stem}"[:LONGEST_NAME])
+    if concurrency < 1:
+        raise Refused(f"At least one case is run at a time, not {concurrency}.")
+    _check(title, cases, made)
+    acting = agent if version is None else await agent.at_version(store, version)
+    wanted: Json = {
+        "dataset": title,
+        "digest": datasets.digest(cases),
+        "cases": len(cases),
+        "version": version or await agent.version(store),
+        "graders": described(made),
+    }
+    shelf = EvalShelf(store, name)
+    record = await shelf.begin(wanted, agent.name)
+    known = await shelf.outcomes(record, [case.id for case in cases])
+    todo = [case for case in cases if case.id not in known]
+    work = _Work(acting, made, store, shelf, record, deps)
+    done = len(known)
+
+    async def drain(waiting: Iterator[Case]) -> None:
+        nonlocal done
+        for case in waiting:
+            known[case.id] = outcome = await work.do(case)
+            done += 1
+            if progress is not None:
+                progress(outcome, done, len(cases))
+
+    waiting = iter(todo)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(todo))):
+                group.create_task(drain(waiting))
+    except BaseExceptionGroup as exc:
+        # One of them says what is wrong; the others say that it was.
+        raise exc.exceptions[0] from None
+    outcomes = [known[case.id] for case in cases]
+    await shelf.finish(record, outcomes)
+    went_on = len(cases) - len(todo)
+    return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await shelf.before(record))
+
+
+def check_name(name: str) -> str:
+    """The name of an eval, if it can be one."""
+    codec.check_text(name, "The eval's name")
+    if not name.strip() or len(name) > LONGEST_NAME:
+        raise Refused(f"An eval's name has 1 to {LONGEST_NAME} characters.")
+    return name
+
+
+def key_of(record: Eval, case: str, *more: str) -> str:
+    """The key of a case's thread, the same whenever it is asked for."""
+    parts = [part.replace("%", "%25").replace("/", "%2F") for part in (record.name, case, *more)]
+    key = "/".join(("eval", parts[0], str(record.input["number"]), *parts[1:]))
+    return key if len(key) <= _LONGEST_KEY else f"{key[:170]}…{sha256(key.encode()).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    agent: Agent
+    graders: Sequence[Grader]
+    store: Store
+    shelf: EvalShelf
+    record: Eval
+    deps: Any
+
+    async def do(self, case: Case) -> Outcome:
+        """Run a case, grade it, and write down what came of it."""
+        key = key_of(self.record, case.id)
+        more: Json = {"version": self.record.input["version"]}
+        try:
+            result = await self._run(case, key)
+        except Refused as exc:
+            nothing: dict[str, Any] = dict.fromkeys(("thread_id", "run_id", "cost", "grading_cost", "latency_ms"))
+            outcome = Outcome(
+                case=case.id, score=0.0, passed=False, reason=str(exc), status="refused", grades=(), **nothing
+            )
+        else:
+            outcome = await self._graded(case, key, result)
+            run = await self.store.run(result.run_id)
+            more |= {"model": run.model, "provider": run.provider}
+        await self.shelf.keep(self.record, case, outcome, more)
+        return outcome
+
+    async def _run(self, case: Case, key: str) -> Result:
+        metadata = {**case.metadata, "eval": self.record.name, "case": case.id}
+        call: dict[str, Any] = {"metadata": metadata, "tags": ["eval"], "deps": self.deps}
+        if self.agent.definition.memory.type != "none":
+            # A user of its own: what is remembered of one case must not help with another.
+            call["user_id"] = key
+        return await ask(self.agent, case.input, store=self.store, thread=key, **call)
+
+    async def _graded(self, case: Case, key: str, result: Result) -> Outcome:
+        run = await self.store.run(result.run_id)
+        took = None if run.completed_at is None else (run.completed_at - run.started_at).total_seconds() * 1000
+        grades: list[Json] = []
+        if result.status == "completed":
+            for one in self.graders:
+                thread = key_of(self.record, case.id, one.name)
+                output = run.output if run.output is not None else None
+                grade = await one.grade(Answered(case, result.output_text or "", output, self.store, thread))
+                grades.append(
+                    {
+                        "grader": one.name,
+                        "score": grade.score,
+                        "passed": grade.score >= one.pass_at,
+                        "reason": keepable(grade.reason),
+                        "run_id": None if grade.run_id is None else str(grade.run_id),
+                        "cost": grade.cost,
+                    }
+                )
+            reason = "; ".join(one["reason"] for one in grades if one["reason"])
+        else:
+            reason = _unfinished(result)
+        costs = [one["cost"] for one in grades if one["cost"] is not None]
+        return Outcome(
+            case=case.id,
+            score=sum(one["score"] for one in grades) / len(grades) if grades else 0.0,
+            passed=bool(grades) and all(one["passed"] for one in grades),
+            reason=reason,
+            status=result.status,
+            thread_id=result.thread_id,
+            run_id=result.run_id,
+            cost=await cost_of(self.store, result.thread_id),
+            grading_cost=sum(costs) if costs else None,
+            latency_ms=None if took is None else round(took),
+            grades=grades,
+        )
+
+
+def _unfinished(result: Result) -> str:
+    if result.status == "waiting":
+        waits = ", ".join(str(one.get("kind")) for one in result.waiting_for) or "somebody"
+        return f"the run waits for {waits}, and nobody answers in an eval"
+    return f"the run {result.status}: {result.error}" if result.error else f"the run was {result.status}"
+
+
+def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader]) -> None:
+    if not graders:
+        raise Refused("An eval needs at least one grader.")
+    names = [one.name for one in graders]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Refused(f"The grader {twice} is named twice.")
+    if not cases:
+        raise Refused(f"{title} holds no case.")
+    seen: set[str] = set()
+    for case in cases:
+        if case.id in seen:
+            raise Refused(f"{title}: two cases have the id {case.id!r}.")
+        seen.add(case.id)
+        for one in graders:
+            problem = one.check(case)
+            if problem is not None:
+                where = f", line {case.line}" if case.line else f", case {case.id}"
+                raise Refused(f"{title}{where}: {problem} (for the grader {one.name}).")

@@ -1,0 +1,236 @@
+"""JSON, XML and raw formats; server-sent events.
+
+A frame is one JSON object of at most 2048 bytes:
+
+    type      meta_init, thinking, text, citation, tool_call, server_tool_call, tool_result, tool_result_image,
+              server_tool_result, awaiting_frontend_tools, meta_files, error or meta_final
+    agent     the name of the agent it comes from
+    run_id    the run, since members of a team may speak at the same time
+    step      the step of that run
+    final     whether this is the last frame of its item; a long item has several
+    delta     the next part of the item's content, never cut inside a character
+
+The deltas of an item, put together, are
+
+    meta_init                     {"thread_id", "run_id", "model"} and, on demand, "user_message" and "messages"
+    thinking, text, error         plain text
+    citation                      the citation as the provider gives it
+    tool_call, server_tool_call   the input of the call; each frame has the call's `id` and `name`
+    tool_result                   plain text, or JSON where the result is no text; `id`, `name`, `is_error`
+    tool_result_image             base64 or a URL, as `encoding` says; `id`, `name`, `media_type`
+    server_tool_result            the content of the block; `id` of the call, `name` is the block's type
+    awaiting_frontend_tools       [{"tool_use_id", "name", "input"}]: what the browser must execute
+    meta_files                    [{"file_id", "filename", "storage_path", "size", "mime_type", "step"}]
+    meta_final                    the result of the run, or {"status": "waiting", "waiting_for"} of one that pauses
+
+where everything but plain text is JSON as text. An `error` has `error_type`. Text and thinking grow frame by frame; the
+frame that ends them may have an empty delta. Tool results, the history in meta_init and meta_final are there on demand
+only (stream_meta_history_and_tool_results); in all JSON a label with their size stands for base64 payloads.
+
+    <meta_init agent="…" run_id="…" step="0">…</meta_init>
+    <content-block-text …>…</content-block-text>
+    <awaiting_frontend_tools …>…</awaiting_frontend_tools>
+    <meta_files …>…</meta_files>
+    <meta_final …>…</meta_final>
+
+and content-block- for thinking, citation, tool_call, server_tool_call, tool_result, tool_result_image,
+server_tool_result and error as for text.
+
+Every element has agent, run_id and step, and those of formatters.json besides (id, name, …); its content is the same as
+there and stands in CDATA sections. Characters that XML cannot have are replaced by U+FFFD. What is left out without
+demand is the same, too.
+"""
+
+import logging
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+from xml.sax.saxutils import quoteattr
+
+from lockstitch.agents.formatters.formatter import BREAKS, Fields, Formatter, Item, items_of
+from lockstitch.engine.events import Event
+from lockstitch.errors import LockstitchError
+from lockstitch.model import Json, codec
+
+MOST_BYTES: Final = 2048
+_LONGEST_FIELD: Final = 64
+"""Characters of a field where the fields alone would fill a frame."""
+
+
+class JsonFormatter:
+    """One stream of envelopes."""
+
+    name = "json"
+
+    def __init__(self, detail: bool = False) -> None:
+        self._detail = detail
+        self._open: dict[UUID, Json] = {}
+        """By run, the envelope of a text that may go on."""
+
+    def feed(self, event: Event) -> list[str]:
+        frames = self._close(event.run_id) if event.type in BREAKS else []
+        for item in items_of(event, self._detail):
+            envelope = _envelope(event, item)
+            if self._open.get(event.run_id) != envelope:
+                frames += self._close(event.run_id)
+            if item.open:
+                self._open[event.run_id] = envelope
+            frames += _split(envelope, _clean(item.content), final=not item.open)
+        return frames
+
+    def end(self) -> list[str]:
+        return [frame for run_id in list(self._open) for frame in self._close(run_id)]
+
+    def _close(self, run_id: UUID) -> list[str]:
+        envelope = self._open.pop(run_id, None)
+        return list(_split(envelope, "", final=True)) if envelope else []
+
+
+def _envelope(event: Event, item: Item) -> Json:
+    """All but `final` and `delta`."""
+    fields: Fields = {"agent": event.agent, **item.fields}
+    fields = {name: _clean(value) if isinstance(value, str) else value for name, value in fields.items()}
+    if len(codec.dumps(fields)) > MOST_BYTES // 2:
+        fields = {name: value[:_LONGEST_FIELD] if isinstance(value, str) else value for name, value in fields.items()}
+    agent = fields.pop("agent")
+    return {"type": item.type, "agent": agent, "run_id": str(event.run_id), "step": event.step, **fields}
+
+
+def _split(envelope: Json, content: str, *, final: bool) -> Iterator[str]:
+    room = MOST_BYTES - len(codec.dumps({**envelope, "final": False, "delta": ""}))
+    place = 0
+    while True:
+        part = content[place : place + room]
+        while (size := len(codec.dumps(part)) - 2) > room:
+            part = part[: max(1, len(part) * room // size)]
+        place += len(part)
+        last = place >= len(content)
+        yield codec.dumps({**envelope, "final": final and last, "delta": part}).decode()
+        if last:
+            return
+
+
+def _clean(text: str) -> str:
+    """Text that can be written: a lone surrogate, as a stream may cut one, is none."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+_ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_PLAIN: Final = frozenset({"meta_init", "awaiting_frontend_tools", "meta_files", "meta_final"})
+
+
+class XmlFormatter:
+    """One stream of elements. Where two runs speak at once, their elements take turns."""
+
+    name = "xml"
+
+    def __init__(self, detail: bool = False) -> None:
+        self._detail = detail
+        self._open = ""
+        """The start tag of a text that may go on."""
+
+    def feed(self, event: Event) -> list[str]:
+        frames: list[str] = self.end() if event.type in BREAKS else []
+        for item in items_of(event, self._detail):
+            start = _start(event, item)
+            if self._open == start:
+                frames.append(_cdata(item.content))
+                continue
+            frames += self.end()
+            if item.open:
+                self._open = start
+                frames.append(start + _cdata(item.content))
+            else:
+                frames.append(start + _cdata(item.content) + _end(start))
+        return frames
+
+    def end(self) -> list[str]:
+        start, self._open = self._open, ""
+        return [_end(start)] if start else []
+
+
+def _start(event: Event, item: Item) -> str:
+    tag = item.type if item.type in _PLAIN else f"content-block-{item.type}"
+    attributes: Fields = {"agent": event.agent, "run_id": str(event.run_id), "step": str(event.step), **item.fields}
+    written = "".join(f" {name}={_quoted(value)}" for name, value in attributes.items())
+    return f"<{tag}{written}>"
+
+
+def _quoted(value: str | bool) -> str:
+    return quoteattr(_legal(value)) if isinstance(value, str) else f'"{str(value).lower()}"'
+
+
+def _end(start: str) -> str:
+    return f"</{start[1:].partition(' ')[0]}>"
+
+
+def _cdata(text: str) -> str:
+    # A parser would read a carriage return as a newline, and ]]> as the end of the section.
+    safe = _legal(text).replace("]]>", "]]]]><![CDATA[>").replace("\r", "]]>&#13;<![CDATA[")
+    return f"<![CDATA[{safe}]]>"
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+DONE: Final = "data: [DONE]\n\n"
+
+_log = logging.getLogger("lockstitch.sse")
+_NOBODY: Final = UUID(int=0)
+_LINE: Final = re.compile(r"\r\n|\r|\n")
+
+
+def encode(frame: str) -> str:
+    """One event of the transport; a reader puts the lines of its data together again with newlines."""
+    return "".join(f"data: {line}\n" for line in _LINE.split(frame)) + "\n"
+
+
+async def stream(events: AsyncIterable[Event], formatter: Formatter) -> AsyncIterator[str]:
+    """`events` in this format, then [DONE]. A run that fails, or a stream that breaks, gives one frame of an error."""
+    last = Event("started", _NOBODY, _NOBODY, "")
+    failed = False
+    try:
+        async for last in events:
+            for frame in _frames(last, formatter):
+                yield encode(frame)
+            failed = failed or last.type == "failed"
+    except Exception as exc:  # the edge of a request: the reader is told, and the stream ends in order
+        problem = {"error": "The stream broke off.", "type": "error"}
+        if isinstance(exc, LockstitchError):
+            problem = {"error": str(exc), "type": type(exc).__name__}
+        else:
+            # What broke may tell more than a reader should know.
+            _log.exception("A stream broke off")
+        if not failed:
+            for frame in _frames(replace(last, type="failed", data=problem), formatter):
+                yield encode(frame)
+    for frame in formatter.end():
+        yield encode(frame)
+    yield DONE
+
+
+def _frames(event: Event, formatter: Formatter) -> list[str]:
+    frames = formatter.feed(event)
+    if event.type != "failed" or frames:
+        return frames
+    # A format that has no word for it still must not end as if all were well.
+    return JsonFormatter().feed(event)
+
+
+class RawFormatter:
+    """Passes on what the provider sent, unchanged, and nothing else."""
+
+    name = "raw"
+
+    def __init__(self, detail: bool = False) -> None:
+        # There is nothing to show or to leave out: these are not our events.
+        del detail
+
+    def feed(self, event: Event) -> list[str]:
+        return [codec.dumps(event.data).decode()] if event.type == "raw" else []
+
+    def end(self) -> list[str]:
+        return []

@@ -1,0 +1,289 @@
+"""Runs as OpenTelemetry traces, in the words of its conventions for generative AI. Needs the extra `otel`.
+
+A turn of a thread is a trace; in it a run is a span `invoke_agent`, each of its model calls a span `chat` and each of
+its tool calls a span `execute_tool`. All ids follow from ours, so a run that is sent twice is the same twice. Times are
+those of the record: a call ended when it was committed, and took as long as it says.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
+from typing import Any, Final, cast
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+from uuid import UUID
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
+
+from lockstitch.engine.concurrency import run_blocking
+from lockstitch.errors import Refused
+from lockstitch.model import ERRORS, Json, Message, Run, Stitch, Thread, foreign_id, tool_uses
+from lockstitch.model.message import blocks
+
+_log = logging.getLogger("lockstitch.telemetry")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMEOUT: Final = 10.0
+_PARAMETERS: Final = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")
+_OURS_TO_THEIRS: Final = {"tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
+"""Finish reasons inside messages; the attribute keeps the provider's word."""
+
+
+def trace(
+    thread: Thread, run: Run, stitches: Sequence[Stitch], *, service: str = "lockstitch", content: bool = False
+) -> ExportTraceServiceRequest:
+    """A run and its calls as one request of OTLP. `content` adds what was said and what tools were given and gave.
+
+    `stitches` are those of the run; others do no harm, and responses among them tell what tools were given.
+    """
+    mine = sorted((one for one in stitches if one.run_id == run.id), key=lambda one: one.position)
+    calls = {
+        (one.position, index): call
+        for one in stitches
+        if one.type == "llm_call"
+        for index, call in enumerate(tool_uses(one.message))
+    }
+    # What all requests of a run have in common stands at its beginning, once.
+    started = next((one for one in mine if one.type == "run_started"), None)
+    common: Json = (started.data.get("request") or {}) if started is not None else {}
+    spans = [_run_span(thread, run, mine)]
+    for one in mine:
+        if one.type == "llm_call":
+            spans.append(_chat_span(thread, run, one, common, content))
+        elif one.type == "tool_call":
+            call = calls.get((one.reply_to or 0, one.call_index or 0), {})
+            spans.append(_tool_span(thread, run, one, call, content))
+    scope = ScopeSpans(scope=InstrumentationScope(name="lockstitch"), spans=spans)
+    resource = Resource(attributes=_attributes({"service.name": service}))
+    return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
+
+
+class Exporter:
+    """Sends traces to a collector. A trace that cannot be sent is logged and lost; the record still has the run."""
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str] | None = None, *, timeout: float = _TIMEOUT) -> None:
+        if not endpoint.startswith(("http://", "https://")):
+            raise Refused(f"{endpoint!r} is no address of a collector; write http://localhost:4318, say.")
+        self._url = f"{endpoint.rstrip('/')}/v1/traces"
+        self._headers = {**(headers or {}), "Content-Type": "application/x-protobuf"}
+        self._timeout = timeout
+
+    async def send(self, request: ExportTraceServiceRequest) -> bool:
+        """Post one request; whether all of it was taken. Never raises for what the collector or the network does."""
+        try:
+            answer = await run_blocking(lambda: self._post(request.SerializeToString()))
+            result = ExportTraceServiceResponse.FromString(answer)
+        except HTTPError as exc:
+            exc.close()
+            _log.warning("A trace was not taken by %s: HTTP %s", self._url, exc.code)
+            return False
+        except (OSError, HTTPException, ValueError, DecodeError) as exc:
+            _log.warning("A trace could not be sent to %s: %s", self._url, exc)
+            return False
+        rejected = result.partial_success.rejected_spans
+        if rejected:
+            _log.warning("%s refused %d spans: %s", self._url, rejected, result.partial_success.error_message)
+        return not rejected
+
+    def _post(self, body: bytes) -> bytes:
+        request = Request(self._url, body, self._headers, method="POST")
+        with urlopen(request, timeout=self._timeout) as answer:
+            if answer.url != self._url:
+                raise OSError(f"it was sent on to {answer.url}, and a trace does not follow")
+            # A collector that answers in JSON has taken it all the same.
+            return answer.read() if answer.headers.get_content_type() == "application/x-protobuf" else b""
+
+
+def _run_span(thread: Thread, run: Run, mine: Sequence[Stitch]) -> Span:
+    ended = run.completed_at or max((one.at for one in mine if one.at), default=run.started_at)
+    span = Span(
+        trace_id=_trace_id(thread, run),
+        span_id=_span_id(run.id),
+        parent_span_id=_span_id(run.parent_run_id) if run.parent_run_id else b"",
+        name=f"invoke_agent {run.agent}" if run.agent else "invoke_agent",
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=_nanoseconds(run.started_at),
+        end_time_unix_nano=max(_nanoseconds(run.started_at), _nanoseconds(ended)),
+        attributes=_attributes(
+            {
+                **_common("invoke_agent", thread, run),
+                "gen_ai.agent.version": str(run.version) if run.version is not None else None,
+                "gen_ai.request.model": run.model,
+                "gen_ai.response.finish_reasons": [run.stop_reason] if run.stop_reason else None,
+                **_usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens),
+                "user.id": thread.user_id,
+                "lockstitch.run.id": str(run.id),
+                "lockstitch.run.status": run.status,
+                "lockstitch.steps": run.steps,
+                "lockstitch.total_cost": run.total_cost,
+            }
+        ),
+        events=[_error_event(one) for one in mine if one.type in ERRORS],
+    )
+    if run.status == "failed":
+        _fail(span, run.error or "The run failed.", run.stop_reason or "failed")
+    return span
+
+
+def _chat_span(thread: Thread, run: Run, call: Stitch, common: Json, content: bool) -> Span:
+    request: Json = {**common, **(call.data.get("request") or {})} if not call.data.get("purpose") else {}
+    parameters: Json = request.get("parameters") or {}
+    extra: Json = parameters.get("api_kwargs") or {}
+    asked = {**parameters, **extra}
+    model = call.name or run.model
+    span = _child(thread, run, call, f"chat {model}" if model else "chat", Span.SPAN_KIND_CLIENT)
+    finish = call.data.get("finish_reason") or call.data.get("stop_reason") or call.status
+    attributes: Json = {
+        **_common("chat", thread, run),
+        "gen_ai.request.model": model,
+        "gen_ai.request.max_tokens": asked.get("max_tokens"),
+        **{f"gen_ai.request.{name}": asked.get(name) for name in _PARAMETERS},
+        "gen_ai.response.model": call.data.get("model") or model,
+        "gen_ai.response.id": call.data.get("response_id"),
+        "gen_ai.response.finish_reasons": [str(finish)] if finish else None,
+        **_usage(call.input_tokens, call.output_tokens, call.cache_read_tokens, call.cache_write_tokens),
+        "lockstitch.purpose": call.data.get("purpose"),
+        "lockstitch.step": call.step_number,
+    }
+    if content and call.message:
+        attributes["gen_ai.output.messages"] = json.dumps([_told(call.message, call.status)])
+    span.attributes.extend(_attributes(attributes))
+    return span
+
+
+def _tool_span(thread: Thread, run: Run, result: Stitch, call: Json, content: bool) -> Span:
+    span = _child(thread, run, result, f"execute_tool {result.name}", Span.SPAN_KIND_INTERNAL)
+    block = result.message or {}
+    attributes: Json = {
+        **_common("execute_tool", thread, run),
+        "gen_ai.tool.name": result.name,
+        "gen_ai.tool.call.id": result.call_id,
+        "gen_ai.tool.type": "function",
+        "lockstitch.step": result.step_number,
+    }
+    if content:
+        attributes["gen_ai.tool.call.arguments"] = json.dumps(call["input"]) if "input" in call else None
+        attributes["gen_ai.tool.call.result"] = _text(block.get("content"))
+    span.attributes.extend(_attributes(attributes))
+    if block.get("is_error"):
+        # What the tool said is content; without it only the fact is told.
+        _fail(span, _text(block.get("content")) if content else "The tool failed.", "tool_error")
+    return span
+
+
+def _child(thread: Thread, run: Run, stitch: Stitch, name: str, kind: Span.SpanKind.ValueType) -> Span:
+    end = _nanoseconds(stitch.at or run.started_at)
+    return Span(
+        trace_id=_trace_id(thread, run),
+        span_id=_span_id(stitch.id),
+        parent_span_id=_span_id(run.id),
+        name=name,
+        kind=kind,
+        start_time_unix_nano=max(0, end - (stitch.duration_ms or 0) * 1_000_000),
+        end_time_unix_nano=end,
+    )
+
+
+def _common(operation: str, thread: Thread, run: Run) -> Json:
+    return {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": run.provider,
+        "gen_ai.agent.name": run.agent,
+        "gen_ai.conversation.id": str(thread.id),
+    }
+
+
+def _usage(input: int | None, output: int | None, read: int | None, written: int | None) -> Json:
+    return {
+        "gen_ai.usage.input_tokens": input,
+        "gen_ai.usage.output_tokens": output,
+        "gen_ai.usage.cache_read.input_tokens": read,
+        "gen_ai.usage.cache_creation.input_tokens": written,
+    }
+
+
+def _error_event(stitch: Stitch) -> Span.Event:
+    data = stitch.data
+    kind = data.get("kind") or data.get("error_type") or stitch.status or stitch.type
+    message = data.get("message") or data.get("error")
+    return Span.Event(
+        name="exception",
+        time_unix_nano=_nanoseconds(stitch.at) if stitch.at else 0,
+        attributes=_attributes(
+            {
+                "exception.type": str(kind),
+                "exception.message": str(message) if message is not None else None,
+                "lockstitch.type": stitch.type,
+            }
+        ),
+    )
+
+
+def _fail(span: Span, message: str, kind: str) -> None:
+    span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message=_clean(message)))
+    span.attributes.extend(_attributes({"error.type": kind}))
+
+
+def _told(message: Message, reason: str | None) -> Json:
+    """A response in the shape of gen_ai.output.messages."""
+    parts: list[Json] = []
+    for block in blocks(message):
+        match block.get("type"):
+            case "text":
+                parts.append({"type": "text", "content": block.get("text")})
+            case "thinking":
+                parts.append({"type": "reasoning", "content": block.get("thinking")})
+            case "tool_use":
+                call = {"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
+                parts.append({"type": "tool_call", **call})
+            case kind:
+                parts.append({"type": str(kind)})
+    return {"role": "assistant", "parts": parts, "finish_reason": _OURS_TO_THEIRS.get(reason or "", reason)}
+
+
+def _trace_id(thread: Thread, run: Run) -> bytes:
+    """One for each turn: a member's run is in the trace of the run that called it."""
+    return foreign_id(thread.project, "otel", f"{thread.id} {run.turn}").bytes
+
+
+def _span_id(id: UUID) -> bytes:
+    # The later half: the earlier one is the time, which parallel calls share.
+    return id.bytes[8:]
+
+
+def _nanoseconds(moment: datetime) -> int:
+    # Not through a float, which has no room for them.
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+def _attributes(values: Json) -> list[KeyValue]:
+    return [KeyValue(key=name, value=_value(value)) for name, value in values.items() if value is not None]
+
+
+def _value(value: Any) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value) if -(2**63) <= value < 2**63 else AnyValue(string_value=str(value))
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, list):
+        return AnyValue(array_value=ArrayValue(values=[_value(item) for item in cast("list[Any]", value)]))
+    return AnyValue(string_value=_clean(str(value)))
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+def _clean(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()

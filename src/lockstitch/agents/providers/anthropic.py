@@ -1,0 +1,176 @@
+"""Claude through Anthropic's SDK; its errors."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Final, cast
+
+import anthropic
+import httpx2
+from anthropic import AsyncAnthropic, AsyncStream, Timeout
+from anthropic.lib.credentials import WorkloadIdentityError
+from anthropic.types import MessageParam
+from anthropic.types.beta import BetaMessageParam
+
+from lockstitch.agents.providers import anthropic_wire
+from lockstitch.agents.providers.anthropic_wire import CacheTime, Reply
+from lockstitch.agents.providers.http import (
+    CONNECT_SECONDS,
+    DOWNLOAD_SECONDS,
+    Clients,
+    check_url,
+    kind_of_status,
+    retry_after,
+    sending,
+    streamed,
+)
+from lockstitch.engine.ports.provider import Download, ErrorKind, ModelRequest, Piece, Provider, ProviderError, Response
+from lockstitch.model import Json
+
+NO_KEY: Final = "There is no key for Anthropic: set ANTHROPIC_API_KEY, or give the provider an api_key."
+
+# An error in mid-stream comes with status 200, so its own word comes first.
+_TYPES: Final[dict[str, ErrorKind]] = {
+    "overloaded_error": "overloaded",
+    "rate_limit_error": "rate_limit",
+    "api_error": "server",
+    "timeout_error": "timeout",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "billing_error": "request",
+    "invalid_request_error": "request",
+    "not_found_error": "request",
+    "request_too_large": "request",
+}
+# A spending limit is no matter of waiting a moment.
+_HOPELESS: Final = ("enforced_spend_limit_reached",)
+
+
+def translated(exc: Exception) -> ProviderError:
+    """The ProviderError for what the SDK, the connection or the stream raised."""
+    match exc:
+        case ProviderError():
+            return exc
+        case anthropic.APIStatusError():
+            return _of_status(exc)
+        case anthropic.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
+            return ProviderError("Anthropic did not answer in time.", "timeout")
+        case anthropic.APIConnectionError() | httpx2.TransportError():
+            return ProviderError(f"The connection to Anthropic broke: {_cause(exc)}", "connection")
+        case anthropic.RetryableError():
+            return ProviderError(f"Anthropic could not answer: {exc}", "server")
+        case WorkloadIdentityError():
+            passing = exc.status_code is not None and exc.status_code >= 500
+            return ProviderError(f"Anthropic does not accept this identity: {exc}", "server" if passing else "auth")
+        case anthropic.CredentialsError():
+            return ProviderError(f"{NO_KEY} Its SDK looked further and says: {exc}", "setup")
+        case (
+            anthropic.APIResponseValidationError()
+            | anthropic.APIWebhookValidationError()
+            | ValueError()
+            | LookupError()
+            | TypeError()
+            | AttributeError()
+            | httpx2.HTTPError()
+            | httpx2.StreamError()
+        ):
+            return ProviderError(f"Anthropic's answer could not be read: {_cause(exc)}", "garbled")
+        case _:
+            return ProviderError(f"Anthropic could not be asked: {_cause(exc)}", "request")
+
+
+def _of_status(exc: anthropic.APIStatusError) -> ProviderError:
+    headers = exc.response.headers
+    kind = _TYPES.get(str(exc.type)) if exc.status_code < 400 else None
+    if exc.error_code in _HOPELESS:
+        kind = "request"
+    kind = kind or (kind_of_status(exc.status_code, headers) if exc.status_code >= 400 else "server")
+    message = f"Anthropic refused: {exc.api_message or exc.message} (status {exc.status_code})"
+    return ProviderError(message, kind, status=exc.status_code, retry_after=retry_after(headers))
+
+
+def _cause(exc: Exception) -> str:
+    cause = exc.__cause__ or exc
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+class AnthropicProvider(Provider):
+    """Without arguments, key and URL come from the environment, as the SDK reads it.
+
+    `cache` says how long the prompt cache keeps the stable beginning of a request; None: no breakpoints are set.
+    """
+
+    name = "anthropic"
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        cache: CacheTime | None = "5m",
+        raw_events: bool = False,
+    ) -> None:
+        self.raw_events = raw_events
+        self._cache: CacheTime | None = cache
+        self._api_key = api_key
+        self._base_url = check_url(base_url)
+        self._clients = Clients(self._client)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+        with sending():
+            call = self._call(request, anthropic_wire.build(request, self._cache))
+        pieces = streamed(call, AsyncStream[object], Reply(), timeout=request.timeout, raw_events=self.raw_events)
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        except ProviderError:
+            raise
+        except Exception as exc:
+            raise translated(exc) from exc
+
+    async def download(self, file_id: str) -> Download:
+        files = self._clients.get().files
+        try:
+            async with asyncio.timeout(DOWNLOAD_SECONDS):
+                about = await files.retrieve_metadata(file_id)
+                content = await (await files.download(file_id)).read()
+        except Exception as exc:
+            raise translated(exc) from exc
+        return Download(about.filename, content, about.mime_type)
+
+    async def close(self) -> None:
+        await self._clients.close()
+
+    def _call(self, request: ModelRequest, body: Json) -> AbstractAsyncContextManager[Any]:
+        """The call, to be entered. All but what the SDK insists on goes as extra_body, which it passes on unread."""
+        client = self._clients.get()
+        timeout = Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout))
+        messages, model, max_tokens = body.pop("messages"), body.pop("model"), body.pop("max_tokens")
+        if request.beta_headers:
+            return client.beta.messages.with_streaming_response.create(
+                model=model,
+                max_tokens=max_tokens,
+                messages=cast("list[BetaMessageParam]", messages),
+                betas=list(request.beta_headers),
+                stream=True,
+                extra_body=body,
+                timeout=timeout,
+            )
+        return client.messages.with_streaming_response.create(
+            model=model,
+            max_tokens=max_tokens,
+            messages=cast("list[MessageParam]", messages),
+            stream=True,
+            extra_body=body,
+            timeout=timeout,
+        )
+
+    def _client(self) -> AsyncAnthropic:
+        try:
+            client = AsyncAnthropic(api_key=self._api_key, base_url=self._base_url, max_retries=0)
+        except Exception as exc:
+            raise translated(exc) from exc
+        if not (client.api_key or client.auth_token or client.credentials):
+            raise ProviderError(NO_KEY, "setup")
+        return client

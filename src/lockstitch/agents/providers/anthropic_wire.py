@@ -1,0 +1,246 @@
+"""Requests and streamed replies of the Messages API.
+
+Our blocks are Anthropic's, so that messages go out nearly as they are. What changes: our own keys, and blocks which the
+API would refuse or which another provider wrote for itself, are left out; and breakpoints for the prompt cache are set
+on copies, never on the given messages.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, cast
+
+from anthropic import transform_schema
+
+from lockstitch.agents.providers.http import merged, parse_input, piece_of, whole, with_unique_ids
+from lockstitch.engine.ports.provider import ModelRequest, Piece, ProviderError, Response, StopReason, Usage
+from lockstitch.model import Json, Message
+from lockstitch.model.message import blocks
+
+_STOP_REASONS: Final[dict[str, StopReason]] = {
+    "end_turn": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "refusal": "refusal",
+    "pause_turn": "pause_turn",
+    "compaction": "pause_turn",
+}
+
+
+class Reply:
+    """One answer as it comes. KeyError, TypeError and ValueError mean that the stream is not what it should be."""
+
+    def __init__(self) -> None:
+        self._message: Json = {}
+        self._usage: Json = {}
+        self._blocks: dict[int, Json] = {}
+        self._json: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._stop: Json = {}
+        self._ended = False
+
+    def feed(self, event: Json) -> Iterator[Piece]:
+        match event["type"]:
+            case "message_start":
+                self._message = dict(event["message"])
+                self._count(self._message.get("usage"))
+            case "content_block_start":
+                self._start(int(event["index"]), event["content_block"])
+            case "content_block_delta":
+                yield from self._extend(int(event["index"]), event["delta"])
+            case "content_block_stop":
+                piece = piece_of(self._finish(int(event["index"])))
+                if piece:
+                    yield piece
+            case "message_delta":
+                self._stop = event["delta"]
+                self._count(event.get("usage"))
+            case "message_stop":
+                self._ended = True
+            case _:
+                # The API announces that events of new kinds may come, and asks to pass over them.
+                pass
+
+    def response(self) -> Response:
+        if not self._message or not self._ended or self._open:
+            raise ValueError("the stream ended before the message did")
+        content = [self._blocks[index] for index in sorted(self._blocks)]
+        reason = self._stop.get("stop_reason") or self._message.get("stop_reason")
+        container: Json | None = self._stop.get("container") or self._message.get("container")
+        return Response(
+            message={"role": "assistant", "content": content},
+            stop_reason=_stop_reason(reason, content),
+            usage=usage_of(self._usage),
+            finish_reason=reason,
+            response_id=self._message.get("id"),
+            model=self._message.get("model"),
+            container_id=container["id"] if container else None,
+        )
+
+    def _count(self, usage: Json | None) -> None:
+        """Counts are totals so far: a later one replaces an earlier one, and what is not told stays."""
+        if usage:
+            self._usage.update({name: value for name, value in usage.items() if value is not None})
+
+    def _start(self, index: int, block: Json) -> None:
+        if not self._message:
+            raise ValueError("a block came before the message")
+        self._blocks[index] = dict(block)
+        self._open.add(index)
+        if block["type"] == "fallback":
+            self._message["model"] = block["to"]["model"]
+
+    def _extend(self, index: int, delta: Json) -> Iterator[Piece]:
+        block = self._blocks[index]
+        match delta["type"]:
+            case "text_delta":
+                block["text"] += delta["text"]
+                yield Piece("text", whole(delta["text"]))
+            case "thinking_delta":
+                block["thinking"] += delta["thinking"]
+                yield Piece("thinking", whole(delta["thinking"]))
+            case "signature_delta":
+                block["signature"] = delta["signature"]
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+                yield Piece("citation", data=delta["citation"])
+            case "input_json_delta":
+                self._json[index] = self._json.get(index, "") + delta["partial_json"]
+            case _:
+                # A compaction comes as one delta, and so may blocks to come.
+                block.update({name: value for name, value in delta.items() if name != "type"})
+
+    def _finish(self, index: int) -> Json:
+        block = self._blocks[index]
+        self._open.remove(index)
+        if self._json.get(index):
+            block["input"] = parse_input(self._json[index])
+        for name in ("text", "thinking"):
+            if isinstance(block.get(name), str):
+                block[name] = whole(block[name])
+        return block
+
+
+def usage_of(usage: Json) -> Usage:
+    """Anthropic counts cached tokens apart from the others, and compactions apart from all; we count all together."""
+    iterations: list[Json] = usage.get("iterations") or []
+    totals = [usage, *(one for one in iterations if one.get("type") == "compaction")]
+
+    def total(name: str) -> int:
+        return sum(one.get(name) or 0 for one in totals)
+
+    read, write = total("cache_read_input_tokens"), total("cache_creation_input_tokens")
+    return Usage(total("input_tokens") + read + write, total("output_tokens"), read, write)
+
+
+def _stop_reason(reason: Any, content: list[Json]) -> StopReason:
+    asks = any(block.get("type") == "tool_use" for block in content)
+    return _STOP_REASONS.get(str(reason), "tool_use" if asks else "end_turn")
+
+
+CacheTime = Literal["5m", "1h"]
+
+# A key of ours that holds what another provider needs back.
+FOREIGN: Final = "openai"
+# The API takes no breakpoint on these.
+_UNMARKED: Final = ("thinking", "redacted_thinking", "compaction", "fallback")
+_NOT_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def build(request: ModelRequest, cache: CacheTime | None) -> Json:
+    """The whole body. Prefix order is tools, system, messages; each breakpoint makes all before it readable."""
+    mark = _mark(cache)
+    body: Json = {
+        "model": request.model,
+        "max_tokens": request.max_tokens,
+        "messages": _with_breakpoints(with_unique_ids(_messages(request.messages)), mark),
+    }
+    client_tools = list(request.tools)
+    if request.system:
+        body["system"] = [{"type": "text", "text": request.system, **mark}]
+    elif client_tools:
+        client_tools[-1] = {**client_tools[-1], **mark}
+    if client_tools or request.server_tools:
+        body["tools"] = [*client_tools, *request.server_tools]
+        if request.tool_choice == "none":
+            body["tool_choice"] = {"type": "none"}
+    if request.thinking_tokens:
+        body["thinking"] = {"type": "enabled", "budget_tokens": request.thinking_tokens}
+    if request.output_schema:
+        body["output_config"] = {"format": {"type": "json_schema", "schema": _schema(request.output_schema)}}
+    if request.container_id:
+        body["container"] = _container(request.container_id, request.api_kwargs.get("container"))
+    own = {name: value for name, value in request.api_kwargs.items() if name != "container" or not request.container_id}
+    return merged(body, own, nested=("output_config",))
+
+
+def _mark(cache: CacheTime | None) -> Json:
+    if cache is None:
+        return {}
+    return {"cache_control": {"type": "ephemeral"} if cache == "5m" else {"type": "ephemeral", "ttl": cache}}
+
+
+def _container(container_id: str, own: Any) -> Json | str:
+    """The container of the step before; with what the caller asks of it (skills), if anything."""
+    return {"id": container_id, **cast("Json", own)} if isinstance(own, dict) else container_id
+
+
+def _schema(schema: Json) -> Json:
+    """What the API can enforce of a schema; the rest it turns into descriptions for the model to read."""
+    try:
+        return transform_schema(schema)
+    except (ValueError, TypeError, KeyError) as exc:
+        raise ProviderError(f"Anthropic cannot follow this output schema: {exc}", "request") from exc
+
+
+def _messages(messages: Sequence[Message]) -> list[Message]:
+    kept = [{"role": message["role"], "content": _content(message)} for message in messages]
+    return [message for message in kept if message["content"]]
+
+
+def _content(message: Message) -> Any:
+    if isinstance(message.get("content"), str):
+        return message["content"]
+    return [_block(block) for block in blocks(message) if _goes_out(block)]
+
+
+def _goes_out(block: Json) -> bool:
+    """Whether the API takes a block: no empty text, no thinking that it has not signed, nobody else's server tools."""
+    kind = block.get("type")
+    if kind == "text":
+        return bool(str(block.get("text") or "").strip())
+    if kind == "thinking":
+        return bool(block.get("signature"))
+    return FOREIGN not in block or kind == "tool_use"
+
+
+def _block(block: Json) -> Json:
+    own = {name: value for name, value in block.items() if name != FOREIGN and (value is not None or name == "content")}
+    for name in ("id", "tool_use_id"):
+        # Other providers' ids may hold characters that are refused here; call and result change alike.
+        if name in own:
+            own[name] = _NOT_IN_ID.sub("_", str(own[name]))
+    return own
+
+
+def _with_breakpoints(messages: list[Message], mark: Json) -> list[Message]:
+    """Breakpoints on the last two user messages: this step reads up to the older one and writes up to the newer one.
+
+    Whoever set breakpoints in the messages knows better; then ours are left out, as the API takes four at most.
+    """
+    if not mark or any("cache_control" in block for message in messages for block in blocks(message)):
+        return messages
+    users = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    for place in users[-2:]:
+        messages[place] = _marked(messages[place], mark)
+    return messages
+
+
+def _marked(message: Message, mark: Json) -> Message:
+    content = list(blocks(message))
+    for place in reversed(range(len(content))):
+        if content[place].get("type") not in _UNMARKED:
+            content[place] = {**content[place], **mark}
+            return {**message, "content": content}
+    return message

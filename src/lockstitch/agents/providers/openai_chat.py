@@ -1,0 +1,292 @@
+"""Chat Completions: provider, request, reply.
+
+One of our user messages may become several of theirs: results of tools are messages of their own there, hold text only
+and come first; their images and documents follow in the user message.
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, cast
+
+from openai.types.chat import ChatCompletionMessageParam
+
+from lockstitch.agents.providers.http import (
+    data_url,
+    document_text,
+    merged,
+    parse_input,
+    piece_of,
+    result_parts,
+    whole,
+    with_unique_ids,
+)
+from lockstitch.agents.providers.openai_client import (
+    KEPT,
+    OpenAIClient,
+    arguments_of,
+    effort,
+    headers_of,
+    is_custom,
+    is_strict,
+    kept_arguments,
+    timeout_of,
+)
+from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response, StopReason, Usage
+from lockstitch.model import Json, Message
+from lockstitch.model.message import blocks
+
+
+def build(request: ModelRequest, *, custom: bool) -> Json:
+    """The whole body; `custom` servers know max_tokens rather than max_completion_tokens."""
+    messages = [each for message in with_unique_ids(request.messages) for each in _messages(message)]
+    if request.system:
+        messages.insert(0, {"role": "system", "content": request.system})
+    body: Json = {
+        "model": request.model,
+        "messages": messages,
+        "max_tokens" if custom else "max_completion_tokens": request.max_tokens,
+        "stream_options": {"include_usage": True},
+    }
+    tools = [*(_tool(tool) for tool in request.tools), *request.server_tools]
+    if tools:
+        body["tools"] = tools
+        if request.tool_choice == "none":
+            body["tool_choice"] = "none"
+    if request.thinking_tokens:
+        body["reasoning_effort"] = effort(request.thinking_tokens)
+    if schema := request.output_schema:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": is_strict(schema)},
+        }
+    return merged(body, request.api_kwargs, nested=("stream_options",))
+
+
+def _tool(tool: Json) -> Json:
+    function: Json = {"name": tool["name"], "description": tool.get("description") or ""}
+    return {"type": "function", "function": {**function, "parameters": tool.get("input_schema") or {"type": "object"}}}
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    if message["role"] == "assistant":
+        said = _assistant(message)
+        return iter([said] if said else [])
+    return _user(message)
+
+
+def _assistant(message: Message) -> Message | None:
+    said: Message = {"role": "assistant"}
+    texts: list[str] = []
+    for block in blocks(message):
+        kept: Json = block.get(KEPT) or {}
+        match block.get("type"):
+            case "text" if kept.get("refusal"):
+                said["refusal"] = block["text"]
+            case "text" if block.get("text"):
+                texts.append(block["text"])
+            case "thinking" if "field" in kept:
+                said[kept["field"]] = block["thinking"]
+            case "tool_use":
+                call: Json = {"name": block["name"], "arguments": arguments_of(block)}
+                said.setdefault("tool_calls", []).append({"id": block["id"], "type": "function", "function": call})
+            case _:
+                # Thinking of others, and what their servers executed, means nothing here.
+                pass
+    if texts:
+        said["content"] = "\n\n".join(texts)
+    return said if texts or "tool_calls" in said or "refusal" in said else None
+
+
+def _user(message: Message) -> Iterator[Message]:
+    parts: list[Json] = []
+    for block in blocks(message):
+        if block.get("type") != "tool_result":
+            parts.extend(_part(block))
+            continue
+        seen = [part for inner in result_parts(block) for part in _part(inner)]
+        texts = [part["text"] for part in seen if part["type"] == "text"]
+        media = [part for part in seen if part["type"] != "text"]
+        if media:
+            texts.append(f"(What is to be seen of this result follows below, as that of {block['tool_use_id']}.)")
+            parts += [{"type": "text", "text": f"Result of {block['tool_use_id']}:"}, *media]
+        text = "\n".join(texts)
+        yield {
+            "role": "tool",
+            "tool_call_id": block["tool_use_id"],
+            "content": f"Error: {text}" if block.get("is_error") else text,
+        }
+    if parts:
+        yield {"role": "user", "content": _plain(parts)}
+
+
+def _plain(parts: list[Json]) -> Any:
+    """A lone text as a string, which every server takes."""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def _part(block: Json) -> Iterator[Json]:
+    source: Json = block.get("source") or {}
+    match block.get("type"):
+        case "text" if block.get("text"):
+            yield {"type": "text", "text": block["text"]}
+        case "image":
+            url = source.get("url") or data_url(source)
+            yield {"type": "image_url", "image_url": {"url": url}}
+        case "document":
+            yield _document(block, source)
+        case _:
+            pass
+
+
+def _document(block: Json, source: Json) -> Json:
+    text = document_text(block)
+    if text is not None:
+        return {"type": "text", "text": text}
+    if source.get("type") == "file":
+        return {"type": "file", "file": {"file_id": source["file_id"]}}
+    if source.get("type") == "url":
+        return {"type": "text", "text": f"(A document is at {source['url']}.)"}
+    return {"type": "file", "file": {"filename": block.get("title") or "document.pdf", "file_data": data_url(source)}}
+
+
+_STOP_REASONS: Final[dict[str, StopReason]] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+# OpenAI's own chat tells no thoughts; other servers tell them under one of these names.
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
+
+
+class Reply:
+    """One answer as it comes. LookupError, TypeError and ValueError mean that the stream is not what it should be."""
+
+    def __init__(self) -> None:
+        self._first: Json = {}
+        self._texts: dict[str, str] = {}
+        self._calls: list[Json] = []
+        self._finish: str | None = None
+        self._usage: Json = {}
+
+    def feed(self, event: Json) -> Iterator[Piece]:
+        self._first = self._first or event
+        self._usage = event.get("usage") or self._usage
+        for choice in event["choices"]:
+            if not choice.get("index"):
+                yield from self._extend(choice.get("delta") or {})
+                yield from self._end(choice.get("finish_reason"))
+
+    def response(self) -> Response:
+        if self._finish is None:
+            raise ValueError("the stream ended before the message did")
+        content = [*self._spoken(), *(self._block(place) for place in range(len(self._calls)))]
+        return Response(
+            message={"role": "assistant", "content": content},
+            stop_reason=self._stop_reason(self._finish),
+            usage=usage_of(self._usage),
+            finish_reason=self._finish,
+            response_id=self._first.get("id"),
+            model=self._first.get("model"),
+        )
+
+    def _extend(self, delta: Json) -> Iterator[Piece]:
+        for name in (*_THOUGHTS, "content", "refusal"):
+            text = delta.get(name)
+            if isinstance(text, str) and text:
+                self._texts[name] = self._texts.get(name, "") + text
+                yield Piece("thinking" if name in _THOUGHTS else "text", whole(text))
+        for part in delta.get("tool_calls") or ():
+            self._extend_call(part)
+
+    def _extend_call(self, part: Json) -> None:
+        """Parts of a call share its index; some servers give none, or the same to all, and then a new id begins one."""
+        index, id = part.get("index"), part.get("id")
+        call = next((one for one in reversed(self._calls) if index is None or one["index"] == index), None)
+        if call is None or (id and call["id"] and id != call["id"]):
+            call = {"index": index, "id": id or "", "name": "", "arguments": ""}
+            self._calls.append(call)
+        function: Json = part.get("function") or {}
+        call["id"] = call["id"] or id or ""
+        for name in ("name", "arguments"):
+            call[name] = f"{call[name]}{function.get(name) or ''}"
+
+    def _end(self, finish: str | None) -> Iterator[Piece]:
+        if finish is None or self._finish is not None:
+            return
+        self._finish = finish
+        for place in range(len(self._calls)):
+            piece = piece_of(self._block(place))
+            if piece:
+                yield piece
+
+    def _spoken(self) -> Iterator[Json]:
+        for name in _THOUGHTS:
+            if name in self._texts:
+                yield {"type": "thinking", "thinking": whole(self._texts[name]), KEPT: {"field": name}}
+        if "content" in self._texts:
+            yield {"type": "text", "text": whole(self._texts["content"])}
+        if "refusal" in self._texts:
+            yield {"type": "text", "text": whole(self._texts["refusal"]), KEPT: {"refusal": True}}
+
+    def _block(self, place: int) -> Json:
+        call = self._calls[place]
+        if not call["name"]:
+            raise ValueError("a call names no function")
+        value = parse_input(call["arguments"])
+        kept = kept_arguments(whole(call["arguments"]), value)
+        id = call["id"] or f"call_{self._first.get('id') or 'chat'}_{place}"
+        block: Json = {"type": "tool_use", "id": id, "name": call["name"], "input": value}
+        return {**block, KEPT: kept} if kept else block
+
+    def _stop_reason(self, finish: str) -> StopReason:
+        if "refusal" in self._texts:
+            return "refusal"
+        if self._calls and finish == "stop":
+            # Not every server tells a stop from a call.
+            return "tool_use"
+        return _STOP_REASONS.get(finish, "tool_use" if self._calls else "end_turn")
+
+
+def usage_of(usage: Json) -> Usage:
+    """Cached tokens are part of the prompt, and thinking is part of the completion, as OpenAI counts."""
+    details: Json = usage.get("prompt_tokens_details") or {}
+    return Usage(
+        usage.get("prompt_tokens") or 0,
+        usage.get("completion_tokens") or 0,
+        details.get("cached_tokens") or 0,
+        details.get("cache_write_tokens") or 0,
+    )
+
+
+class OpenAIChatProvider(Provider):
+    """Without arguments, key and URL come from the environment, as the SDK reads it."""
+
+    name = "openai"
+
+    def __init__(self, *, api_key: str | None = None, base_url: str | None = None, raw_events: bool = False) -> None:
+        self.raw_events = raw_events
+        self._client = OpenAIClient(api_key, base_url)
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+        return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)
+
+    async def download(self, file_id: str) -> Download:
+        return await self._client.download(file_id)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
+        """The call, to be entered. All but what the SDK insists on goes as extra_body, which it passes on unread."""
+        body = build(request, custom=is_custom(self._client.base_url))
+        model, messages = body.pop("model"), cast("list[ChatCompletionMessageParam]", body.pop("messages"))
+        return self._client.get().chat.completions.with_streaming_response.create(
+            model=model,
+            messages=messages,
+            stream=True,
+            extra_body=body,
+            extra_headers=headers_of(request),
+            timeout=timeout_of(request),
+        )

@@ -1,0 +1,210 @@
+"""Client, settings and errors of both OpenAI APIs."""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Final, cast
+
+import httpx2
+import openai
+from openai import AsyncOpenAI, AsyncStream, Timeout
+
+from lockstitch.agents.providers.http import (
+    CONNECT_SECONDS,
+    DOWNLOAD_SECONDS,
+    Clients,
+    Reply,
+    check_url,
+    is_local,
+    kind_of_status,
+    retry_after,
+    sending,
+    streamed,
+    write_input,
+)
+from lockstitch.engine.ports.provider import Download, ErrorKind, ModelRequest, Piece, ProviderError, Response
+from lockstitch.model import Json, codec
+
+# What an error that comes in mid-stream, without a status, says of itself: in its code or its type.
+_WORDS: Final[dict[str, ErrorKind]] = {
+    "rate_limit_exceeded": "rate_limit",
+    "rate_limit_error": "rate_limit",
+    "server_error": "server",
+    "internal_error": "server",
+    "internal_server_error": "server",
+    "api_error": "server",
+    "overloaded_error": "overloaded",
+    "server_overloaded": "overloaded",
+    "service_unavailable": "overloaded",
+    "vector_store_timeout": "timeout",
+    "timeout": "timeout",
+    "invalid_api_key": "auth",
+    "authentication_error": "auth",
+    "insufficient_quota": "request",
+    "invalid_request_error": "request",
+    "invalid_prompt": "request",
+}
+# A spent budget is no matter of waiting a moment.
+_HOPELESS: Final = ("insufficient_quota", "billing_hard_limit_reached")
+
+
+def translated(exc: Exception) -> ProviderError:
+    """The ProviderError for what the SDK, the connection or the stream raised."""
+    match exc:
+        case ProviderError():
+            return exc
+        case openai.APIStatusError():
+            return _of_status(exc)
+        case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
+            return ProviderError("OpenAI did not answer in time.", "timeout")
+        case openai.APIConnectionError() | openai.WebSocketConnectionClosedError() | httpx2.TransportError():
+            return ProviderError(f"The connection to OpenAI broke: {_cause(exc)}", "connection")
+        case openai.APIResponseValidationError():
+            return ProviderError(f"OpenAI's answer could not be read: {exc}", "garbled")
+        case openai.APIError():
+            return told(exc.code or exc.type, exc.message)
+        case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError() | httpx2.StreamError():
+            return ProviderError(f"OpenAI's answer could not be read: {_cause(exc)}", "garbled")
+        case _:
+            return ProviderError(f"OpenAI could not be asked: {_cause(exc)}", "request")
+
+
+def told(word: object, message: object) -> ProviderError:
+    """The error that a stream tells of in its own words; one that we do not know is taken as passing."""
+    return ProviderError(f"OpenAI refused: {message} ({word})", _WORDS.get(str(word), _unknown(word)))
+
+
+def _unknown(word: object) -> ErrorKind:
+    return "request" if str(word).startswith(("invalid_", "image_", "unsupported_")) else "server"
+
+
+def _of_status(exc: openai.APIStatusError) -> ProviderError:
+    headers = exc.response.headers
+    kind = "request" if exc.code in _HOPELESS else kind_of_status(exc.status_code, headers)
+    message = f"OpenAI refused: {exc.message} (status {exc.status_code})"
+    return ProviderError(message, kind, status=exc.status_code, retry_after=retry_after(headers))
+
+
+def _cause(exc: Exception) -> str:
+    cause = exc.__cause__ or exc
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+# What is under this key of a block is for OpenAI alone, to go back as it came.
+KEPT: Final = "openai"
+_OPENAI_HOST: Final = "api.openai.com"
+_PLAIN: Final = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-4)")
+
+
+def base_url_of(base_url: str | None) -> str | None:
+    """The URL that is meant: the given one, else that of the environment, else None, which is OpenAI's own."""
+    return check_url(base_url or os.environ.get("OPENAI_BASE_URL") or None)
+
+
+def is_custom(base_url: str | None) -> bool:
+    return base_url is not None and _OPENAI_HOST not in base_url
+
+
+class OpenAIClient:
+    """A client of OpenAI, or of a server that speaks as OpenAI does; one on this machine needs no key."""
+
+    def __init__(self, api_key: str | None, base_url: str | None) -> None:
+        self.base_url = base_url_of(base_url)
+        self._api_key = api_key
+        self._clients = Clients(self._client)
+
+    def get(self) -> AsyncOpenAI:
+        return self._clients.get()
+
+    async def stream(
+        self,
+        request: ModelRequest,
+        call: Callable[[ModelRequest], AbstractAsyncContextManager[Any]],
+        reply: Reply,
+        *,
+        raw_events: bool,
+    ) -> AsyncGenerator[Piece | Response, None]:
+        with sending():
+            called = call(request)
+        pieces = streamed(called, AsyncStream[object], reply, timeout=request.timeout, raw_events=raw_events)
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        except ProviderError:
+            raise
+        except Exception as exc:
+            raise translated(exc) from exc
+
+    async def download(self, file_id: str) -> Download:
+        files = self.get().files
+        try:
+            async with asyncio.timeout(DOWNLOAD_SECONDS):
+                about = await files.retrieve(file_id)
+                content = await files.content(file_id)
+        except Exception as exc:
+            raise translated(exc) from exc
+        return Download(about.filename, content.content, content.response.headers.get("content-type"))
+
+    async def close(self) -> None:
+        await self._clients.close()
+
+    def _client(self) -> AsyncOpenAI:
+        key = self._api_key or os.environ.get("OPENAI_API_KEY")
+        if not key and is_local(self.base_url):
+            key = "none"
+        if not key:
+            raise ProviderError(
+                "There is no key for OpenAI: set OPENAI_API_KEY, or give the provider an api_key.", "setup"
+            )
+        try:
+            return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=0)
+        except Exception as exc:
+            raise translated(exc) from exc
+
+
+def timeout_of(request: ModelRequest) -> Timeout:
+    return Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout))
+
+
+def headers_of(request: ModelRequest) -> dict[str, str]:
+    return {"OpenAI-Beta": ",".join(request.beta_headers)} if request.beta_headers else {}
+
+
+def reasons(model: str) -> bool:
+    """Whether a model thinks before it answers. Those that do not are a closed list by now."""
+    return not _PLAIN.match(model)
+
+
+def effort(thinking_tokens: int) -> str:
+    """OpenAI takes no budget for thinking but an effort."""
+    if thinking_tokens < 4096:
+        return "low"
+    return "medium" if thinking_tokens < 16384 else "high"
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether OpenAI can enforce a schema: every object names all it may hold and requires all of it."""
+    if isinstance(schema, list):
+        return all(is_strict(part) for part in cast("list[Any]", schema))
+    if not isinstance(schema, dict):
+        return True
+    part = cast("Json", schema)
+    if part.get("type") == "object" or "properties" in part:
+        properties: Json = part.get("properties") or {}
+        if part.get("additionalProperties") is not False or set(part.get("required") or ()) != set(properties):
+            return False
+    return all(is_strict(value) for value in part.values())
+
+
+def kept_arguments(text: str, value: Json) -> Json:
+    """What must be kept of a call's arguments to write them again as the model did: nothing, if we write the same."""
+    return {} if codec.dumps(value).decode() == text else {"arguments": text}
+
+
+def arguments_of(block: Json) -> str:
+    """A call's arguments as the model wrote them."""
+    kept: Json = block.get(KEPT) or {}
+    return str(kept["arguments"]) if "arguments" in kept else write_input(block.get("input") or {})

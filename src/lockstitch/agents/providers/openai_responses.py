@@ -1,0 +1,324 @@
+"""Responses API: provider, request, reply.
+
+Nothing is stored there (store=False): each request brings the whole conversation, as items. What an item needs to be
+the same item again rides in the block under `openai`: reasoning and server tools whole, messages and calls without
+their text.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from lockstitch.agents.providers.http import (
+    data_url,
+    document_text,
+    merged,
+    parse_input,
+    piece_of,
+    result_parts,
+    whole,
+    with_unique_ids,
+)
+from lockstitch.agents.providers.openai_client import (
+    KEPT,
+    OpenAIClient,
+    arguments_of,
+    effort,
+    headers_of,
+    is_strict,
+    kept_arguments,
+    reasons,
+    timeout_of,
+    told,
+)
+from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response, StopReason, Usage
+from lockstitch.model import Json, Message
+from lockstitch.model.message import blocks
+
+
+def build(request: ModelRequest) -> Json:
+    body: Json = {
+        "model": request.model,
+        "input": [item for message in with_unique_ids(request.messages) for item in _items(message)],
+        "max_output_tokens": request.max_tokens,
+        "store": False,
+    }
+    if request.system:
+        body["instructions"] = request.system
+    tools = [*(_tool(tool) for tool in request.tools), *request.server_tools]
+    if tools:
+        body["tools"] = tools
+        if request.tool_choice == "none":
+            body["tool_choice"] = "none"
+    if reasons(request.model):
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.thinking_tokens:
+        body["reasoning"] = {"effort": effort(request.thinking_tokens), "summary": "auto"}
+    if schema := request.output_schema:
+        form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict(schema)}
+        body["text"] = {"format": form}
+    return merged(body, request.api_kwargs, nested=("text", "reasoning"))
+
+
+def _tool(tool: Json) -> Json:
+    """Not strict unless it is said: left out, the API would rewrite the schema and require all that is optional."""
+    return {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool.get("description") or "",
+        "parameters": tool.get("input_schema") or {"type": "object"},
+        "strict": False,
+    }
+
+
+def _items(message: Message) -> Iterator[Json]:
+    return _assistant(blocks(message)) if message["role"] == "assistant" else _user(blocks(message))
+
+
+def _assistant(content: Sequence[Json]) -> Iterator[Json]:
+    # An item without the reasoning it followed is refused if it bears its id.
+    bare = any(_is_lost(block) for block in content)
+    spoken: Json | None = None
+    for block in content:
+        kept: Json = block.get(KEPT) or {}
+        item_id = kept.get("id") if block.get("type") == "text" else None
+        if spoken is not None and (item_id is None or item_id != spoken.get("id")):
+            yield _without_id(spoken) if bare else spoken
+            spoken = None
+        match block.get("type"):
+            case "text" if item_id is not None:
+                spoken = spoken or {"id": item_id, **_set(kept["message"]), "content": []}
+                spoken["content"].append({**kept["part"], _text_key(kept["part"]): block["text"]})
+            case "text" if block.get("text"):
+                yield {"type": "message", "role": "assistant", "content": block["text"]}
+            case "tool_use":
+                item = _call(block, kept)
+                yield _without_id(item) if bare else item
+            case "thinking" | "server_tool_use" if "type" in kept and not _is_lost(block):
+                yield _set(kept)
+            case _:
+                # Thinking of others, and what their servers executed, means nothing here.
+                pass
+    if spoken is not None:
+        yield _without_id(spoken) if bare else spoken
+
+
+def _is_lost(block: Json) -> bool:
+    """Whether it is reasoning that cannot go back: the API keeps nothing, and we were given nothing to keep."""
+    kept: Json = block.get(KEPT) or {}
+    return kept.get("type") == "reasoning" and not kept.get("encrypted_content")
+
+
+def _set(item: Json) -> Json:
+    """An item without what is null: answers hold such keys, requests may not."""
+    return {name: value for name, value in item.items() if value is not None}
+
+
+def _without_id(item: Json) -> Json:
+    return {name: value for name, value in item.items() if name != "id"}
+
+
+def _text_key(part: Json) -> str:
+    return "refusal" if part.get("type") == "refusal" else "text"
+
+
+def _call(block: Json, kept: Json) -> Json:
+    own = {name: value for name, value in kept.items() if name != "arguments"}
+    call: Json = {"type": "function_call", "call_id": block["id"], "name": block["name"]}
+    return {**call, "arguments": arguments_of(block), **own}
+
+
+def _user(content: Sequence[Json]) -> Iterator[Json]:
+    parts: list[Json] = []
+    for block in content:
+        if block.get("type") == "tool_result":
+            yield {"type": "function_call_output", "call_id": block["tool_use_id"], "output": _output(block)}
+        else:
+            parts.extend(_part(block))
+    if parts:
+        yield {"type": "message", "role": "user", "content": parts}
+
+
+def _output(block: Json) -> Any:
+    """A result's text, or its parts if there is more than text in it."""
+    parts = [part for inner in result_parts(block) for part in _part(inner)]
+    if block.get("is_error"):
+        parts.insert(0, {"type": "input_text", "text": "Error:"})
+    if all(part["type"] == "input_text" for part in parts):
+        return (" " if block.get("is_error") else "\n").join(part["text"] for part in parts)
+    return parts
+
+
+def _part(block: Json) -> Iterator[Json]:
+    source: Json = block.get("source") or {}
+    match block.get("type"):
+        case "text" if block.get("text"):
+            yield {"type": "input_text", "text": block["text"]}
+        case "image" if source.get("type") == "file":
+            yield {"type": "input_image", "detail": "auto", "file_id": source["file_id"]}
+        case "image":
+            yield {"type": "input_image", "detail": "auto", "image_url": source.get("url") or data_url(source)}
+        case "document":
+            yield _document(block, source)
+        case _:
+            pass
+
+
+def _document(block: Json, source: Json) -> Json:
+    text = document_text(block)
+    if text is not None:
+        return {"type": "input_text", "text": text}
+    match source.get("type"):
+        case "file":
+            return {"type": "input_file", "file_id": source["file_id"]}
+        case "url":
+            return {"type": "input_file", "file_url": source["url"]}
+        case _:
+            name = block.get("title") or "document.pdf"
+            return {"type": "input_file", "filename": name, "file_data": data_url(source)}
+
+
+_THINKING: Final = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_SPOKEN: Final = ("response.output_text.delta", "response.refusal.delta")
+_ENDS: Final = ("response.completed", "response.incomplete")
+
+
+class Reply:
+    """One answer as it comes. LookupError, TypeError and ValueError mean that the stream is not what it should be."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Json] = {}
+        self._end: Json | None = None
+
+    def feed(self, event: Json) -> Iterator[Piece]:
+        kind = event["type"]
+        if kind in _THINKING:
+            yield Piece("thinking", whole(event["delta"]))
+        elif kind in _SPOKEN:
+            yield Piece("text", whole(event["delta"]))
+        elif kind == "response.reasoning_summary_part.added" and event["summary_index"]:
+            yield Piece("thinking", "\n\n")
+        elif kind == "response.output_text.annotation.added":
+            yield Piece("citation", data=event["annotation"])
+        elif kind == "response.output_item.done":
+            self._items[int(event["output_index"])] = event["item"]
+            yield from (piece for block in _blocks(event["item"]) if (piece := piece_of(block)))
+        elif kind in _ENDS:
+            self._end = event["response"]
+        elif kind == "response.failed":
+            error: Json = event["response"].get("error") or {}
+            raise told(error.get("code"), error.get("message"))
+        elif kind == "error":
+            raise told(event.get("code"), event.get("message"))
+
+    def response(self) -> Response:
+        if self._end is None:
+            raise ValueError("the stream ended before the response did")
+        items = [self._items[index] for index in sorted(self._items)] or self._end.get("output") or []
+        content = [block for item in items for block in _blocks(item)]
+        details: Json = self._end.get("incomplete_details") or {}
+        return Response(
+            message={"role": "assistant", "content": content},
+            stop_reason=_stop_reason(details.get("reason"), content),
+            usage=usage_of(self._end.get("usage") or {}),
+            finish_reason=details.get("reason") or self._end.get("status"),
+            response_id=self._end.get("id"),
+            model=self._end.get("model"),
+        )
+
+
+def _blocks(item: Json) -> list[Json]:
+    match item["type"]:
+        case "message":
+            return [_spoken(item, part) for part in item["content"]]
+        case "function_call":
+            return [_call_block(item)]
+        case "reasoning":
+            return [{"type": "thinking", "thinking": _thoughts(item), KEPT: item}]
+        case kind:
+            # Whatever the provider executed itself goes back whole.
+            name = str(kind).removesuffix("_call")
+            call: Json = {"type": "server_tool_use", "id": item.get("id") or "", "name": name}
+            return [{**call, "input": item.get("action") or {}, KEPT: item}]
+
+
+def _spoken(item: Json, part: Json) -> Json:
+    """A part of a message; beside its text, it keeps what makes it the same part of the same item again."""
+    key = "refusal" if part["type"] == "refusal" else "text"
+    kept: Json = {
+        "id": item["id"],
+        "message": {name: value for name, value in item.items() if name not in ("id", "content")},
+        "part": {name: value for name, value in part.items() if name != key},
+    }
+    return {"type": "text", "text": whole(part[key]), KEPT: kept}
+
+
+def _call_block(item: Json) -> Json:
+    value = parse_input(item["arguments"])
+    apart = ("type", "call_id", "name", "arguments")
+    kept = {name: value for name, value in item.items() if name not in apart and value is not None}
+    kept |= kept_arguments(whole(item["arguments"]), value)
+    block: Json = {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": value}
+    return {**block, KEPT: kept} if kept else block
+
+
+def _thoughts(item: Json) -> str:
+    parts: list[Json] = item.get("summary") or item.get("content") or []
+    return "\n\n".join(whole(part["text"]) for part in parts)
+
+
+def _stop_reason(incomplete: Any, content: list[Json]) -> StopReason:
+    if incomplete == "content_filter":
+        return "refusal"
+    if incomplete is not None:
+        return "max_tokens"
+    if any(block["type"] == "tool_use" for block in content):
+        return "tool_use"
+    return "refusal" if any(_is_refusal(block) for block in content) else "end_turn"
+
+
+def _is_refusal(block: Json) -> bool:
+    kept: Json = block.get(KEPT) or {}
+    part: Json = kept.get("part") or {}
+    return part.get("type") == "refusal"
+
+
+def usage_of(usage: Json) -> Usage:
+    """Cached tokens are part of the input, and reasoning is part of the output, as OpenAI counts."""
+    details: Json = usage.get("input_tokens_details") or {}
+    return Usage(
+        usage.get("input_tokens") or 0,
+        usage.get("output_tokens") or 0,
+        details.get("cached_tokens") or 0,
+        details.get("cache_write_tokens") or 0,
+    )
+
+
+class OpenAIResponsesProvider(Provider):
+    """Without arguments, key and URL come from the environment, as the SDK reads it."""
+
+    name = "openai"
+
+    def __init__(self, *, api_key: str | None = None, base_url: str | None = None, raw_events: bool = False) -> None:
+        self.raw_events = raw_events
+        self._client = OpenAIClient(api_key, base_url)
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+        return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)
+
+    async def download(self, file_id: str) -> Download:
+        return await self._client.download(file_id)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
+        """The call, to be entered. All but the model goes as extra_body, which the SDK passes on unread."""
+        body = build(request)
+        return self._client.get().responses.with_streaming_response.create(
+            model=body.pop("model"),
+            stream=True,
+            extra_body=body,
+            extra_headers=headers_of(request),
+            timeout=timeout_of(request),
+        )

@@ -1,0 +1,271 @@
+"""`AgentSpec`: builds the definition and the `RunConfig` of a run."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Protocol, TypedDict, cast
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
+
+from lockstitch.agents.registry import compactor as compactor_named
+from lockstitch.agents.registry import formatter as formatter_named
+from lockstitch.agents.registry import memory_store as memory_named
+from lockstitch.agents.registry import provider_for
+from lockstitch.engine.config import (
+    AnswerCheck,
+    Definition,
+    Ending,
+    LogLevel,
+    MemberDefinition,
+    Occasion,
+    OnBusy,
+    Part,
+    Setup,
+    TeamDefinition,
+    ToolDefinition,
+)
+from lockstitch.engine.ports.compactor import Compactor
+from lockstitch.engine.ports.file_store import FileStore
+from lockstitch.engine.ports.memory import MemoryStore
+from lockstitch.engine.ports.provider import Provider
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.errors import Refused
+from lockstitch.model import AgentVersion, Json, Run, Thread, codec
+from lockstitch.store import Store
+from lockstitch.store.queries.execution import Desk
+
+
+def check_options(given: Mapping[str, object], known: type, whose: str) -> None:
+    """Refused names what of `given` is no field of the TypedDict `known`, and what may have been meant."""
+    names = list(known.__annotations__)
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}."
+            raise Refused(f"{whose} has no option {name!r}; {meant}")
+
+
+Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, Occasion], "str | Awaitable[str]"]
+"""The system text, or what makes it when a run begins: of the caller's deps, and of the occasion if it asks for two."""
+
+
+class ToolSource(Protocol):
+    """Brings tools that are found out when they are needed, such as those of an MCP server."""
+
+    async def tools(self) -> Sequence[Tool]: ...
+
+    async def close(self) -> None: ...
+
+
+class Settings(TypedDict, total=False):
+    """What an agent may set besides who it is; each is explained at its field in `Definition`."""
+
+    server_tools: Sequence[Json]
+    max_steps: int
+    max_tokens: int
+    thinking_tokens: int
+    beta_headers: Sequence[str]
+    api_kwargs: Json
+    formatter: str
+    stream_meta_history_and_tool_results: bool
+    max_retries: int
+    base_delay: float
+    timeout: float
+    parallel_tools: int
+    tool_timeout: float | None
+    tool_result_limit: int
+    log: LogLevel
+    log_chunks: bool
+    title: bool
+    on_busy: OnBusy
+    history: Any
+    run_budget: float | None
+    thread_budget: float | None
+    max_depth: int
+    max_children: int
+    max_stitches: int
+    tree_budget: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of an agent that are code."""
+
+    instructions: Instructions
+    tools: Sequence[Tool | ToolSource]
+    output: type[BaseModel] | Json | None
+    check: AnswerCheck | None
+    compactor: Compactor
+    memory: MemoryStore
+    files: FileStore
+    prices: Mapping[str, Json] | None
+    team: TeamDefinition | None = None
+    members: "Sequence[Blueprint]" = ()
+    ending: Ending | None = None
+
+
+class Blueprint:
+    """Makes the setup of a run: of the code's definition for a new one, of the stored one for one that is open."""
+
+    def __init__(self, name: str, model: str | Provider, parts: Parts, settings: Settings) -> None:
+        self.name = name
+        self._parts = parts
+        self._tools = [tool for tool in parts.tools if isinstance(tool, Tool)]
+        self._sources = [tool for tool in parts.tools if not isinstance(tool, Tool)]
+        self._found: Sequence[Tool] | None = None
+        self._providers: dict[str, tuple[Provider, str]] = {}
+        self.model = model
+        self._given_provider = None if isinstance(model, str) else model
+        self._pinned: int | None = None
+        """The version that new runs begin with, where it is not the code's."""
+        check_options(settings, Settings, f"Agent {name!r}")
+        formatter_named(str(settings.get("formatter", "json")))
+        output = parts.output
+        self.base = Definition.of(
+            name=name,
+            model=model if isinstance(model, str) else f"{model.name}:{getattr(model, 'model', model.name)}",
+            instructions=parts.instructions if isinstance(parts.instructions, str) else "",
+            tools=[ToolDefinition(**tool.definition) for tool in self._tools],
+            output_schema=output.model_json_schema() if isinstance(output, type) else output,
+            compactor=Part(type=parts.compactor.name, parameters=parts.compactor.parameters),
+            memory=Part(type=parts.memory.name, parameters=parts.memory.parameters),
+            checks_answer=parts.check is not None,
+            team=parts.team,
+            **settings,
+        )
+        """The definition without the tools that are only found out when they are needed."""
+
+    @property
+    def files(self) -> FileStore:
+        """Where the files that the agent makes are kept."""
+        return self._parts.files
+
+    async def ready(self) -> None:
+        """Find out the tools and the provider; what is wrong with them is told before anything is written."""
+        await self.tools_now()
+        self.provider(self.base.model)
+        for member in self._parts.members:
+            await member.ready()
+
+    async def close(self) -> None:
+        """Let go of connections to providers and tool servers."""
+        for provider, _ in self._providers.values():
+            await provider.close()
+        self._providers = {}
+        for source in self._sources:
+            await source.close()
+        self._found = None
+
+    async def setup(
+        self,
+        store: Store,
+        head: Thread,
+        run: Run | None,
+        deps: Any,
+        agents: Sequence[str] = (),
+    ) -> tuple[Setup, str | None]:
+        """The code's definition for a new run; for an open one the definition it began with, and the code's tools."""
+        if run is not None and run.agent != self.name:
+            raise Refused(
+                f"The open run of thread {run.thread_id} is one of agent {run.agent}, and this is {self.name}. "
+                "Go on with that agent, or cancel the run."
+            )
+        tools = {tool.name: tool for tool in await self.tools_now()}
+        definition, version = await self._current(store, head.project)
+        compactor, memory = self._parts.compactor, self._parts.memory
+        wanted = self._pinned if run is None else run.version
+        if wanted is not None and wanted != version:
+            stored = (await store.agents.version(head.project, self.name, wanted)).definition
+            definition, version = Definition.model_validate(stored), wanted
+            # The code's own part, where it is the same: it may be one that no registry knows.
+            if definition.compactor != self.base.compactor:
+                compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
+            if definition.memory != self.base.memory:
+                memory = memory_named(definition.memory.type, **definition.memory.parameters)
+        provider, model = self.provider(definition.model)
+        setup = Setup(
+            definition=definition,
+            version=version,
+            provider=provider,
+            model=model,
+            compactor=compactor,
+            memory=memory,
+            files=self._parts.files,
+            tools=tools,
+            output_type=self._parts.output if isinstance(self._parts.output, type) else None,
+            check=self._parts.check,
+            ending=self._parts.ending,
+            deps=deps,
+            prices=self._parts.prices,
+            agents=agents,
+        )
+        return setup, None if run is not None else await self._resolved(definition, deps, Occasion(store, head))
+
+    async def _resolved(self, definition: Definition, deps: Any, occasion: Occasion) -> str | None:
+        instructions = self._parts.instructions
+        if isinstance(instructions, str) or definition.instructions:
+            return definition.instructions or None
+        asks_for_both = len(inspect.signature(instructions).parameters) > 1
+        make = cast("Callable[..., str | Awaitable[str]]", instructions)
+        text = make(deps, occasion) if asks_for_both else make(deps)
+        return (await text if inspect.isawaitable(text) else text) or None
+
+    async def tools_now(self) -> Sequence[Tool]:
+        if self._found is None:
+            self._found = [*self._tools, *[tool for source in self._sources for tool in await source.tools()]]
+            for member in self._parts.members:
+                await member.tools_now()
+            self.__dict__.pop("definition", None)
+        return self._found
+
+    @cached_property
+    def definition(self) -> Definition:
+        """What is written down of this agent, once its tools are known."""
+        values = {**self.base.__dict__, "tools": [ToolDefinition(**tool.definition) for tool in self._found or ()]}
+        if self._parts.team is not None:
+            known = [(member.name, codec.digest(member.definition.as_json())) for member in self._parts.members]
+            members = [MemberDefinition(name=name, digest=digest) for name, digest in known]
+            values["team"] = self._parts.team.model_copy(update={"members": tuple(members)})
+        elif not self._sources:
+            return self.base
+        return Definition.of(**values)
+
+    async def _current(self, store: Store, project: str) -> tuple[Definition, int]:
+        await self.tools_now()
+        return self.definition, (await self.version(store, project)).version
+
+    async def version(self, store: Store, project: str) -> AgentVersion:
+        """The version of the code's definition in a project of this store, made if it is new."""
+        await self.tools_now()
+        known = _versions.setdefault(store.desk, {})
+        mark = (project, self.name, id(self.definition))
+        if mark not in known:
+            members = [(member.name, (await member.version(store, project)).version) for member in self._parts.members]
+            role = "agent" if self._parts.team is None else "team"
+            known[mark] = (
+                await store.agents.register(project, self.name, self.definition.as_json(), role=role, members=members),
+                self.definition,
+            )
+        return known[mark][0]
+
+    async def at_version(self, store: Store, project: str, version: int) -> "Blueprint":
+        """The same, for new runs that begin with a version of the definition that this store has, or NotFound."""
+        await store.agents.version(project, self.name, version)
+        pinned = copy(self)
+        pinned._pinned = version
+        return pinned
+
+    def provider(self, model: str) -> tuple[Provider, str]:
+        if self._given_provider is not None and model == self.base.model:
+            return self._given_provider, model.partition(":")[2]
+        if model not in self._providers:
+            self._providers[model] = provider_for(model)
+        return self._providers[model]
+
+
+_versions: WeakKeyDictionary[Desk, dict[tuple[str, str, int], tuple[AgentVersion, Definition]]] = WeakKeyDictionary()
+"""Which versions a store is known to have. The definition is held too, so that its id is not given to another."""

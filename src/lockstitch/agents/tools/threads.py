@@ -1,0 +1,203 @@
+"""Thread tools: what a model needs to split its work, wait for it, and end. `thread_tools()` gives them to an agent.
+
+Those that change something only order it (see `orders`), so all of them may run again after a crash.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from lockstitch.agents.tools.function import tool
+from lockstitch.backend import Find, Where
+from lockstitch.engine.ports.tool import EndStatus, Mode, Tool, ToolContext, ToolFailed
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import Agent as AgentRecord
+from lockstitch.model import Json, Thread, format_time, text_of
+from lockstitch.model.delivery import lane_of
+
+_LONGEST: Final = 2_000
+"""Characters shown of a text of another thread."""
+
+
+def _understood(status: Any) -> Any:
+    return "completed" if status == "done" else status
+
+
+class Task(BaseModel):
+    """One item of a todo list; more keys are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str | None = None
+    description: str
+    status: Annotated[Literal["pending", "in_progress", "completed", "blocked"], BeforeValidator(_understood)] = (
+        "pending"
+    )
+
+
+@tool(effect="safe")
+async def create_thread(
+    ctx: ToolContext,
+    goal: Annotated[str, Field(min_length=1)],
+    tasks: list[Task | str] = [],  # noqa: B006 - pydantic copies defaults, and the schema shows them
+    agent: str | None = None,
+    wait_for_completion: bool = False,
+) -> Json:
+    """Create a child thread that works on a goal of its own, in parallel to you.
+
+    It knows nothing of this conversation, so the goal must say everything it needs. Its result comes back to you as a
+    message. With wait_for_completion you go on only when it has ended. `agent` names another agent to do the work.
+    """
+    if agent is not None:
+        await _require_agent(ctx, agent)
+    child = ctx.spawn(goal, agent=agent, tasks=_numbered(tasks), wait=wait_for_completion)
+    return {"thread_id": str(child), "status": "pending", "waiting": wait_for_completion}
+
+
+@tool(effect="safe")
+async def wait_for_threads(
+    ctx: ToolContext,
+    thread_ids: list[str] | None = None,
+    mode: Mode = "all",
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None,
+) -> Json:
+    """Wait until child threads have ended: those named, or all open ones; all of them, or any one.
+
+    Their results come to you as messages. With timeout_seconds you go on after that time in any case.
+    """
+    children = {str(child.id): child for child in await ctx.store.children(ctx.thread) if lane_of(child) == ctx.lane}
+    wanted = list(children) if thread_ids is None else list(dict.fromkeys(thread_ids))
+    strangers = [name for name in wanted if name not in children]
+    if strangers:
+        raise ToolFailed(f"Not a child of this thread: {', '.join(strangers)}.")
+    ended = [name for name in wanted if children[name].ended]
+    pending = [name for name in wanted if not children[name].ended]
+    if pending and not (mode == "any" and ended):
+        ctx.wait_for(*(UUID(name) for name in pending), mode=mode, seconds=timeout_seconds)
+    return {"waiting_for": pending, "already_ended": ended}
+
+
+@tool(effect="safe")
+async def complete_thread(
+    ctx: ToolContext,
+    result_summary: str,
+    status: EndStatus = "completed",
+    result_data: Any = None,
+) -> str:
+    """End this thread with a result: completed or failed, a short summary, and data if there is any.
+
+    Whoever created the thread is told the summary, and finds the data with get_child_threads; nothing else of what you
+    did reaches it.
+    """
+    ctx.complete(result_summary, status=status, data=result_data)
+    return f"The thread ends as {status}."
+
+
+@tool(effect="safe")
+async def update_tasks(ctx: ToolContext, tasks: list[Task]) -> Json:
+    """Replace this thread's todo list. Give all tasks each time, also those that have not changed."""
+    numbered = _numbered(tasks)
+    ctx.set_tasks(numbered)
+    return {"tasks": numbered}
+
+
+async def _ask_for_input(
+    question: Annotated[str, Field(min_length=1)], options: list[str] | None = None
+) -> str:  # pragma: no cover - a person executes it
+    """Ask a person something that you cannot find out yourself, and wait for the answer."""
+    raise AssertionError("never run here")
+
+
+ask_for_input: Final = replace(tool(frontend=True, name="ask_for_input")(_ask_for_input), asks=True)
+
+
+@tool(effect="safe")
+async def get_current_thread_info(ctx: ToolContext) -> Json:
+    """This thread: its goal, status, todo list, and how many of its children are still at work."""
+    head = ctx.thread
+    return {
+        **_told(head),
+        "tasks": head.tasks if ctx.orders.tasks is None else ctx.orders.tasks,
+        "depth": head.depth,
+        "parent_id": str(head.parent_id) if head.parent_id else None,
+        "open_children": head.pending_children,
+    }
+
+
+@tool(effect="safe")
+async def get_parent_context(ctx: ToolContext) -> Json:
+    """The thread that created this one: its goal, status and todo list, and what it said when it did so."""
+    head = ctx.thread
+    if head.parent_id is None:
+        raise ToolFailed("This thread has no parent.")
+    parent = await ctx.store.thread(head.parent_id)
+    said = None
+    if head.branching_stitch_id is not None:
+        try:
+            said = text_of((await ctx.store.stitch(head.branching_stitch_id)).message) or None
+        except NotFound:
+            # It was archived, or deleted with older turns.
+            said = None
+    return {**_told(parent), "tasks": parent.tasks, "said": said[:_LONGEST] if said else None}
+
+
+@tool(effect="safe")
+async def get_child_threads(ctx: ToolContext, include_completed: bool = True) -> Json:
+    """The threads that this one created: their goals, where they stand, and the results of those that have ended."""
+    children = await ctx.store.children(ctx.thread)
+    shown = [child for child in children if include_completed or not child.ended]
+    return {"threads": [{**_told(child), "result": _short(child.result)} for child in shown]}
+
+
+def thread_tools(names: Collection[str] | None = None) -> list[Tool]:
+    """The thread tools, or those with these names, for an agent's `tools`."""
+    known = {one.name: one for one in _TOOLS}
+    unknown = sorted(set(names or ()) - known.keys())
+    if unknown:
+        raise Refused(f"There is no thread tool {', '.join(unknown)}. There are {', '.join(known)}.")
+    return [one for one in _TOOLS if names is None or one.name in names]
+
+
+_TOOLS: Final = (
+    create_thread,
+    wait_for_threads,
+    complete_thread,
+    update_tasks,
+    ask_for_input,
+    get_current_thread_info,
+    get_parent_context,
+    get_child_threads,
+)
+
+
+def _numbered(tasks: list[Task | str] | list[Task]) -> list[Json]:
+    """Tasks as they are kept, each with an id."""
+    found = [Task(description=one) if isinstance(one, str) else one for one in tasks]
+    return [{**one.model_dump(mode="json"), "id": one.id or str(number)} for number, one in enumerate(found, start=1)]
+
+
+async def _require_agent(ctx: ToolContext, name: str) -> None:
+    """A child of an agent that nobody has ever heard of would wait for ever."""
+    where = (Where("project", "=", ctx.thread.project),)
+    known = {*ctx.agents, *(one.name for one in await ctx.store.backend.find(Find(AgentRecord, where)))}
+    if name not in known:
+        raise ToolFailed(f"There is no agent {name}. Agents: {', '.join(sorted(known))}.")
+
+
+def _told(head: Thread) -> Json:
+    return {
+        "thread_id": str(head.id),
+        "agent": head.agent,
+        "goal": head.goal,
+        "status": head.status,
+        "created_at": format_time(head.created_at),
+    }
+
+
+def _short(result: Json | None) -> Json | None:
+    if result is None:
+        return None
+    return {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in result.items()}

@@ -1,0 +1,209 @@
+"""What people look at in a notebook: its chats, and who did what in them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from lockstitch.apps.notebooks import notebooks
+from lockstitch.apps.notebooks.citations import Cited, citations_of_runs
+from lockstitch.apps.notebooks.records import Notebook, NotebookSession
+from lockstitch.backend import Find, Where
+from lockstitch.model import TERMINAL, Json, Run, Stitch, Thread, answer_of, format_time, text_of
+from lockstitch.store import Store
+
+_SEARCH: Final = "search_sources"
+
+
+class Chat(NamedTuple):
+    """A chat of a notebook."""
+
+    session: NotebookSession
+    thread: Thread
+
+    @property
+    def title(self) -> str:
+        return self.thread.title or "Untitled chat"
+
+    @property
+    def messages(self) -> int:
+        """How many messages the user sent."""
+        return self.thread.last_turn
+
+    def as_json(self) -> Json:
+        thread = self.thread
+        return {
+            "id": self.session.id,
+            "session_id": self.session.session_id,
+            "thread_id": str(thread.id),
+            "notebook_id": self.session.notebook_id,
+            "title": self.title,
+            "user_id": thread.user_id,
+            "status": thread.status,
+            "messages": self.messages,
+            "runs": thread.last_sequence,
+            "created_at": format_time(self.session.created_at),
+            "last_run_at": format_time(thread.last_run_at) if thread.last_run_at else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What one run did, and the members that it handed something to."""
+
+    run: Run
+    input: str
+    output: str | None
+    searches: int
+    members: list["Deed"] = field(default_factory=list["Deed"])
+    citations: list[Cited] = field(default_factory=list[Cited])
+    """What it cites, if it is the answer that the user was given."""
+
+    @property
+    def who(self) -> str:
+        return self.run.agent or "?"
+
+    @property
+    def leads(self) -> bool:
+        return self.run.role == "team"
+
+    @property
+    def act(self) -> str:
+        """In a word or two what it did: answers, hands on, compiles, 3 searches, writes."""
+        if self.run.status in ("failed", "cancelled"):
+            return self.run.status
+        if self.leads:
+            if self.run.parent_run_id is not None:
+                return "compiles"
+            return "hands on" if self.members else "answers"
+        if self.searches:
+            return f"{self.searches} search{'es' if self.searches > 1 else ''}"
+        return "writes" if self.run.status in TERMINAL else "at work"
+
+    @property
+    def seconds(self) -> float | None:
+        if self.run.completed_at is None:
+            return None
+        return (self.run.completed_at - self.run.started_at).total_seconds()
+
+    def as_json(self) -> Json:
+        run = self.run
+        return {
+            "run_id": str(run.id),
+            "parent_run_id": str(run.parent_run_id) if run.parent_run_id else None,
+            "agent": run.agent,
+            "role": run.role,
+            "status": run.status,
+            "act": self.act,
+            "input": self.input,
+            "output": self.output,
+            "seconds": self.seconds,
+            "usage": run.usage,
+            "total_cost": run.total_cost,
+            "error": run.error,
+            "citations": [one.as_json() for one in self.citations],
+            "members": [one.as_json() for one in self.members],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message of the user, and everything that it caused."""
+
+    number: int
+    message: str
+    deeds: list[Deed]
+    at: datetime
+
+    @property
+    def answer(self) -> Deed | None:
+        """Whose output the user was given, once the turn has ended well: the leader's last."""
+        if self.deeds[0].run.status != "completed":
+            return None
+        spoken = [deed for deed in self.deeds if deed.output and deed.run.status == "completed"]
+        return spoken[-1] if spoken else None
+
+    @property
+    def cost(self) -> float | None:
+        """What the message cost, as far as it is known."""
+        known = [run.total_cost for run in self.runs if run.total_cost is not None]
+        return sum(known) if known else None
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs that it caused, in the order in which they began."""
+        return sorted(_runs(self.deeds), key=lambda run: run.sequence)
+
+    def as_json(self) -> Json:
+        answer = self.answer
+        return {
+            "turn": self.number,
+            "message": self.message,
+            "answer": answer.output if answer else None,
+            "answered_by": answer.who if answer else None,
+            "citations": [one.as_json() for one in answer.citations] if answer else [],
+            "cost": self.cost,
+            "at": format_time(self.at),
+            "deeds": [deed.as_json() for deed in self.deeds],
+        }
+
+
+async def chats(store: Store, notebook: Notebook, *, user_id: str | None = None) -> list[Chat]:
+    """The chats of a notebook, the most recently active first; of one user only, if one is named."""
+    links = {link.thread_id: link for link in await notebooks.sessions(store, notebook.number)}
+    where = [Where("id", "in", list(links)), Where("project", "=", store.project)]
+    if user_id is not None:
+        where.append(Where("user_id", "=", user_id))
+    threads = await store.backend.find(Find(Thread, where, order=("-recent_at", "-id"))) if links else []
+    return [Chat(links[thread.id], thread) for thread in threads]
+
+
+async def turns(store: Store, thread: Thread) -> list[Turn]:
+    """Who did what in a chat, turn by turn: runs as a tree, with what they were asked, said and cited."""
+    runs = await store.runs(thread)
+    log = await store.stitches(thread)
+    by_position = {stitch.position: stitch for stitch in log}
+    cited = await citations_of_runs(store, [run.id for run in runs if run.parent_run_id is None])
+    searches: dict[UUID | None, int] = {}
+    for stitch in log:
+        if stitch.type == "tool_call" and stitch.name == _SEARCH:
+            searches[stitch.run_id] = searches.get(stitch.run_id, 0) + 1
+    deeds = {run.id: _deed(run, by_position, searches.get(run.id, 0)) for run in runs}
+    found: dict[int, Turn] = {}
+    for run in runs:
+        deed = deeds[run.id]
+        above = deeds.get(run.parent_run_id) if run.parent_run_id is not None else None
+        turn = found.get(run.turn)
+        if turn is None:
+            turn = found[run.turn] = Turn(run.turn, deed.input, [], run.started_at)
+        if above is None or _compiles(run, above.run):
+            turn.deeds.append(deed)
+        else:
+            above.members.append(deed)
+    for turn in found.values():
+        # They are kept with the run that the message caused, whoever answered in the end.
+        if (answer := turn.answer) is not None:
+            answer.citations.extend(cited.get(turn.deeds[0].run.id, ()))
+    return list(found.values())
+
+
+def total_cost(told: Sequence[Turn]) -> float | None:
+    """What a chat cost so far, as far as it is known."""
+    known = [turn.cost for turn in told if turn.cost is not None]
+    return sum(known) if known else None
+
+
+def _deed(run: Run, log: Mapping[int, Stitch], searches: int) -> Deed:
+    asked, said = log.get(run.input_position or 0), log.get(run.output_position or 0)
+    output = answer_of(said.message) if said is not None else None
+    return Deed(run, text_of(asked.message) if asked is not None else "", output or None, searches)
+
+
+def _compiles(run: Run, above: Run) -> bool:
+    """Whether a run is its leader's further one, and not one of a member."""
+    return run.role == "team" and run.agent == above.agent
+
+
+def _runs(deeds: Sequence[Deed]) -> list[Run]:
+    return [run for deed in deeds for run in (deed.run, *_runs(deed.members))]

@@ -1,0 +1,221 @@
+"""Create, list, change, delete notebooks; their chats."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from lockstitch.apps.notebooks.readers.reader import clean
+from lockstitch.apps.notebooks.records import EXTENSION, UNTITLED, Notebook, NotebookSession
+from lockstitch.backend import Fields, Find, Where
+from lockstitch.errors import Conflict, NotFound, Refused
+from lockstitch.model import Thread, as_id, codec, new_id
+from lockstitch.model.clock import parse_time
+from lockstitch.store import Store
+
+_LARGEST = 2**63
+_CHANGEABLE = ("title", "description", "instructions")
+
+
+class Counted(NamedTuple):
+    """A notebook with what it has."""
+
+    notebook: Notebook
+    sources: int
+    chats: int
+    last_chat_at: datetime | None
+    """When a message was last sent in one of its chats."""
+
+
+async def create(
+    store: Store, title: str | None = None, *, description: str | None = None, instructions: str | None = None
+) -> Notebook:
+    """A new notebook. Refused says what is wrong with its title."""
+    now = store.clock.now()
+    new = Notebook(
+        project=store.project,
+        title=title if title is not None else UNTITLED,
+        description=description,
+        instructions=instructions,
+        created_at=now,
+        updated_at=now,
+    )
+    return await _told(store, "notebook_new", new)
+
+
+async def get(store: Store, notebook_id: int) -> Notebook:
+    """One notebook of this project. NotFound when it has none of this id."""
+    where = (Where("id", "=", notebook_id), Where("project", "=", store.project))
+    found = await store.backend.find(Find(Notebook, where)) if 0 < notebook_id < _LARGEST else []
+    if not found:
+        raise missing(store, notebook_id)
+    return found[0]
+
+
+async def listed(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Notebook]:
+    """The notebooks of this project, the most recently updated first."""
+    where = (Where("project", "=", store.project),)
+    return await store.backend.find(Find(Notebook, where, order=("-updated_at", "-id"), limit=limit, offset=offset))
+
+
+async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Counted]:
+    """The same with what each has."""
+    notebooks = await listed(store, limit=limit, offset=offset)
+    rows: Sequence[Any] = await store.ask(EXTENSION, "notebook_counts", project=store.project)
+    known = {int(row[0]): row for row in rows}
+    found: list[Counted] = []
+    for notebook in notebooks:
+        _, sources, chats, last = known.get(notebook.number, (0, 0, 0, None))
+        found.append(Counted(notebook, int(sources), int(chats), _time(last)))
+    return found
+
+
+async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
+    """Other values for title, description or instructions."""
+    wrong = fields.keys() - set(_CHANGEABLE)
+    if wrong:
+        raise Refused(f"A notebook's {', '.join(sorted(wrong))} cannot be changed.")
+    before = await get(store, notebook_id)
+    wanted = before.changed(**before.checked({**fields, "updated_at": store.clock.now()}))
+    named = {f"with_{name}": int(name in fields) for name in _CHANGEABLE}
+    return await _told(store, "notebook_change", wanted, id=notebook_id, **named)
+
+
+async def touch(store: Store, notebook_id: int) -> None:
+    """Make a notebook a recent one."""
+    await store.tell(EXTENSION, "notebook_touch", id=notebook_id, project=store.project, now=store.clock.now())
+
+
+async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False, force: bool = False) -> int:
+    """Delete a notebook with its sources, and its chats with everything of theirs; how many chats.
+
+    With `keep_sessions` the chats stay as threads that belong to no notebook. ThreadBusy while one of them is held,
+    and then nothing is deleted, unless forced.
+    """
+    await get(store, notebook_id)
+    removed = 0
+    while True:
+        if not keep_sessions:
+            ids = [session.thread_id for session in await sessions(store, notebook_id)]
+            if ids:
+                removed += await store.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
+        gone: Sequence[Any] = await store.tell(
+            EXTENSION, "notebook_remove", id=notebook_id, project=store.project, keep_sessions=int(keep_sessions)
+        )
+        if gone:
+            return removed
+        # A chat was begun meanwhile, or somebody else removed the notebook.
+        await get(store, notebook_id)
+
+
+async def sessions(store: Store, notebook_id: int) -> list[NotebookSession]:
+    """Which threads are chats of a notebook, in the order in which they were begun."""
+    where = (Where("notebook_id", "=", notebook_id), Where("project", "=", store.project))
+    return await store.backend.find(Find(NotebookSession, where, order=("id",)))
+
+
+async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
+    """The notebook that a thread is a chat of, if it is one."""
+    found: Sequence[Notebook] = await store.ask(EXTENSION, "notebook_of_thread", into=Notebook, thread=thread.id)
+    return found[0] if found else None
+
+
+def missing(store: Store, notebook_id: int) -> NotFound:
+    return NotFound(f"There is no notebook {notebook_id} in project {store.project}.")
+
+
+async def _told(store: Store, query: str, wanted: Notebook, **more: int) -> Notebook:
+    values: Fields = {name: getattr(wanted, name) for name in _CHANGEABLE}
+    found: Sequence[Notebook] = await store.tell(
+        EXTENSION, query, into=Notebook, project=store.project, now=wanted.updated_at, **values, **more
+    )
+    if not found:
+        raise missing(store, wanted.number)
+    return found[0]
+
+
+def _time(value: Any) -> datetime | None:
+    return parse_time(value) if isinstance(value, str) else value
+
+
+_TITLE: Final = 80
+"""Characters of the first message that a chat is called by."""
+
+
+async def ensure(
+    store: Store, notebook: Notebook, session_id: str | None, *, user_id: str | None, agent: str, message: str
+) -> Thread:
+    """The thread of a chat: a known one goes on, an unknown one is made with its link, in one transaction.
+
+    Refused for a chat of another notebook, of another user, or a thread that belongs to no notebook.
+    """
+    if session_id is not None:
+        known = await _known(store, session_id)
+        if known is not None:
+            return await _checked(store, notebook, known, user_id)
+    try:
+        return await _create(store, notebook, session_id, user_id, agent, message)
+    except (Conflict, Refused):
+        # Somebody else made it in between, so it is a known one now; or the notebook was removed.
+        await get(store, notebook.number)
+        known = await _known(store, session_id) if session_id is not None else None
+        if known is None:
+            raise
+        return await _checked(store, notebook, known, user_id)
+
+
+async def link_of(store: Store, thread: Thread) -> NotebookSession | None:
+    """The link of a thread to its notebook, if it is a chat of one."""
+    return await store.backend.get(NotebookSession, (thread.id,))
+
+
+async def chat(store: Store, notebook: Notebook, session_id: str, *, user_id: str | None = None) -> Thread:
+    """A chat of this notebook. NotFound when there is no such thread, Refused when it is not its own."""
+    return await _checked(store, notebook, await store.thread(session_id), user_id)
+
+
+async def unlink(store: Store, notebook: Notebook, session_id: str) -> Thread:
+    """Take a chat out of its notebook; it stays as a thread."""
+    thread = await chat(store, notebook, session_id)
+    await store.backend.delete(Find(NotebookSession, (Where("thread_id", "=", thread.id),)))
+    return thread
+
+
+async def _known(store: Store, session_id: str) -> Thread | None:
+    codec.check_text(session_id, "The session_id")
+    if not 0 < len(session_id) <= 255:
+        raise Refused("A session_id has 1 to 255 characters.")
+    try:
+        return await store.thread(session_id)
+    except NotFound:
+        return None
+
+
+async def _checked(store: Store, notebook: Notebook, thread: Thread, user_id: str | None) -> Thread:
+    link = await link_of(store, thread)
+    named = thread.key or str(thread.id)
+    if link is None:
+        raise Refused(f"Session {named} is a thread that belongs to no notebook; nothing was done.")
+    if link.notebook_id != notebook.number:
+        raise Refused(f"Session {named} belongs to another notebook; nothing was done.")
+    if user_id is not None and thread.user_id != user_id:
+        raise Refused(f"Session {named} belongs to another user; nothing was done.")
+    return thread
+
+
+async def _create(
+    store: Store, notebook: Notebook, session_id: str | None, user_id: str | None, agent: str, message: str
+) -> Thread:
+    wanted: UUID | None = as_id(session_id) if session_id is not None else new_id()
+    thread_id = wanted or new_id()
+    name: dict[str, Any] = {"id": thread_id, "key": session_id if wanted is None else None}
+    link = NotebookSession(
+        project=store.project,
+        notebook_id=notebook.number,
+        session_id=name["key"] or str(thread_id),
+        thread_id=thread_id,
+        created_at=store.clock.now(),
+    )
+    title = " ".join(clean(message).split())
+    title = title if len(title) <= _TITLE else f"{title[: _TITLE - 1].rstrip()}…"
+    return await store.create(**name, agent=agent, user_id=user_id, title=title or None, records=[link])

@@ -1,0 +1,199 @@
+"""View models; citations as links; the cited place."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
+
+from lockstitch.apps.notebooks.activity import Deed
+from lockstitch.apps.notebooks.citations import Cited, cited, mentions
+from lockstitch.errors import NotFound
+from lockstitch.model import Thread, answer_of
+from lockstitch.server.pages.common import content
+from lockstitch.server.pages.common.content import Block, Inline
+from lockstitch.store import Store
+
+_AROUND: Final = 90
+"""Characters that are shown before and after a quote."""
+
+
+class Mark(NamedTuple):
+    """A citation as a link names it: the answer's position, the number, and the how-manyth time it stands there."""
+
+    position: int
+    number: int
+    time: int = 1
+
+    @classmethod
+    def of(cls, told: str) -> "Mark | None":
+        parts = told.split(".")
+        return cls(*map(int, parts)) if 2 <= len(parts) <= 3 and all(map(_is_count, parts)) else None
+
+    def __str__(self) -> str:
+        return f"{self.position}.{self.number}.{self.time}"
+
+
+class Place(NamedTuple):
+    """What a citation points to, and where it stands."""
+
+    cited: Cited
+    mark: Mark
+
+    @property
+    def before(self) -> str:
+        """What stands before the quote, as far as one looks at it."""
+        text = self.cited.before
+        return text if len(text) <= _AROUND else f"… {text[-_AROUND:].partition(' ')[2]}"
+
+    @property
+    def after(self) -> str:
+        text = self.cited.after
+        return text if len(text) <= _AROUND else f"{text[:_AROUND].rpartition(' ')[0]} …"
+
+    @property
+    def rank(self) -> str:
+        return f"rank {self.cited.finding.rank} of {self.cited.finding.among}"
+
+
+async def place_of(store: Store, head: Thread, mark: Mark) -> Place | None:
+    """What a citation in a chat points to; None where nothing of this number was found."""
+    found = await store.stitches(head, mark.position, mark.position)
+    said = statements(answer_of(found[0].message) if found else "", mark.number)
+    try:
+        return Place(await cited(store, head, mark.number, said="".join(said[mark.time - 1 : mark.time])), mark)
+    except NotFound:
+        return None
+
+
+def statements(answer: str, number: int) -> list[str]:
+    """What an answer says each time it cites this: from the line's beginning, or the citation before it, on."""
+    found: list[str] = []
+    earlier, said = 0, ""
+    for mention in mentions(answer):
+        begin = max(answer.rfind("\n", 0, mention.start) + 1, earlier)
+        # Two citations side by side go with the same words.
+        said = answer[begin : mention.start].strip(" \t.,;") or said
+        if number in mention.numbers:
+            found.append(said)
+        earlier = mention.end
+    return found
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19 and int(text) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class BookRow:
+    """A notebook in the list."""
+
+    id: int
+    title: str
+    description: str
+    sources: int
+    chats: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A source beside a chat. `says` is how large it is: 84 pages · 412 passages."""
+
+    id: UUID
+    title: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something on the seam: a question, an answer, an error, or a line about what became of it."""
+
+    position: int
+    shape: Literal["asked", "answered", "failed", "line"]
+    text: str = ""
+    blocks: list[Block] = field(default_factory=list[Block])
+    who: str = ""
+    helped: str = ""
+    """Who took part beside the one who answers: with Researcher and Writer."""
+    took: float | None = None
+    """Milliseconds from the question to the answer."""
+    at: datetime | None = None
+    cut: bool = False
+    """Whether there is more of it than is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """A run in the tree of a turn, how long it took by itself, and whom it handed something to."""
+
+    deed: Deed
+    took: float | None
+    """Milliseconds."""
+    members: list["Did"] = field(default_factory=list["Did"])
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question, and the runs that it caused."""
+
+    asked: str
+    runs: list[Did]
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """Somebody of the team at something that is not committed yet."""
+
+    id: UUID
+    name: str
+    doing: str
+    source: str = ""
+    """Whose notes it works from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What is open in a chat."""
+
+    runs: list[AtWork] = field(default_factory=list[AtWork])
+    queued: list[str] = field(default_factory=list[str])
+    asks: bool = False
+    """Whether a person is needed, which the thread's own page is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Something that the team knows about a user."""
+
+    id: UUID
+    text: str
+    topics: str
+    at: datetime
+
+
+def blocks(text: str, position: int, href: str) -> list[Block]:
+    """The answer at a position as Markdown's blocks; `href` is what stands before a citation in a link."""
+    found = content.markdown_blocks(text)
+    times: Counter[int] = Counter()
+    for block in found:
+        block.items = [[piece for one in item for piece in _pieces(one, position, href, times)] for item in block.items]
+    return found
+
+
+def _pieces(piece: Inline, position: int, href: str, times: Counter[int]) -> Iterator[Inline]:
+    kind, text, _ = piece
+    if kind != "text":
+        yield piece
+        return
+    place = 0
+    for mention in mentions(text):
+        if mention.start > place:
+            yield ("text", text[place : mention.start], "")
+        for number in mention.numbers:
+            times[number] += 1
+            yield ("cite", str(number), f"{href}{Mark(position, number, times[number])}")
+        place = mention.end
+    if place < len(text):
+        yield ("text", text[place:], "")

@@ -1,0 +1,84 @@
+"""The subprocess that parses a document of a stranger.
+
+python -m lockstitch.apps.notebooks.readers.isolated_process pdf|html PAGES CHARACTERS MEMORY SECONDS < file
+"""
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final
+
+from lockstitch.apps.notebooks.readers.isolated import answer, document_of
+from lockstitch.model import Json
+
+_MOST_HEADINGS: Final = 2_000
+_DEEPEST: Final = 6
+
+
+def read_pdf(content: bytes, most_pages: int, most_characters: int) -> Json:
+    """The texts of the pages, the title and the outline; or `refused` with a reason."""
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(content), strict=False)
+    if reader.is_encrypted and not reader.decrypt(""):
+        return {"refused": "is protected by a password. Save a copy without one."}
+    count = len(reader.pages)
+    if not count:
+        return {"refused": "has no pages."}
+    if count > most_pages:
+        return {"refused": f"has {count:,} pages; at most {most_pages:,} are read. Split it."}
+    texts: list[str] = []
+    length = 0
+    for page in reader.pages:
+        # What is no text, such as half of a pair, is no reason to give the page up.
+        texts.append(page.extract_text().encode("utf-8", "replace").decode())
+        length += len(texts[-1])
+        if length > most_characters:
+            return {"refused": f"has more than {most_characters:,} characters of text. Split it."}
+    if not any(text.strip() for text in texts):
+        return {"refused": "has no text in it: its pages are pictures. Have their text recognised first."}
+    title: str | None = None
+    outline: list[tuple[int, str, int]] = []
+    # Both are only nice to have, and often the part of a PDF that is wrong.
+    with suppress(Exception):
+        title = str(reader.metadata.title) if reader.metadata and reader.metadata.title else None
+    with suppress(Exception):
+        _collect(reader, reader.outline, 1, outline)
+    return {"pages": texts, "title": title, "outline": outline}
+
+
+def _collect(reader: Any, entries: Any, level: int, found: list[tuple[int, str, int]]) -> None:
+    for entry in entries:
+        if len(found) >= _MOST_HEADINGS:
+            return
+        if isinstance(entry, list):
+            if level < _DEEPEST:
+                _collect(reader, entry, level + 1, found)
+            continue
+        page = reader.get_destination_page_number(entry)
+        if page is not None:
+            found.append((level, str(entry.title), int(page)))
+
+
+def read_html(content: bytes, _pages: int, most_characters: int) -> Json:
+    """The text, the title and the headings."""
+    document = document_of(content.decode())
+    if len(document.text) > most_characters:
+        return {"refused": f"has more than {most_characters:,} characters of text. Split it."}
+    headings = [(heading.at, heading.level, heading.text) for heading in document.headings]
+    return {"text": document.text, "title": document.title, "headings": headings}
+
+
+def main() -> None:
+    kind, *limits = sys.argv[1:]
+    if kind == "pdf":
+        # Before the limits, which are for the content.
+        import_module("pypdf")
+        answer(read_pdf, limits)
+    else:
+        answer(read_html, limits)
+
+
+if __name__ == "__main__":
+    main()

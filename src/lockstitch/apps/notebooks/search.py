@@ -1,0 +1,165 @@
+"""Finding passages in a notebook's sources: by their words and by what they mean, and both together."""
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter, mul
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from lockstitch.agents.embedders import Embedder
+from lockstitch.apps.notebooks.records import EXTENSION, FoundBy, Notebook, Passage, Source
+from lockstitch.backend import Find, Where
+from lockstitch.engine.concurrency import run_blocking
+from lockstitch.store import Store
+
+Key = tuple[UUID, int]
+"""A passage: its source and its number there."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_MOST_WORDS: Final = 24
+_LONGEST: Final = 2_000
+"""Characters of a query that are looked at."""
+
+_LONG: Final = 4
+"""Letters from which on a word may be the beginning of what is found; all begins with a."""
+
+_WIDE: Final = 40
+"""How many passages each way of finding brings in."""
+
+_NEARNESS: Final = 0.4
+"""How near a passage must be to a question, as a share of how near two texts are that speak of the same thing."""
+
+_FUSION: Final = 60
+"""How much the first places of one way count against being found by both: the usual number of rank fusion."""
+
+
+class Found(NamedTuple):
+    """A passage that was found, its place among those found, and how."""
+
+    source: Source
+    passage: Passage
+    rank: int
+    found_by: FoundBy
+
+
+async def find(store: Store, notebook: Notebook, query: str, *, embedder: Embedder | None, limit: int) -> list[Found]:
+    """The best passages of a notebook for a query, best first."""
+    by_words = await _by_words(store, notebook, query)
+    by_meaning = await _by_meaning(store, notebook, query, embedder) if embedder is not None else []
+    best = fused(by_words, by_meaning)[:limit]
+    sources = await _sources(store, notebook, {source_id for source_id, _ in best})
+    passages = await passages_of(store, best)
+    words, meaning = set(by_words), set(by_meaning)
+    found: list[Found] = []
+    for key in best:
+        # What was removed since it was found is not there to be shown.
+        if key[0] in sources and key in passages:
+            how = _how(key in words, key in meaning)
+            found.append(Found(sources[key[0]], passages[key], len(found) + 1, how))
+    return found
+
+
+async def passages_of(store: Store, keys: Iterable[Key]) -> dict[Key, Passage]:
+    """These passages, as far as they are there."""
+    wanted: dict[UUID, list[int]] = {}
+    for source_id, number in keys:
+        wanted.setdefault(source_id, []).append(number)
+    found: dict[Key, Passage] = {}
+    for source_id, numbers in wanted.items():
+        where = (Where("source_id", "=", source_id), Where("number", "in", numbers))
+        for passage in await store.backend.find(Find(Passage, where)):
+            found[source_id, passage.number] = passage
+    return found
+
+
+def fused(*rankings: Sequence[Key]) -> list[Key]:
+    """Several rankings as one: each place counts the more the further in front it is, wherever it comes from."""
+    scores: dict[Key, float] = {}
+    for ranking in rankings:
+        for place, key in enumerate(ranking, start=1):
+            scores[key] = scores.get(key, 0.0) + 1 / (_FUSION + place)
+    return sorted(scores, key=lambda key: (-scores[key], str(key[0]), key[1]))
+
+
+def wanted(query: str) -> str:
+    """The words that are searched for, apart by |. Longer ones by their beginning: a robot is found for robots too."""
+    words = dict.fromkeys(_WORD.findall(query.casefold()[:_LONGEST]))
+    terms = dict.fromkeys(f'"{_stem(word)}"*' if len(word) >= _LONG else f'"{word}"' for word in words)
+    return "|".join(list(terms)[:_MOST_WORDS])
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """A vector as it is kept."""
+    numbers = array("f", vector)
+    if _BIG_ENDIAN:
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def unpacked(vector: bytes) -> "array[float]":
+    numbers = array("f")
+    numbers.frombytes(vector)
+    if _BIG_ENDIAN:
+        numbers.byteswap()
+    return numbers
+
+
+_BIG_ENDIAN: Final = array("H", [1]).tobytes() == b"\x00\x01"
+
+
+async def _by_words(store: Store, notebook: Notebook, query: str) -> list[Key]:
+    words = wanted(query)
+    if not words:
+        return []
+    rows: Sequence[Any] = await store.ask(
+        EXTENSION, "passages_by_words", notebook=notebook.number, words=words, limit=_WIDE
+    )
+    return [_key(source_id, number) for source_id, number in rows]
+
+
+async def _by_meaning(store: Store, notebook: Notebook, query: str, embedder: Embedder) -> list[Key]:
+    rows: Sequence[Any] = await store.ask(EXTENSION, "vectors", notebook=notebook.number, embedder=embedder.name)
+    if not rows or not query.strip():
+        return []
+    (asked,) = await embedder.embed([query])
+    least = embedder.threshold * _NEARNESS
+    return await run_blocking(lambda: _nearest(asked, rows, least))
+
+
+def _nearest(asked: Sequence[float], rows: Sequence[Any], least: float) -> list[Key]:
+    """The passages whose vectors are nearest; all are unit vectors, so the product says how near."""
+    # A short question leaves most numbers of an offline embedder at zero, and those need not be looked at.
+    places = [place for place, number in enumerate(asked) if number]
+    if not places:
+        return []
+    near = [asked[place] for place in places]
+    # With one place alone it would give a number and not a row of them.
+    pick: Callable[[Any], Sequence[float]] = itemgetter(*places, places[0])
+    scored = [(sum(map(mul, near, pick(unpacked(vector)))), source_id, number) for source_id, number, vector in rows]
+    best = sorted((one for one in scored if one[0] >= least), key=lambda one: (-one[0], str(one[1]), one[2]))
+    return [_key(source_id, number) for _, source_id, number in best[:_WIDE]]
+
+
+async def _sources(store: Store, notebook: Notebook, ids: set[UUID]) -> Mapping[UUID, Source]:
+    where = (Where("notebook_id", "=", notebook.number), Where("id", "in", list(ids)))
+    return {source.id: source for source in await store.backend.find(Find(Source, where))} if ids else {}
+
+
+def _stem(word: str) -> str:
+    """A word without the ending that only says how many; a guess that widens what is found, never narrows it."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3]
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
+        return word[:-1]
+    return word
+
+
+def _how(by_words: bool, by_meaning: bool) -> FoundBy:
+    if by_words and by_meaning:
+        return "words and meaning"
+    return "words" if by_words else "meaning"
+
+
+def _key(source_id: Any, number: Any) -> Key:
+    return (source_id if isinstance(source_id, UUID) else UUID(source_id)), int(number)

@@ -1,0 +1,346 @@
+"""/api/notebooks, and the server extension."""
+
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+from uuid import UUID
+
+from fastapi import APIRouter, File, Path, Query, Request, UploadFile
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from lockstitch.apps.notebooks import activity, citations, pages, sources
+from lockstitch.apps.notebooks import notebooks as sessions
+from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks.plugin import Notebooks
+from lockstitch.apps.notebooks.records import Notebook, Source
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import Json, Thread
+from lockstitch.server import Annex, Caller, Exact, Reader, Section, Writer, followed, the, waited
+from lockstitch.server.api.events import stream_content
+from lockstitch.server.api.responses import Result, Shape, shape_of
+
+router = APIRouter(prefix="/api/notebooks", tags=["notebooks"], default_response_class=Exact)
+
+TheNotebooks = Annotated[Notebooks, the(Notebooks)]
+Id = Annotated[int, Path(ge=1, lt=2**63, description="A notebook's id.")]
+SourceId = Annotated[UUID, Path(description="A source's id.")]
+SessionId = Annotated[str, Path(max_length=300, description="A session_id: a thread's key or id.")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0, lt=2**53)]
+
+_NOTEBOOK: Any = shape_of(Notebook)
+_COUNTED: Any = shape_of(Notebook, "NotebookInList", sources=int, sessions=int)
+_SOURCE: Any = shape_of(Source, "NotebookSource", status=str)
+
+
+class _AnySource(Shape):
+    """A source. While its file is read, only some fields are known."""
+
+    name: str
+    status: str
+
+
+class _Session(Shape):
+    """A chat in a list."""
+
+    session_id: str
+    thread_id: UUID
+    notebook_id: int
+    title: str | None
+    status: str
+    runs: int
+
+
+class _Chat(Shape):
+    """A chat, turn by turn."""
+
+    session_id: str
+    thread_id: UUID
+    notebook_id: int
+    title: str | None
+    status: str
+    total_cost: float | None
+    turns: list[Json]
+
+
+class _Citation(Shape):
+    number: int
+    source_id: UUID | None
+    source: str | None
+
+
+class _Found(Shape):
+    """A passage that a search found."""
+
+    source_id: UUID
+    source: str
+    passage: int
+    start: int
+    end: int
+    text: str
+
+
+class _Turn(Result):
+    """The answer to a message, and the turn that it caused."""
+
+    session_id: str
+    notebook_id: int
+
+
+_EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The turn, or server-sent events", **stream_content()},
+    202: {"description": "The unfinished turn, if the caller or the server leaves before its end", "model": _Turn},
+}
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewNotebook(_Body):
+    """A notebook. Without a title it is an untitled one."""
+
+    title: str | None = None
+    description: str | None = None
+    instructions: str | None = None
+
+
+class NewSource(_Body):
+    """A text, or the address of something on the web."""
+
+    name: str | None = None
+    text: str | None = None
+    url: str | None = None
+
+
+class Asked(_Body):
+    """A message to the team, in a known chat or in a new one."""
+
+    message: str
+    stream: bool = False
+    session_id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    user_id: Annotated[str, Field(max_length=255)] | None = None
+
+
+@router.get("", response_model=list[_COUNTED])
+async def listed(caller: Reader, _: TheNotebooks, limit: Limit = 100, offset: Offset = 0) -> Exact:
+    """The notebooks of the project, the most recently updated first."""
+    found = await shelf.counted(caller.store, limit=limit, offset=offset)
+    return Exact([_counted(one) for one in found])
+
+
+@router.post("", status_code=201, response_model=_NOTEBOOK)
+async def create(caller: Writer, _: TheNotebooks, new: NewNotebook) -> Exact:
+    """Make a notebook."""
+    made = await shelf.create(caller.store, new.title, description=new.description, instructions=new.instructions)
+    return Exact(made.as_json(), 201)
+
+
+@router.get("/{id}", response_model=_NOTEBOOK)
+async def get(caller: Reader, _: TheNotebooks, id: Id) -> Exact:
+    """One notebook."""
+    return Exact((await shelf.get(caller.store, id)).as_json())
+
+
+@router.put("/{id}", response_model=_NOTEBOOK)
+async def change(caller: Writer, _: TheNotebooks, id: Id, wanted: NewNotebook) -> Exact:
+    """Change a notebook: what is not named stays as it is."""
+    fields = wanted.model_dump(exclude_unset=True)
+    if "title" in fields and fields["title"] is None:
+        raise Refused("A notebook has a title; leave it out to keep the one it has.")
+    return Exact((await shelf.change(caller.store, id, **fields)).as_json())
+
+
+@router.delete("/{id}", status_code=204, response_class=Response)
+async def remove(
+    caller: Writer,
+    _: TheNotebooks,
+    id: Id,
+    keep_sessions: Annotated[bool, Query(description="Whether its chats stay, as threads of no notebook.")] = False,
+) -> Response:
+    """Delete a notebook with its sources, and its chats with everything of theirs."""
+    await shelf.remove(caller.store, id, keep_sessions=keep_sessions)
+    return Response(status_code=204)
+
+
+@router.get("/{id}/sessions", response_model=list[_Session])
+async def sessions_of(
+    caller: Reader, _: TheNotebooks, id: Id, user_id: Annotated[str | None, Query(max_length=255)] = None
+) -> Exact:
+    """The chats of a notebook, the most recently active first."""
+    notebook = await shelf.get(caller.store, id)
+    return Exact([chat.as_json() for chat in await activity.chats(caller.store, notebook, user_id=user_id)])
+
+
+@router.get("/{id}/sessions/{session_id}", response_model=_Chat)
+async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId) -> Exact:
+    """A chat, turn by turn: who did what, what was answered, and what that cites."""
+    thread = await _chat(caller, id, session_id)
+    told = await activity.turns(caller.store, thread)
+    return Exact(
+        {
+            "session_id": thread.key or str(thread.id),
+            "thread_id": str(thread.id),
+            "notebook_id": id,
+            "title": thread.title,
+            "user_id": thread.user_id,
+            "status": thread.status,
+            "total_cost": activity.total_cost(told),
+            "turns": [turn.as_json() for turn in told],
+        }
+    )
+
+
+@router.delete("/{id}/sessions/{session_id}", status_code=204, response_class=Response)
+async def remove_session(caller: Writer, _: TheNotebooks, id: Id, session_id: SessionId) -> Response:
+    """Delete a chat with all its runs."""
+    await caller.store.delete(await _chat(caller, id, session_id))
+    return Response(status_code=204)
+
+
+@router.get("/{id}/sessions/{session_id}/citations/{number}", response_model=_Citation)
+async def citation(
+    caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId, number: Annotated[int, Path(ge=1, lt=2**31)]
+) -> Exact:
+    """What a number in brackets stands for in a chat: the source, the place, and the words there."""
+    return Exact((await citations.cited(caller.store, await _chat(caller, id, session_id), number)).as_json())
+
+
+@router.get("/{id}/sources", response_model=list[_AnySource])
+async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> Exact:
+    """The sources of a notebook, and those that are just being read."""
+    notebook = await shelf.get(caller.store, id)
+    ready = [_source(one) for one in await sources.listed(caller.store, notebook)]
+    reading = [{"name": one.name, "status": "reading"} for one in notebooks.underway(id)]
+    return Exact(ready + reading)
+
+
+@router.post("/{id}/sources", status_code=201, response_model=_SOURCE)
+async def add_source(caller: Writer, notebooks: TheNotebooks, id: Id, new: NewSource) -> Exact:
+    """Add a text, or what stands behind an address of the web where that is turned on."""
+    if (new.text is None) == (new.url is None):
+        raise Refused("Give either a text or a url.")
+    if new.url is not None:
+        return Exact(_source(await notebooks.add_url(caller.store, id, new.url, name=new.name)), 201)
+    if not new.name:
+        raise Refused("A text needs a name, such as notes.md.")
+    return Exact(_source(await notebooks.add_source(caller.store, id, new.name, new.text or "")), 201)
+
+
+@router.post("/{id}/sources/upload", status_code=201, response_model=_SOURCE)
+async def upload(
+    caller: Writer, notebooks: TheNotebooks, id: Id, file: Annotated[UploadFile, File(description="The file.")]
+) -> Exact:
+    """Add a file: text, Markdown, HTML or PDF."""
+    # One byte more than is read tells that there is too much.
+    content = await file.read(notebooks.limits.bytes + 1)
+    made = await notebooks.add_source(
+        caller.store, id, file.filename or "upload", content, media_type=file.content_type
+    )
+    return Exact(_source(made), 201)
+
+
+@router.get("/{id}/sources/{source_id}", response_model=_SOURCE)
+async def source(caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId) -> Exact:
+    """One source."""
+    notebook = await shelf.get(caller.store, id)
+    return Exact(_source(await sources.get(caller.store, notebook, source_id)))
+
+
+@router.delete("/{id}/sources/{source_id}", status_code=204, response_class=Response)
+async def remove_source(caller: Writer, _: TheNotebooks, id: Id, source_id: SourceId) -> Response:
+    """Remove a source. Answers that cite it say from then on that it is gone."""
+    await sources.remove(caller.store, await shelf.get(caller.store, id), source_id)
+    return Response(status_code=204)
+
+
+@router.get("/{id}/sources/{source_id}/passages", response_model=list[Json])
+async def passages(
+    caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId, after: Offset = 0, limit: Limit = 100
+) -> Exact:
+    """The text of a source, passage by passage, each with its place."""
+    notebook = await shelf.get(caller.store, id)
+    found = await sources.get(caller.store, notebook, source_id)
+    some = await sources.passages(caller.store, found, after=after, limit=limit)
+    return Exact([{**one.as_json(), "where": one.place.words} for one in some])
+
+
+@router.get("/{id}/search", response_model=list[_Found])
+async def search(
+    caller: Reader,
+    notebooks: TheNotebooks,
+    id: Id,
+    query: Annotated[str, Query(min_length=1, max_length=2000)],
+    limit: Annotated[int, Query(ge=1, le=50)] = 6,
+) -> Exact:
+    """The passages that the Researcher would find."""
+    found = await notebooks.search(caller.store, id, query, limit=limit)
+    return Exact(
+        [
+            {
+                "source_id": str(one.source.id),
+                "source": one.source.name,
+                "passage": one.passage.number,
+                "where": one.passage.place.words,
+                "start": one.passage.start_at,
+                "end": one.passage.end_at,
+                "text": one.passage.text,
+                "found_by": one.found_by,
+                "rank": one.rank,
+            }
+            for one in found
+        ]
+    )
+
+
+@router.post("/{id}/run", responses=_EVENTS, response_model=_Turn)
+async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, asked: Asked) -> Response:
+    """Say something to the team of a notebook.
+
+    With `stream` the events of the thread until the turn has ended; else the turn: the answer, what it cites, and who
+    did what. Without a session_id a new chat begins.
+    """
+    before = await notebooks.chat(caller.store, id, asked.message, session_id=asked.session_id, user_id=asked.user_id)
+    begun = await notebooks.team.run(
+        asked.message, store=caller.store, thread=before, user_id=asked.user_id, detach=True
+    )
+    if asked.stream:
+        answer = followed(caller, before, begun)
+        # A key may be of any characters, and a header may not.
+        answer.headers["Session-Id"] = quote(before.key or str(before.id))
+        return answer
+    result, idle = await waited(request, caller, begun)
+    told = await activity.turns(caller.store, await caller.store.thread(before.id))
+    turn = next((one for one in told if any(run.id == result.run_id for run in one.runs)), None)
+    body: Json = {
+        **result.as_json(),
+        "session_id": before.key or str(before.id),
+        "notebook_id": id,
+        **(turn.as_json() if turn is not None else {}),
+    }
+    return Exact(body, 200 if idle else 202)
+
+
+async def _chat(caller: Caller, notebook_id: int, session_id: str) -> Thread:
+    """A chat as a resource of its notebook: what is not its own is not there."""
+    notebook = await shelf.get(caller.store, notebook_id)
+    try:
+        return await sessions.chat(caller.store, notebook, session_id)
+    except Refused as exc:
+        raise NotFound(f"Notebook {notebook_id} has no session {session_id}.") from exc
+
+
+def _counted(one: shelf.Counted) -> Json:
+    return {**one.notebook.as_json(), "sources": one.sources, "sessions": one.chats}
+
+
+def _source(one: Source) -> Json:
+    return {**one.as_json(), "status": "ready"}
+
+
+ANNEX: Final = Annex(
+    api=(router,),
+    pages=pages.routers(),
+    sections=(Section("Notebooks", "/notebooks", "n"),),
+    package="lockstitch.apps.notebooks",
+)

@@ -1,0 +1,282 @@
+"""The five tools, within step and time limits.
+
+A session has ten steps whatever the model does. A call's place among them follows from the log, so it is the same for
+whoever goes on after a crash.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from lockstitch.agents import Tool, ToolContext, ToolFailed
+from lockstitch.agents.tools.function import tool
+from lockstitch.apps.prioritizer.dependencies import detected
+from lockstitch.apps.prioritizer.models import MAX_STEPS, Model, RelationshipType, Share, Task, TaskDependency, TaskId
+from lockstitch.apps.prioritizer.planning import Meaning, clusters
+from lockstitch.apps.prioritizer.repository import TaskBase, base_of
+from lockstitch.engine.concurrency import run_blocking
+from lockstitch.engine.ports.provider import ProviderError
+from lockstitch.errors import StoreUnreachable
+from lockstitch.model import Json, Stitch, tool_uses
+
+_log: Final = logging.getLogger("lockstitch.prioritizer")
+
+OUT_OF_STEPS: Final = (
+    f"The {MAX_STEPS} steps of this session are used up, so this was not done. Answer with the plan now, as JSON."
+)
+
+
+class Output(Model):
+    """What a tool gives."""
+
+    performance_warning: str | None = None
+    """That it took long, if it did."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a call is tried, and how long it and its session may take, in seconds."""
+
+    retries: int = 2
+    delay: float = 2.0
+    slow: float = 5.0
+    hard_timeout: float = 300.0
+    sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
+
+
+def paced(tool: Tool, pace: Pace) -> Tool:
+    """A tool that keeps to the pace."""
+    inner = tool.call
+    assert inner is not None
+
+    async def call(context: ToolContext, given: Json) -> Any:
+        log = await context.store.log(context.run_id)
+        if place(log, context.response_id, context.call_index) >= MAX_STEPS:
+            raise ToolFailed(OUT_OF_STEPS)
+        clock = context.store.clock
+        began = clock.now()
+        if log and log[0].at is not None and (began - log[0].at).total_seconds() > pace.hard_timeout:
+            context.complete(timed_out(pace.hard_timeout), status="failed")
+            return Output(performance_warning=timed_out(pace.hard_timeout))
+        output = await _tried(lambda: inner(context, given), tool.name, pace)
+        took = (clock.now() - began).total_seconds()
+        if took <= pace.slow or not isinstance(output, Output):
+            return output
+        said = f"{tool.name} took {took:.1f} s"
+        _log.warning("%s in session %s", said, context.thread.id)
+        return output.model_copy(update={"performance_warning": said})
+
+    return replace(tool, call=call)
+
+
+async def _tried(call: Callable[[], Awaitable[Any]], name: str, pace: Pace) -> Any:
+    """What a call gives, which is made again where its failure may pass."""
+    for attempt in range(pace.retries):
+        try:
+            return await call()
+        except Exception as exc:
+            if not may_pass(exc):
+                raise
+            _log.info("%s failed and is tried again (%d): %s", name, attempt + 1, exc)
+        await pace.sleep(pace.delay)
+    return await call()
+
+
+def timed_out(seconds: float) -> str:
+    return f"The session did not end within {seconds:g} s."
+
+
+def may_pass(exc: Exception) -> bool:
+    """Whether trying again is worth it."""
+    if isinstance(exc, ProviderError):
+        return exc.retryable
+    return isinstance(exc, StoreUnreachable | ConnectionError | TimeoutError)
+
+
+def place(log: Sequence[Stitch], response_id: UUID | None, call_index: int) -> int:
+    """Return the number of steps before a call: calls of earlier responses, thoughts without a call, calls beside it.
+
+    The response and the index name the call, since a later response may use the same call id.
+    """
+    before = 0
+    for stitch in log:
+        if stitch.type != "llm_call" or stitch.message is None or stitch.lane is not None:
+            continue
+        if stitch.id == response_id:
+            return before + call_index
+        before += len(tool_uses(stitch.message)) or 1
+    return before
+
+
+CHUNK: Final = 4_000
+"""Characters of a document on one page."""
+OVERLAP: Final = 200
+"""Characters that a page repeats of the one before."""
+
+Ids = Annotated[list[TaskId], Field(min_length=1, max_length=2_000)]
+
+
+class FoundTask(Model):
+    task_id: TaskId
+    title: str
+    similarity: float
+    document_id: UUID
+
+
+class Search(Output):
+    tasks: list[FoundTask]
+
+
+class Dependencies(Output):
+    dependencies: list[TaskDependency]
+    unknown_task_ids: list[str] = []
+
+
+class Graph(Output):
+    task_id: TaskId
+    relationships: list[TaskDependency]
+
+
+class Cluster(Model):
+    cluster_id: int
+    task_ids: list[TaskId]
+
+
+class Clusters(Output):
+    clusters: list[Cluster]
+    threshold: float
+    unknown_task_ids: list[str] = []
+
+
+class TaskLine(Model):
+    task_id: TaskId
+    title: str
+
+
+class DocumentPage(Model):
+    document_id: UUID
+    title: str
+    markdown: str
+    tasks: list[TaskLine]
+
+
+class Context(Output):
+    documents: list[DocumentPage]
+    page: int
+    pages: int
+    unknown_task_ids: list[str] = []
+
+
+def tools_of(meaning: Meaning, pace: Pace) -> list[Tool]:
+    """The tools, with what they understand texts by and the pace they keep."""
+
+    @tool(name="semantic-search", effect="safe")
+    async def search(
+        ctx: ToolContext,
+        query: Annotated[str, Field(min_length=1, max_length=4_000)],
+        limit: Annotated[int, Field(ge=1, le=100)] = 20,
+        threshold: Share | None = None,
+    ) -> Search:
+        """Find the tasks that are most like a text, best first. Without a threshold a sensible one is taken."""
+        base = await base_of(ctx.store, ctx.thread)
+        least = meaning.threshold if threshold is None else threshold
+        near = await meaning.relevance(query, await meaning.of_tasks(list(base.tasks.values())))
+        ranked = sorted(((value, id) for id, value in near.items() if value >= least), key=lambda one: -one[0])
+        return Search(
+            tasks=[
+                FoundTask(
+                    task_id=id,
+                    title=base.tasks[id].title,
+                    similarity=round(value, 4),
+                    document_id=base.document_of[id].id,
+                )
+                for value, id in ranked[:limit]
+            ]
+        )
+
+    @tool(name="detect-dependencies", effect="safe")
+    async def detect(
+        ctx: ToolContext, task_ids: Annotated[list[TaskId], Field(min_length=2, max_length=2_000)]
+    ) -> Dependencies:
+        """Infer which of two or more tasks wait for which from what they say. The source waits for the target."""
+        tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 2)
+        # Some thousand tasks take their time, and the process has others to serve.
+        return Dependencies(dependencies=await run_blocking(lambda: detected(tasks)), unknown_task_ids=unknown)
+
+    @tool(name="query-task-graph", effect="safe")
+    async def query(ctx: ToolContext, task_id: TaskId, relationship_type: RelationshipType | None = None) -> Graph:
+        """The stored relationships of a task, those of one type or all. The source waits for the target."""
+        base = await base_of(ctx.store, ctx.thread)
+        _known(base, [task_id], 1)
+        return Graph(
+            task_id=task_id,
+            relationships=[
+                one
+                for one in base.dependencies
+                if task_id in (one.source_task_id, one.target_task_id)
+                and relationship_type in (None, one.relationship_type)
+            ],
+        )
+
+    @tool(name="cluster-by-similarity", effect="safe")
+    async def cluster(ctx: ToolContext, task_ids: Ids, threshold: Share | None = None) -> Clusters:
+        """Group tasks that are alike. Without a threshold a sensible one is taken."""
+        tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 1)
+        least = meaning.close if threshold is None else threshold
+        vectors = await meaning.of_tasks(tasks)
+        groups = await run_blocking(lambda: clusters([vectors[task.id] for task in tasks], least))
+        return Clusters(
+            clusters=[
+                Cluster(cluster_id=number, task_ids=[tasks[index].id for index in group])
+                for number, group in enumerate(groups, start=1)
+            ],
+            threshold=least,
+            unknown_task_ids=unknown,
+        )
+
+    @tool(name="get-document-context", effect="safe")
+    async def context(ctx: ToolContext, task_ids: Ids, page: Annotated[int, Field(ge=1)] = 1) -> Context:
+        """The documents that tasks come from, with all their tasks, a page of each at a time."""
+        base = await base_of(ctx.store, ctx.thread)
+        tasks, unknown = _known(base, task_ids, 1)
+        documents = {base.document_of[task.id].id: base.document_of[task.id] for task in tasks}
+        pages = {id: chunks(document.markdown) for id, document in documents.items()}
+        return Context(
+            documents=[
+                DocumentPage(
+                    document_id=id,
+                    title=document.title,
+                    markdown=pages[id][page - 1],
+                    tasks=[TaskLine(task_id=task.id, title=task.title) for task in document.tasks],
+                )
+                for id, document in documents.items()
+                if page <= len(pages[id])
+            ],
+            page=page,
+            pages=max(map(len, pages.values())),
+            unknown_task_ids=unknown,
+        )
+
+    return [paced(one, pace) for one in (search, detect, query, cluster, context)]
+
+
+def chunks(text: str) -> list[str]:
+    """A text in pages, each of which begins with the end of the one before."""
+    starts = range(0, max(1, len(text) - OVERLAP), CHUNK - OVERLAP)
+    return [text[start : start + CHUNK] for start in starts]
+
+
+def _known(base: TaskBase, ids: Sequence[str], least: int) -> tuple[list[Task], list[str]]:
+    """The tasks of these ids, each once, and the ids that are none's. ToolFailed when too few are left."""
+    wanted = list(dict.fromkeys(ids))
+    found = [base.tasks[id] for id in wanted if id in base.tasks]
+    unknown = [id for id in wanted if id not in base.tasks]
+    if len(found) < least:
+        named = f"; there is no task {', '.join(unknown[:5])}" if unknown else ""
+        raise ToolFailed(f"This needs {least} of the session's tasks at least{named}.")
+    return found, unknown

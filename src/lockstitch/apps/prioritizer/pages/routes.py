@@ -1,0 +1,224 @@
+"""Routes of plans."""
+
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from starlette.responses import Response
+
+from lockstitch.apps.prioritizer import repository
+from lockstitch.apps.prioritizer.models import TaskDependency
+from lockstitch.apps.prioritizer.pages import views
+from lockstitch.apps.prioritizer.pages.diagram import Card, Picture
+from lockstitch.apps.prioritizer.pages.text import hours, label
+from lockstitch.apps.prioritizer.pages.views import markdown
+from lockstitch.apps.prioritizer.plugin import Prioritizer, SessionRunning
+from lockstitch.apps.prioritizer.records import Session
+from lockstitch.apps.prioritizer.repository import LONGEST
+from lockstitch.apps.prioritizer.sessions import metadata_of
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import codec
+from lockstitch.server import Actor, Caller, Plain, Problem, Reader, Ref, back, is_part, page, the
+from lockstitch.store import Store
+
+PASTED: Final = "Tasks.md"
+"""What a list is called that somebody wrote into the page. The next one takes its place, as with a file."""
+
+
+async def make_plan(
+    prioritizer: Prioritizer, store: Store, user: str, outcome: str, content: bytes, name: str, *, replace: bool
+) -> UUID:
+    """Begin a session for the tasks of a list. Its outcome, its documents and it are there together, or none is."""
+    read = await repository.read_file(store, user, content, name)
+    wanted = repository.new_outcome(store, user, outcome)
+    session = await prioritizer.start(
+        store,
+        user,
+        wanted,
+        documents=[one.id for one in read.documents],
+        replace=replace,
+        records=[wanted, *read.records],
+        task_count=read.task_count,
+    )
+    await repository.drop_stale(store, read)
+    return session.thread_id
+
+
+async def keep_dependency(prioritizer: Prioritizer, store: Store, session: Session, dropped: TaskDependency) -> UUID:
+    """Store a dependency as one that somebody is sure of, and plan again."""
+    ends = dropped.source_task_id, dropped.target_task_id
+    await repository.add_relationship(store, session.user_id, *ends, dropped.relationship_type)
+    return await make_again(prioritizer, store, session)
+
+
+async def make_again(prioritizer: Prioritizer, store: Store, session: Session) -> UUID:
+    """Begin another session for the same outcome and the same documents, as they stand now."""
+    named = (await store.thread(session.thread_id)).extras.get("documents")
+    documents = None if named is None else [UUID(str(one)) for one in named]
+    begun = await prioritizer.start(store, session.user_id, session.outcome_id, documents=documents)
+    return begun.thread_id
+
+
+router = APIRouter(include_in_schema=False)
+
+ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
+
+EXAMPLE: Final = """- [ ] T1: Choose the payment provider (3h)
+- [ ] T2: Payment form with 3-D Secure (8h) (after: T1)
+- [ ] T3: Receipts and invoices (5h) (after: T2)"""
+
+NAMES: Final = 255
+
+Words = Annotated[Plain, Query(max_length=300)]
+
+
+@router.get("/plans")
+async def plans(request: Request, caller: Reader, after: Annotated[UUID | None, Query()] = None) -> Response:
+    """The latest plans of the project, or those after one of them."""
+    rows, last = await views.listed(caller.store, after)
+    return page(request, caller, "prioritizer/list.html", rows=rows, last=last, after=after)
+
+
+@router.get("/plans/new")
+async def new(request: Request, caller: Reader, prioritizer: ThePrioritizer) -> Response:
+    return _form(request, caller, prioritizer, {"outcome": "", "tasks": "", "user": caller.actor})
+
+
+@router.post("/plans")
+async def make(
+    request: Request,
+    caller: Actor,
+    prioritizer: ThePrioritizer,
+    outcome: Annotated[Plain, Form()] = "",
+    user: Annotated[Plain, Form()] = "",
+    tasks: Annotated[Plain, Form()] = "",
+    file: Annotated[UploadFile | None, File()] = None,
+    replace: Annotated[bool, Form()] = False,
+) -> Response:
+    """A plan for a list of tasks, written down or in a file. What is wrong with it is said above what was written."""
+    given = {"outcome": outcome, "tasks": tasks, "user": user}
+    name, content = PASTED, tasks.encode()
+    if file is not None and file.filename:
+        name, content = file.filename, await file.read()
+    try:
+        _check(outcome, user, content)
+        begun = await make_plan(
+            prioritizer, caller.store, user.strip(), outcome, content, codec.check_text(name, "A name"), replace=replace
+        )
+    except Refused as exc:
+        return _form(request, caller, prioritizer, given, str(exc), 422)
+    except SessionRunning as exc:
+        return _form(request, caller, prioritizer, given, str(exc), 409)
+    return back(request, f"/plans/{begun}")
+
+
+@router.get("/plans/{ref}")
+async def plan(request: Request, caller: Reader, ref: Ref, task: Words = "", q: Words = "") -> Response:
+    """A plan, or how far its reasoning is. htmx and the page's own module get it without the frame."""
+    found = await views.whole(caller.store, ref)
+    template = "prioritizer/whole.html" if is_part(request) else "prioritizer/plan.html"
+    trace = await views.trace(caller.store, found)
+    return page(request, caller, template, **_shown(found, task, q), trace=trace)
+
+
+@router.get("/plans/{ref}/task")
+async def chosen(request: Request, caller: Reader, ref: Ref, task: Words) -> Response:
+    """What is known of one task of a plan."""
+    found = await views.whole(caller.store, ref)
+    if found.picture is None or task not in found.picture.cards:
+        raise NotFound("This plan has no such task.")
+    return page(request, caller, "prioritizer/chosen.html", **_shown(found, task, ""))
+
+
+@router.get("/plans/{ref}/trace")
+async def steps(request: Request, caller: Reader, ref: Ref) -> Response:
+    """The reasoning as far as it is."""
+    found = await views.whole(caller.store, ref)
+    trace = await views.trace(caller.store, found)
+    return page(request, caller, "prioritizer/trace.html", shown=found.shown, trace=trace)
+
+
+@router.get("/plans/{ref}/plan.md")
+async def exported(caller: Reader, ref: Ref) -> Response:
+    """A plan as Markdown."""
+    found = await views.whole(caller.store, ref)
+    if found.picture is None:
+        raise Problem(409, "No plan", f"This session is {found.shown.status} and has no plan.")
+    headers = {"Content-Disposition": 'attachment; filename="plan.md"'}
+    return Response(markdown(found.shown, found.picture), headers=headers, media_type="text/markdown; charset=utf-8")
+
+
+@router.post("/plans/{ref}/again")
+async def again(request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref) -> Response:
+    """Plan the same tasks for the same outcome anew."""
+    session = await views.session_named(caller.store, ref)
+    return await _begun(request, make_again(prioritizer, caller.store, session))
+
+
+@router.post("/plans/{ref}/keep")
+async def keep(
+    request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref, cycle: Annotated[int, Form(ge=0)]
+) -> Response:
+    """Have what was left out of a cycle count for sure, and plan again: then another dependency goes."""
+    session = await views.session_named(caller.store, ref)
+    broken = metadata_of(session).broken_cycles
+    if cycle >= len(broken):
+        raise NotFound("This plan has no such cycle.")
+    return await _begun(request, keep_dependency(prioritizer, caller.store, session, broken[cycle].dropped))
+
+
+async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:
+    """To the plan that is begun; or to the one that is being made already, as when two tabs ask for the same."""
+    try:
+        return back(request, f"/plans/{await beginning}")
+    except SessionRunning as exc:
+        if exc.thread_id is None:
+            raise
+        return back(request, f"/plans/{exc.thread_id}", "This plan is not over yet, so no other one was begun.")
+
+
+def _check(outcome: str, user: str, content: bytes) -> None:
+    """Refuse what a plan cannot be made of."""
+    if not outcome.strip() or len(outcome) > LONGEST:
+        raise Refused(f"A plan needs an outcome: what is to be reached, in at most {LONGEST:,} letters.")
+    if not user.strip() or len(user) > NAMES:
+        raise Refused(f"A plan is for somebody: a name of at most {NAMES} letters.")
+    if not content.strip():
+        raise Refused("A plan needs tasks: write them down, or choose a file.")
+
+
+def _form(
+    request: Request,
+    caller: Caller,
+    prioritizer: Prioritizer,
+    given: dict[str, str],
+    wrong: str = "",
+    status: int = 200,
+) -> Response:
+    shown: dict[str, Any] = {"given": given, "wrong": wrong, "example": EXAMPLE, "running": status == 409}
+    latest = prioritizer.sessions == "latest"
+    return page(request, caller, "prioritizer/new.html", status=status, latest=latest, **shown)
+
+
+def _shown(found: views.Whole, task: str, q: str) -> dict[str, Any]:
+    """What the templates of one plan need."""
+    picture = found.picture
+    words = q.lower().split()
+    return {
+        "shown": found.shown,
+        "picture": picture,
+        "chosen": _chosen(picture, task),
+        "q": q,
+        "found": {card.id for card in picture.cards.values() if all(word in card.words for word in words)}
+        if picture is not None
+        else set[str](),
+        "hours": hours,
+        "label": label,
+    }
+
+
+def _chosen(picture: Picture | None, task: str) -> Card | None:
+    if picture is None:
+        return None
+    return picture.cards.get(task) or picture.first

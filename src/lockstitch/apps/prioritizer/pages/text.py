@@ -1,0 +1,101 @@
+"""The words of the pages of plans: hours, steps, and what went wrong on the way."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from lockstitch.apps.prioritizer.models import BrokenCycle, ReasoningStep
+from lockstitch.apps.prioritizer.pages.diagram import Card
+from lockstitch.model import format
+
+_LONGEST_LABEL: Final = 8
+_UNSURE: Final = 0.5
+
+_TURNING: Final = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+"""Marks by which text changes its direction."""
+
+_FOUND: Final = {
+    "semantic-search": ("tasks", "task found", "tasks found"),
+    "detect-dependencies": ("dependencies", "found", "found"),
+    "query-task-graph": ("relationships", "stored relation", "stored relations"),
+    "cluster-by-similarity": ("clusters", "group", "groups"),
+    "get-document-context": ("documents", "document", "documents"),
+}
+"""By tool: the list that it gives, and what one and many of it are called."""
+
+
+def hours(value: float) -> str:
+    """How long something is thought to take: 3 h, 0.5 h."""
+    return f"{value:,.1f}".removesuffix(".0") + " h"
+
+
+def label(card: Card) -> str:
+    """What a card is called in few letters: its id, or its number where the id is a long one."""
+    return card.id if len(card.id) <= _LONGEST_LABEL else f"#{card.number}"
+
+
+def cycle(broken: BrokenCycle, cards: Mapping[str, Card]) -> str:
+    """Who waited for whom, and what was left out."""
+    names = [label(cards[id]) if id in cards else id for id in broken.task_ids]
+    source, target = broken.dropped.source_task_id, broken.dropped.target_task_id
+    ends = [label(cards[id]) if id in cards else id for id in (source, target)]
+    whom = "the other" if len(names) == 2 else "the next"
+    asked = f"{_listed(names)} each asked for {whom}."
+    return f"{asked} {ends[0]} after {ends[1]} ({broken.dropped.confidence:.2f}) was left out."
+
+
+def said(step: ReasoningStep) -> str:
+    """What a tool was asked and what came of it, in a line."""
+    asked = _asked(step.tool_input or {})
+    if step.status == "success":
+        return ", ".join(filter(None, (asked, _counted(step.tool_name, step.tool_output or {}))))
+    why = _why(step.tool_output or {})
+    return ", ".join(filter(None, (asked, why)))
+
+
+def took(step: ReasoningStep) -> str:
+    """How long a step took, unless that was next to nothing."""
+    return format.duration(step.duration_ms) if step.duration_ms else ""
+
+
+def _asked(given: Mapping[str, Any]) -> str:
+    """What a tool was asked for, if that says something: words, or one task."""
+    if isinstance(query := given.get("query"), str):
+        return f"query “{_short(query)}”"
+    if isinstance(task := given.get("task_id"), str):
+        return f"of {_short(task, 40)}"
+    return ""
+
+
+def _counted(tool: str | None, output: Mapping[str, Any]) -> str:
+    """How much came of it."""
+    field, one, many = _FOUND.get(tool or "", ("", "", ""))
+    found = output.get(field)
+    if not isinstance(found, list):
+        return ""
+    items = cast("list[Any]", found)
+    said = format.plural(len(items), one, many)
+    unsure = sum(isinstance(item, dict) and _number(cast("Any", item).get("confidence")) < _UNSURE for item in items)
+    return f"{said}, {unsure} below {_UNSURE}" if unsure else said
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 1.0
+
+
+def _why(output: Mapping[str, Any]) -> str:
+    for value in output.values():
+        if isinstance(value, str) and value.strip():
+            return _short(value, 160)
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:6])
+    more = len(names) - len(shown)
+    return f"{', '.join(shown)} and {more} more" if more else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _short(text: str, limit: int = 80) -> str:
+    # Without marks that would turn the words around it too.
+    line = " ".join(text[: limit * 4].translate(_TURNING).split())
+    return line if len(line) <= limit else f"{line[:limit].rstrip()}…"

@@ -1,0 +1,265 @@
+"""Sessions and steps as view models; a plan as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from lockstitch.apps.prioritizer.conclusion import BUDGET_MS
+from lockstitch.apps.prioritizer.models import MAX_STEPS, Plan, ReasoningStep
+from lockstitch.apps.prioritizer.pages.diagram import Card, Picture, Place, picture
+from lockstitch.apps.prioritizer.pages.text import cycle, hours, said, took
+from lockstitch.apps.prioritizer.reasoning import parsed, thought_of
+from lockstitch.apps.prioritizer.records import Outcome, Session
+from lockstitch.apps.prioritizer.sessions import metadata_of, outcomes_of, plan_of, session_of, sessions, tasks_of
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound
+from lockstitch.model import Run, Stitch, format, tool_uses
+from lockstitch.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What stands around the plan."""
+
+    id: UUID
+    """Of the session, which is that of its thread."""
+    run: UUID | None
+    position: int
+    outcome: str
+    user: str
+    agent: str
+    version: int | None
+    status: str
+    at: datetime
+    summary: str = ""
+    note: str | None = None
+    warnings: Sequence[str] = ()
+    cycles: Sequence[str] = ()
+
+    @property
+    def thread(self) -> UUID:
+        return self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the reasoning, in words."""
+
+    number: int
+    thought: str
+    tool: str
+    said: str
+    took: str
+    status: str
+    open: bool = False
+    """Whether what it asked for has not been answered yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The reasoning as far as it is."""
+
+    steps: list[Step]
+    summary: str
+    why: str = ""
+    """Why there is none."""
+
+
+def trace_shown(
+    steps: Sequence[ReasoningStep], total_ms: int, *, following: Sequence[Step] = (), why: str = ""
+) -> Trace:
+    taken = f"{len(steps)} of at most {MAX_STEPS} steps"
+    spent = f"{format.duration(total_ms)} of {BUDGET_MS // 1000} s" if total_ms else ""
+    return Trace([*(_step(step) for step in steps), *following], " · ".join(filter(None, (taken, spent))), why)
+
+
+def _step(step: ReasoningStep) -> Step:
+    return Step(step.step_number, step.thought or "", step.tool_name or "", said(step), took(step), step.status)
+
+
+async def read_steps(store: Store, run: Run | None) -> tuple[list[ReasoningStep], list[Step]]:
+    """The steps that a run has taken, and those whose tools have not answered yet."""
+    if run is None:
+        return [], []
+    stitches = await store.log(run.id)
+    responses = [one for one in stitches if one.type == "llm_call" and one.message is not None and one.lane is None]
+    last = responses[-1] if responses else None
+    answer = run.output_position
+    if answer is None and last is not None and not tool_uses(last.message):
+        # What calls nothing is the answer, also in the moment before the run has ended.
+        answer = last.position
+    steps = parsed(stitches, answer).steps
+    return steps, _open(stitches, last, len(steps)) if run.status == "running" and last is not None else []
+
+
+def _open(stitches: list[Stitch], response: Stitch, taken: int) -> list[Step]:
+    """The calls of the last response that have no result yet."""
+    answered = {one.call_index for one in stitches if one.type == "tool_call" and one.reply_to == response.position}
+    calls = list(enumerate(tool_uses(response.message)))
+    waiting = [(index, str(call.get("name", ""))) for index, call in calls if index not in answered]
+    return [
+        Step(
+            number=taken + place,
+            thought=(thought_of(response) or "") if index == 0 else "",
+            tool=name,
+            said="",
+            took="",
+            status="success",
+            open=True,
+        )
+        for place, (index, name) in enumerate(waiting, start=1)
+        if taken + place <= MAX_STEPS
+    ]
+
+
+PAGE: Final = 30
+"""Plans in a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A session in the list."""
+
+    id: UUID
+    outcome: str
+    user: str
+    status: str
+    line: str
+    tasks: int | None
+    waves: int | None
+    steps: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A session with everything that its page shows. Without a plan there is no picture."""
+
+    session: Session
+    run: Run | None
+    shown: Shown
+    picture: Picture | None
+
+
+async def listed(store: Store, after: UUID | None = None) -> tuple[list[Row], UUID | None]:
+    """Sessions, the latest first, and after which one older ones follow, if there are any."""
+    last = await session_of(store, after) if after is not None else None
+    found = await sessions(store, limit=PAGE + 1, after=last)
+    shown = found[:PAGE]
+    outcomes = await outcomes_of(store, shown)
+    return [_row(one, outcomes) for one in shown], shown[-1].thread_id if len(found) > PAGE else None
+
+
+async def session_named(store: Store, ref: str) -> Session:
+    """A session by its id or by its thread's key. NotFound when a thread is none of this project's, or no plan."""
+    head = await store.thread(ref)
+    try:
+        return await session_of(store, head.id)
+    except NotFound:
+        raise NotFound(f"Thread {ref} is no plan.") from None
+
+
+async def whole(store: Store, ref: str) -> Whole:
+    session = await session_named(store, ref)
+    outcomes = await outcomes_of(store, [session])
+    # Read after the session, so that a plan that is there has a position at which it was there.
+    head = await store.thread(session.thread_id)
+    run = await _run(store, session.thread_id)
+    plan, metadata = plan_of(session), metadata_of(session)
+    drawn = picture(plan, await _places(store, session), metadata) if plan is not None else None
+    shown = Shown(
+        id=session.thread_id,
+        run=run.id if run is not None else None,
+        position=head.position,
+        outcome=outcomes[session.outcome_id].statement,
+        user=session.user_id,
+        agent=head.agent or "",
+        version=head.version,
+        status=session.status,
+        at=session.created_at,
+        summary=_summary(plan),
+        note=metadata.status_note,
+        warnings=metadata.warnings,
+        cycles=[cycle(one, drawn.cards) for one in metadata.broken_cycles] if drawn is not None else [],
+    )
+    return Whole(session, run, shown, drawn)
+
+
+async def trace(store: Store, found: Whole) -> Trace:
+    """The reasoning as far as it is, or that it is kept no longer."""
+    session = found.session
+    now = store.clock.now()
+    if session.status != "running" and (session.trace_expires_at <= now or not session.trace_kept):
+        return trace_shown((), 0, why="The reasoning was kept for a while and is gone; the plan stays.")
+    steps, following = await read_steps(store, found.run)
+    running = session.status == "running"
+    began = found.run.started_at if found.run is not None else now
+    spent = round((now - began).total_seconds() * 1000) if running else metadata_of(session).total_time_ms
+    return trace_shown(steps, spent, following=following, why="There was none: it ended before its first step.")
+
+
+async def _places(store: Store, session: Session) -> Mapping[str, Place]:
+    """What is known of the tasks. A plan may be older than its documents, and then a task has only its id."""
+    return {
+        id: Place(one.task.title, one.document.title, one.task.line, one.task.details, one.task.estimate_hours)
+        for id, one in (await tasks_of(store, session)).items()
+    }
+
+
+async def _run(store: Store, thread_id: UUID) -> Run | None:
+    where = (Where("thread_id", "=", thread_id), Where("parent_run_id", "is null"))
+    found = await store.backend.find(Find(Run, where, order=("-sequence",), limit=1))
+    return found[0] if found else None
+
+
+def _row(session: Session, outcomes: Mapping[UUID, Outcome]) -> Row:
+    plan = plan_of(session)
+    return Row(
+        id=session.thread_id,
+        outcome=outcomes[session.outcome_id].statement,
+        user=session.user_id,
+        status=session.status,
+        line=_summary(plan) or metadata_of(session).status_note or "",
+        tasks=len(plan.ordered_task_ids) if plan is not None else None,
+        waves=len(plan.execution_waves) if plan is not None else None,
+        steps=session.steps_taken,
+        at=session.created_at,
+    )
+
+
+def _summary(plan: Plan | None) -> str:
+    return plan.synthesis_summary if plan is not None else ""
+
+
+_MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|"})
+
+
+def markdown(shown: Shown, picture: Picture) -> str:
+    """Waves as headings, tasks as items to tick off, each with what it waits for."""
+    parts = [f"# {_plain(shown.outcome)}", _plain(shown.summary)]
+    for wave in picture.waves:
+        known = wave.known
+        spent = f", {hours(known.estimated_duration_hours)}" if known.estimated_duration_hours is not None else ""
+        parts.append(f"## Wave {known.wave_number} ({wave.manner}{spent})")
+        parts.append("\n".join(_item(card) for card in wave.cards))
+    notes = [*shown.cycles, *([shown.note] if shown.note else []), *shown.warnings]
+    if notes:
+        parts.append("## Notes")
+        parts.append("\n".join(f"- {_plain(note)}" for note in notes))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _item(card: Card) -> str:
+    told = [f"confidence {card.confidence:.2f}"]
+    if card.place.estimate_hours is not None:
+        told.insert(0, hours(card.place.estimate_hours))
+    if card.waits_for:
+        told.append("after " + ", ".join(_plain(one.id) for one in card.waits_for))
+    return f"- [ ] **{_plain(card.id)}** {_plain(card.place.title)} ({'; '.join(told)})"
+
+
+def _plain(text: str) -> str:
+    """Text that stays text: in one line, its marks taken as letters."""
+    return " ".join(text.split()).translate(_MARKS)

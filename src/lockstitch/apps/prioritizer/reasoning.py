@@ -1,0 +1,169 @@
+"""The result parser: what a run did, as reasoning steps, and the figures over them. Counted, never asked of the model.
+
+The lens `reasoning` tells the same in SQL, and a test holds the two together.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple, cast
+
+from lockstitch.apps.prioritizer.models import (
+    MAX_STEPS,
+    TOOLS,
+    ExecutionMetadata,
+    ReasoningStep,
+    StepStatus,
+    ToolName,
+    tools_used,
+)
+from lockstitch.model import Json, Stitch, format_time, tool_uses
+from lockstitch.model.message import blocks
+
+_STATUSES: Final[Mapping[str, StepStatus]] = {
+    "ok": "success",
+    "settled": "success",
+    # Refused, or given up with its run: planned and not done.
+    "denied": "skipped",
+    "cancelled": "skipped",
+    "failed": "skipped",
+}
+
+
+class Happened(NamedTuple):
+    """One step as the log has it, before anybody asks whether it is among the first ten."""
+
+    timestamp: str
+    thought: str | None
+    tool_name: str | None
+    call_id: str | None
+    tool_input: Json | None
+    tool_output: Json | None
+    duration_ms: int
+    status: StepStatus
+
+
+class Parsed(NamedTuple):
+    """The steps of a run, and what was asked for beyond the last that it had."""
+
+    steps: list[ReasoningStep]
+    skipped_calls: int
+    thinking_time_ms: int
+    one_at_a_time: bool
+
+
+def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[Happened]:
+    """What a run did: a step for each tool call, and one for each response that called nothing and was not the answer.
+
+    `answer` is the position of that one. A thought stands on the first call of its response. A call that has no result
+    yet is none yet.
+    """
+    results = {(one.reply_to, one.call_index): one for one in stitches if one.type == "tool_call"}
+    spoken = [one for one in stitches if one.type == "llm_call" and one.message is not None and one.lane is None]
+    for response in spoken:
+        at = format_time(response.at) if response.at is not None else ""
+        thought = thought_of(response)
+        calls = tool_uses(response.message)
+        if not calls and response.position != answer:
+            yield Happened(at, thought, None, None, None, None, response.duration_ms or 0, "success")
+        for index, call in enumerate(calls):
+            result = results.get((response.position, index))
+            if result is None:
+                continue
+            said = thought if index == 0 else None
+            if result.name not in TOOLS:
+                # Only tools that there are count as called.
+                asked = said or f"Asked for the tool {result.name}, which there is not."
+                yield Happened(at, asked, None, result.call_id, None, None, result.duration_ms or 0, "skipped")
+                continue
+            yield Happened(
+                at,
+                said,
+                result.name,
+                result.call_id,
+                _as_object(call.get("input")),
+                _output(result),
+                result.duration_ms or 0,
+                _STATUSES.get(result.status or "", "failed"),
+            )
+
+
+def parsed(stitches: Sequence[Stitch], answer: int | None) -> Parsed:
+    """The steps of one run, ten at most."""
+    found = list(happened(stitches, answer))
+    steps = [
+        ReasoningStep(
+            step_number=number,
+            timestamp=one.timestamp,
+            thought=one.thought,
+            tool_name=cast("ToolName | None", one.tool_name),
+            tool_input=one.tool_input,
+            tool_output=one.tool_output,
+            duration_ms=one.duration_ms,
+            status=one.status,
+        )
+        for number, one in enumerate(found[:MAX_STEPS], start=1)
+    ]
+    responses = [one for one in stitches if one.type == "llm_call"]
+    return Parsed(
+        steps=steps,
+        skipped_calls=sum(one.call_id is not None for one in found[MAX_STEPS:]),
+        thinking_time_ms=sum(one.duration_ms or 0 for one in responses),
+        one_at_a_time=all((one.calls or 0) <= 1 for one in responses),
+    )
+
+
+def metadata(found: Parsed, began: datetime, ended: datetime, **more: Any) -> ExecutionMetadata:
+    """The figures over a run's steps."""
+    steps = found.steps
+    tools_ms = sum(step.duration_ms for step in steps if step.tool_name is not None)
+    total = max(0, round((ended - began).total_seconds() * 1000))
+    if found.one_at_a_time:
+        # What was done one after the other took its time together; what is missing was lost by rounding.
+        total = max(total, found.thinking_time_ms + tools_ms)
+    successes = sum(step.status == "success" for step in steps)
+    failed = [step.tool_name for step in steps if step.tool_name is not None and step.status == "failed"]
+    worked = {step.tool_name for step in steps if step.status == "success"}
+    values: dict[str, Any] = {
+        "steps_taken": len(steps),
+        "tool_call_count": tools_used(steps),
+        "thinking_time_ms": found.thinking_time_ms,
+        "tool_execution_time_ms": tools_ms,
+        "total_time_ms": total,
+        "error_count": sum(step.status == "failed" for step in steps),
+        "success_rate": round(successes / len(steps), 4) if steps else 0.0,
+        "skipped_calls": found.skipped_calls,
+        # One that failed and then worked left nothing missing.
+        "failed_tools": [name for name in dict.fromkeys(failed) if name not in worked],
+        **more,
+    }
+    return ExecutionMetadata(**values)
+
+
+def thought_of(response: Stitch) -> str | None:
+    """What a model said beside its calls: its thinking and its text."""
+    content = (response.message or {}).get("content")
+    if isinstance(content, str):
+        return content
+    said = [
+        str(block.get("thinking") if block.get("type") == "thinking" else block.get("text"))
+        for block in blocks(response.message or {})
+        if block.get("type") in ("thinking", "text")
+    ]
+    return "\n\n".join(said) if said else None
+
+
+def _output(result: Stitch) -> Json:
+    """What a tool gave, as an object: text that spells one is taken for it, anything else is wrapped."""
+    content: Any = (result.message or {}).get("content")
+    if isinstance(content, str) and content.lstrip().startswith("{"):
+        try:
+            spelled = json.loads(content)
+        except ValueError:
+            return {"value": content}
+        return cast("Json", spelled) if isinstance(spelled, dict) else {"value": content}
+    return _as_object(content)
+
+
+def _as_object(value: Any) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {"value": value}

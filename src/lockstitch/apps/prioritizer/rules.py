@@ -1,0 +1,148 @@
+"""A model that is none: it goes through the tools as a careful person would and answers with a plan. Offline, free,
+and the same every time.
+
+What it says next follows from what was said so far, so a session that was cut off goes on where it was.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from lockstitch.apps.prioritizer.conclusion import confidences, summary
+from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised, untangled
+from lockstitch.apps.prioritizer.models import Task, TaskDependency
+from lockstitch.apps.prioritizer.prompt import Told, told
+from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, ProviderError, Response, Usage
+from lockstitch.errors import Refused
+from lockstitch.model import Json, Message
+from lockstitch.model.message import blocks
+
+_READ: Final = 5
+"""Tasks whose documents are looked at."""
+
+
+class _Turn(NamedTuple):
+    """A thought, and the call that follows from it."""
+
+    thought: str
+    tool: str
+    input: Json
+
+
+class RulesPlanner(Provider):
+    """Plans by rules, through the same tools and steps as any model."""
+
+    name = "rules"
+    model = "planner"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+        content = self._content(request)
+        for block in content:
+            if block["type"] == "text":
+                yield Piece("text", block["text"])
+            else:
+                yield Piece("tool_call", data=block)
+        asks = any(block["type"] == "tool_use" for block in content)
+        yield Response(
+            message={"role": "assistant", "content": content},
+            stop_reason="tool_use" if asks else "end_turn",
+            usage=Usage(),
+            response_id=f"rules_{request.turn}_{request.step}",
+            model=self.model,
+        )
+
+    async def download(self, file_id: str) -> Download:
+        raise ProviderError(f"There is no file {file_id} here.", "request")
+
+    async def close(self) -> None:
+        pass
+
+    def _content(self, request: ModelRequest) -> list[Json]:
+        known = told(request.system or "")
+        results = list(_results(request.messages))
+        turns = _turns(known.outcome, known.tasks, results)
+        if len(results) < len(turns) and request.tool_choice != "none" and known.tasks:
+            turn = turns[len(results)]
+            call = {"type": "tool_use", "id": f"call_{request.turn}_{request.step}_0", "name": turn.tool}
+            return [{"type": "text", "text": turn.thought}, {**call, "input": turn.input}]
+        return [{"type": "text", "text": json.dumps(_answer(known, results), ensure_ascii=False)}]
+
+
+def _turns(outcome: str, tasks: Sequence[tuple[str, str]], results: Sequence[Json]) -> list[_Turn]:
+    """What is asked one after the other; later questions are about what earlier answers found."""
+    ids = [id for id, _ in tasks]
+    near = [str(one["task_id"]) for one in _list(results[0].get("tasks"))] if results else []
+    first = (near or ids or [""])[0]
+    turns = [
+        _Turn(
+            "Which tasks speak of the outcome?",
+            "semantic-search",
+            {"query": outcome or "tasks", "limit": 100, "threshold": 0.0},
+        ),
+        _Turn(f"What is known of “{dict(tasks).get(first, first)}”?", "query-task-graph", {"task_id": first}),
+    ]
+    if len(ids) > 1:
+        turns.append(_Turn("Which wait for which, by what they say?", "detect-dependencies", {"task_ids": ids}))
+    turns.append(_Turn("Which belong together?", "cluster-by-similarity", {"task_ids": ids}))
+    read = (near or ids)[:_READ]
+    turns.append(_Turn("What do the documents say around them?", "get-document-context", {"task_ids": read}))
+    return turns
+
+
+def _answer(known: Told, results: Sequence[Json]) -> Json:
+    """The plan as far as a model gives one: what most others wait for first, then what is closest to the outcome."""
+    ids = [id for id, _ in known.tasks]
+    relevance = {
+        str(one["task_id"]): float(one["similarity"]) for result in results for one in _list(result.get("tasks"))
+    }
+    found = [
+        one
+        for result in results
+        for given in (result.get("dependencies"), result.get("relationships"))
+        for one in _dependencies(given)
+    ]
+    kept = untangled(ids, merged([*known.known, *found], ids)).dependencies
+    waiting = dependents(ids, kept)
+    order = sorted(
+        [Task(id=id, title=title) for id, title in known.tasks],
+        key=lambda task: (-waiting[task.id], -relevance.get(task.id, 0.0)),
+    )
+    return {
+        "ordered_task_ids": [task.id for task in order],
+        "dependencies": [],
+        "confidence_scores": confidences(ids, kept, relevance),
+        "synthesis_summary": summary(order, waiting) if order else "",
+    }
+
+
+def _dependencies(given: Any) -> Iterator[TaskDependency]:
+    for one in _list(given):
+        try:
+            yield normalised(one)
+        except Refused:
+            continue
+
+
+def _results(messages: Sequence[Message]) -> Iterator[Json]:
+    """What the tools gave, in order; nothing for one that failed."""
+    for message in messages:
+        for block in blocks(message):
+            if block.get("type") == "tool_result":
+                yield _spelled(block)
+
+
+def _spelled(block: Json) -> Json:
+    content = block.get("content")
+    if block.get("is_error") or not isinstance(content, str):
+        return {}
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return cast("Json", found) if isinstance(found, dict) else {}
+
+
+def _list(given: Any) -> list[Json]:
+    if not isinstance(given, list):
+        return []
+    return [cast("Json", one) for one in cast("list[Any]", given) if isinstance(one, dict)]

@@ -1,0 +1,200 @@
+"""/api/agent/…, and the server extension."""
+
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Body, Query
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lockstitch.apps.prioritizer import pages, repository
+from lockstitch.apps.prioritizer.models import (
+    AgentSession,
+    ExecutionMetadata,
+    Model,
+    ReasoningTrace,
+    SessionStatus,
+    Share,
+    TaskId,
+    as_json,
+)
+from lockstitch.apps.prioritizer.plugin import NoActiveOutcome, Prioritizer
+from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
+from lockstitch.apps.prioritizer.sessions import latest, metadata_of, session_of, sessions, shown, trace_of
+from lockstitch.apps.prioritizer.task_lists import MAX_BYTES
+from lockstitch.errors import NotFound
+from lockstitch.server import Annex, Exact, Problem, Reader, Section, Writer, the
+from lockstitch.server.api.responses import shape_of
+
+router = APIRouter(prefix="/api/agent", tags=["prioritizer"])
+
+ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
+UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
+Statement = Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"^[^\x00]*$")]
+
+
+_OUTCOME: Any = shape_of(Outcome)
+_DOCUMENT: Any = shape_of(Document, without=frozenset({"structured_output"}), tasks=list[Any])
+_RELATIONSHIP: Any = shape_of(TaskRelationship)
+
+
+class Given(BaseModel):
+    """What a caller sends; nothing beside its fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Asked(Given):
+    outcome_id: UUID
+    user_id: UserId
+    replace: bool = False
+    """Whether a session of this user that runs is cancelled for it."""
+    documents: Annotated[list[UUID], Field(max_length=1_000)] | None = None
+    """The documents whose tasks are meant; all of the user's if none are named."""
+
+
+class Begun(Model):
+    session_id: UUID
+    status: SessionStatus
+    execution_metadata: ExecutionMetadata
+
+
+class NewOutcome(Given):
+    user_id: UserId
+    statement: Statement
+
+
+class NewRelationship(Given):
+    user_id: UserId
+    source_task_id: TaskId
+    target_task_id: TaskId
+    relationship_type: Literal["prerequisite", "blocks", "related"] = "prerequisite"
+    confidence: Share = 1.0
+
+
+@router.post("/prioritize", response_model=Begun)
+async def prioritize(request: Request, caller: Writer, application: ThePrioritizer) -> Response:
+    """Start a session for a user's outcome. Workers drive it; its status is asked for, or followed as its thread is.
+
+    400 for a body that is none, 403 when the user does not work towards this outcome, 409 while one of theirs runs.
+    """
+    asked = _read(await request.body())
+    try:
+        session = await application.start(
+            caller.store, asked.user_id, asked.outcome_id, documents=asked.documents, replace=asked.replace
+        )
+    except (NoActiveOutcome, NotFound) as exc:
+        raise Problem(403, "No active outcome", str(exc)) from exc
+    begun = Begun(session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session))
+    return Exact(as_json(begun))
+
+
+@router.get("/sessions", response_model=list[AgentSession])
+async def listed(
+    caller: Reader,
+    user_id: Annotated[UserId | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """Sessions of a user or of all, newest first."""
+    return Exact([as_json(shown(one)) for one in await sessions(caller.store, user_id, limit=limit)])
+
+
+@router.get("/sessions/latest", response_model=AgentSession)
+async def newest(caller: Reader, user_id: Annotated[UserId, Query()]) -> Response:
+    """The newest session of a user."""
+    return Exact(as_json(shown(await latest(caller.store, user_id))))
+
+
+@router.get("/sessions/{session_id}", response_model=AgentSession)
+async def one(caller: Reader, session_id: UUID) -> Response:
+    """A session with its plan, once there is one."""
+    return Exact(as_json(shown(await session_of(caller.store, session_id))))
+
+
+@router.get("/sessions/{session_id}/trace", response_model=ReasoningTrace)
+async def trace(caller: Reader, session_id: UUID) -> Response:
+    """The reasoning of a session, as far as it is; 404 once it has expired."""
+    return Exact(as_json(await trace_of(caller.store, await session_of(caller.store, session_id))))
+
+
+@router.get("/outcomes", response_model=list[_OUTCOME])
+async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
+    """Outcomes of a user or of all, newest first."""
+    return Exact([one.as_json() for one in await repository.outcomes(caller.store, user_id)])
+
+
+@router.post("/outcomes", status_code=201, response_model=_OUTCOME)
+async def add_outcome(caller: Writer, given: NewOutcome) -> Response:
+    """A new outcome, which plans can be made towards."""
+    made = await repository.add_outcome(caller.store, given.user_id, given.statement)
+    return Exact(made.as_json(), status_code=201)
+
+
+@router.patch("/outcomes/{outcome_id}", response_model=_OUTCOME)
+async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[bool, Body(embed=True)]) -> Exact:
+    """Say whether plans are still made towards an outcome."""
+    return Exact((await repository.set_active(caller.store, outcome_id, is_active)).as_json())
+
+
+@router.get("/documents", response_model=list[_DOCUMENT])
+async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
+    """Documents with their tasks, oldest first."""
+    return Exact([_document(one) for one in await repository.documents(caller.store, user_id)])
+
+
+@router.post("/documents", status_code=201, response_model=list[_DOCUMENT])
+async def add_documents(
+    request: Request,
+    caller: Writer,
+    user_id: Annotated[UserId, Query()],
+    name: Annotated[str, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = "tasks.md",
+) -> Response:
+    """The body is a list of tasks, Markdown or (if the name ends in .csv) CSV. One of the same name is replaced."""
+    if int(request.headers.get("content-length") or 0) > MAX_BYTES:
+        raise Problem(413, "Too large", f"A list of tasks has {MAX_BYTES:,} bytes at most.")
+    made = await repository.add_file(caller.store, user_id, await request.body(), name)
+    return Exact([_document(one) for one in made.documents], status_code=201)
+
+
+@router.delete("/documents/{document_id}", status_code=204)
+async def remove_document(caller: Writer, document_id: UUID) -> Response:
+    await repository.remove_document(caller.store, document_id)
+    return Response(status_code=204)
+
+
+@router.post("/relationships", status_code=201, response_model=_RELATIONSHIP)
+async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
+    """That one task waits for another: the source waits for the target."""
+    made = await repository.add_relationship(
+        caller.store,
+        given.user_id,
+        given.source_task_id,
+        given.target_task_id,
+        given.relationship_type,
+        given.confidence,
+    )
+    return Exact(made.as_json(), status_code=201)
+
+
+def _read(body: bytes) -> Asked:
+    """What is asked. A Problem of status 400 says what is wrong with it."""
+    try:
+        return Asked.model_validate_json(body)
+    except ValidationError as exc:
+        said = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in exc.errors())
+        raise Problem(400, "Invalid", said) from exc
+
+
+def _document(document: Document) -> dict[str, Any]:
+    told = document.as_json()
+    told["tasks"] = told.pop("structured_output")["tasks"]
+    return told
+
+
+ANNEX: Final = Annex(
+    api=[router],
+    pages=[pages.router],
+    sections=[Section("Plans", "/plans", "p")],
+    package="lockstitch.apps.prioritizer.pages",
+)

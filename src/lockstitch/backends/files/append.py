@@ -1,0 +1,267 @@
+"""Compare-and-set of heads, deliveries, and the rules a database would enforce."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from lockstitch.backend import Change, Commit, Edit, Receipt
+from lockstitch.backends.files import disk, format, log, tables
+from lockstitch.backends.files.delete import supersede
+from lockstitch.backends.files.transaction import Facts, Folder, Transaction
+from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
+from lockstitch.model import OWNED, TERMINAL, Blob, BlobUse, Json, Letter, Notice, Run, Stitch, Thread
+from lockstitch.model.delivery import receive
+
+
+def check_head(head: Thread) -> None:
+    """A goal or task has a goal, and a result exactly when it has ended, unless it was cancelled."""
+    if head.parent_id == head.id:
+        raise Refused(f"Thread {head.id} cannot be its own parent; nothing was written.")
+    if head.kind not in ("goal", "task"):
+        return
+    if not head.goal:
+        raise Refused(f"Thread {head.id} is a {head.kind} and needs a goal; nothing was written.")
+    if head.status != "cancelled" and (head.status in ("completed", "failed")) != (head.result is not None):
+        raise Refused(
+            f"Thread {head.id} is {head.status}: a {head.kind} has a result exactly when it is completed or failed. "
+            "Nothing was written."
+        )
+
+
+def require_blob(folder: Folder, sha256: str) -> None:
+    """What is used must be there."""
+    if not folder.exists(disk.record(Blob, (sha256,))):
+        raise Refused(f"There is no blob {sha256} in this store; nothing was written.")
+
+
+def check_stitch(stitch: Stitch) -> None:
+    """A tool call names its tool and its call, a thread's result the thread; and nothing follows itself."""
+    if stitch.previous_id == stitch.id:
+        raise Refused(f"Stitch {stitch.id} cannot follow itself; nothing was written.")
+    if stitch.type == "thread_result" and stitch.child_id is None:
+        raise Refused(f"Stitch {stitch.id} is a thread_result and names no child_id; nothing was written.")
+    if stitch.type == "tool_call" and (stitch.name is None or stitch.call_id is None):
+        raise Refused(f"Stitch {stitch.id} is a tool_call and needs a name and a call_id; nothing was written.")
+
+
+def check_runs(thread_id: UUID, runs: Iterable[Facts]) -> None:
+    """The runs of one thread have each their sequence, and a turn has one run of the top lane."""
+    sequences: set[int] = set()
+    turns: set[int | None] = set()
+    for sequence, turn, _ in runs:
+        if sequence in sequences or (turn is not None and turn in turns):
+            raise Conflict(
+                f"Thread {thread_id} has another run with sequence {sequence} or turn {turn}; nothing was written.",
+                thread_id=thread_id,
+            )
+        sequences.add(sequence)
+        turns.add(turn)
+
+
+def require_thread(folder: Folder, thread_id: UUID | None) -> None:
+    if thread_id is not None and not folder.exists(disk.head(thread_id)):
+        raise Refused(f"There is no thread {thread_id} in this store to which this belongs; nothing was written.")
+
+
+def require_run(folder: Folder, thread_id: UUID, run_id: UUID | None) -> None:
+    if run_id is not None and not folder.exists(disk.run(thread_id, run_id)):
+        raise Refused(f"There is no run {run_id} of thread {thread_id} in this store; nothing was written.")
+
+
+def write_head(transaction: Transaction, before: Thread | None, after: Thread) -> None:
+    """Write a head. KeyTaken when its key names another thread; Refused when it breaks a rule of the record."""
+    check_head(after)
+    if before is not None and before.key is not None and (before.project, before.key) != (after.project, after.key):
+        transaction.remove(disk.key(before.project, before.key))
+    if after.key is not None and (before is None or (before.project, before.key) != (after.project, after.key)):
+        holder = tables.thread_of_key(transaction, after.project, after.key)
+        if holder not in (None, after.id):
+            raise KeyTaken(
+                f"The key {after.key!r} names another thread of project {after.project!r} already: {holder}.",
+                thread_id=holder,
+            )
+        _index(transaction, after.project, after.key, after.id)
+    transaction.put(disk.head(after.id), format.encode_record(after))
+
+
+def is_ready(values: Json, now: str) -> bool:
+    """Whether nobody holds a thread and its time has come, by its document; times as text sort as they do."""
+    waits = values["status"] in ("pending", "waiting") and values["worker_id"] is None
+    return waits and values["wake_at"] is not None and values["wake_at"] <= now
+
+
+def index(transaction: Transaction) -> None:
+    """Let every key name its thread again, and no thread that is not there."""
+    heads = list(tables.all_in(transaction, Thread, disk.HEADS))
+    keys = {disk.key(head.project, head.key).rpartition("/")[2] for head in heads if head.key is not None}
+    for name in transaction.names(disk.KEYS):
+        if name not in keys:
+            transaction.remove(f"{disk.KEYS}/{name}")
+    for head in heads:
+        if head.key is not None:
+            _index(transaction, head.project, head.key, head.id)
+
+
+def _index(transaction: Transaction, project: str, key: str, thread_id: UUID) -> None:
+    transaction.put(disk.key(project, key), {"project": project, "key": key, "thread_id": str(thread_id)})
+
+
+def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
+    """Hand a letter over: into the log when nobody holds the thread, else into its inbox; a second one does nothing."""
+    head = tables.head(transaction, letter.thread_id)
+    if head is None:
+        raise NotFound(f"There is no thread {letter.thread_id} to deliver to.")
+    first = tables.same_letter(transaction, letter)
+    if first is not None:
+        return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
+    arrival = receive(head, letter, now)
+    if arrival.letter is None:
+        return Receipt(None, head.delivered, head.cancel_requested, new=False)
+    write_delivery(transaction, arrival.letter)
+    after = head.changed(**arrival.head)
+    if arrival.stitch is not None:
+        check_stitch(arrival.stitch)
+        require_run(transaction, head.id, arrival.stitch.run_id)
+        log.append(transaction, [arrival.stitch])
+        if after.status == "waiting":
+            transaction.show(head.id)
+    write_head(transaction, head, after)
+    woken = after.status == "pending" and head.status != "pending"
+    return Receipt(arrival.letter.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=letter.id)
+
+
+def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: int) -> None:
+    """Note that a letter became a stitch. It stays, without its entry, to recognise a second delivery."""
+    letter = tables.letter(transaction, thread_id, letter_id)
+    if letter is None or letter.position is not None:
+        raise Conflict(f"Letter {letter_id} is no longer in the inbox; nothing was written.", thread_id=thread_id)
+    write_delivery(transaction, letter.changed(entry=None, position=position))
+
+
+def write_delivery(transaction: Transaction, letter: Letter) -> None:
+    transaction.put(disk.letter(letter), format.encode_record(letter))
+
+
+def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
+    """Prepare a commit without its `records`; later steps see what earlier ones did."""
+    if commit.removed or not {type(record) for record in commit.records} <= {Blob, *OWNED}:
+        raise Refused("Applications keep tables of their own, which a store of files has none of. Use SQLite.")
+    if commit.superseded:
+        doomed = [_compare(tables.head(transaction, wanted.thread_id), wanted) for wanted in commit.superseded]
+        supersede(transaction, doomed, commit)
+    for thread in commit.threads:
+        if transaction.exists(disk.head(thread.id)):
+            raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)
+        write_head(transaction, None, thread)
+        require_thread(transaction, thread.parent_id)
+    receipts = [_step(transaction, step, now) for step in commit.steps]
+    for notice in commit.notices:
+        _notify(transaction, notice)
+    return receipts
+
+
+def _notify(transaction: Transaction, notice: Notice) -> None:
+    require_thread(transaction, notice.thread_id)
+    path = disk.record(Notice, (notice.id,))
+    if transaction.exists(path):
+        raise Conflict(f"There is a notice {notice.id} already; nothing was written.", thread_id=notice.thread_id)
+    transaction.put(path, format.encode_record(notice))
+
+
+def _step(transaction: Transaction, step: Change | Letter | Edit, now: datetime) -> Receipt:
+    if isinstance(step, Change):
+        return _change(transaction, step)
+    return _edit(transaction, step, now) if isinstance(step, Edit) else deliver(transaction, step, now)
+
+
+def _edit(transaction: Transaction, edit: Edit, now: datetime) -> Receipt:
+    before = tables.head(transaction, edit.thread_id)
+    if before is None:
+        raise NotFound(f"There is no thread {edit.thread_id}.")
+    after = before.changed(**edit.fields, updated_at=now)
+    write_head(transaction, before, after)
+    if rests(after):
+        transaction.show(after.id)
+    return Receipt(None)
+
+
+def _change(transaction: Transaction, wanted: Change) -> Receipt:
+    before = _compare(tables.head(transaction, wanted.thread_id), wanted)
+    ended = _write_runs(transaction, wanted)
+    for run_id in {stitch.run_id for stitch in (*wanted.stitches, *wanted.replaced)}:
+        require_run(transaction, wanted.thread_id, run_id)
+    for stitch in (*wanted.stitches, *wanted.replaced):
+        check_stitch(stitch)
+    if wanted.replaced:
+        log.replace(transaction, wanted.thread_id, [*wanted.replaced, *wanted.stitches])
+    else:
+        log.append(transaction, wanted.stitches)
+    for letter_id, position in wanted.taken:
+        take(transaction, wanted.thread_id, letter_id, position)
+    for digest in wanted.uses:
+        require_blob(transaction, digest)
+        use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
+        transaction.put(disk.record(BlobUse, (use.thread_id, use.sha256)), format.encode_record(use))
+    after = before.changed(**_fields(before, wanted))
+    write_head(transaction, before, after)
+    if ended or rests(after):
+        transaction.show(after.id, ended)
+    return Receipt(after.position, after.delivered, after.cancel_requested)
+
+
+def rests(head: Thread) -> bool:
+    """Whether nothing moves in a thread until somebody comes: the moment people look at its projections."""
+    return not head.held and (head.status == "waiting" or head.ended)
+
+
+def _compare(head: Thread | None, wanted: Change) -> Thread:
+    """The head, if it is still what the change has seen."""
+    first = wanted.position + 1
+    contiguous = all(
+        (stitch.thread_id, stitch.position) == (wanted.thread_id, place)
+        for place, stitch in enumerate(wanted.stitches, first)
+    )
+    if (
+        head is None
+        or not contiguous
+        or (head.fence, head.position, head.worker_id) != (wanted.fence, wanted.position, wanted.worker_id)
+        or (wanted.delivered is not None and head.delivered != wanted.delivered)
+        or (wanted.spawned and head.cancel_requested)
+    ):
+        raise Conflict(thread_id=wanted.thread_id)
+    return head
+
+
+def _fields(head: Thread, wanted: Change) -> dict[str, Any]:
+    """The head's changed fields: those that were given, and those that follow from the rest of the change."""
+    fields = {**wanted.head, "position": wanted.position + len(wanted.stitches)}
+    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.linked), None)
+    if tip is not None:
+        fields["tip_id"] = tip
+    if wanted.spawned:
+        fields["pending_children"] = head.pending_children + wanted.spawned
+    return fields
+
+
+def _write_runs(transaction: Transaction, wanted: Change) -> list[UUID]:
+    """Write new and changed runs, and say which have ended by it."""
+    if any(transaction.exists(disk.run(wanted.thread_id, run.id)) for run in wanted.new_runs):
+        raise Conflict("A new run is in this store already; nothing was written.", thread_id=wanted.thread_id)
+    ended: list[UUID] = []
+    for run in wanted.new_runs:
+        _write_run(transaction, run, ended)
+    if wanted.new_runs:
+        check_runs(wanted.thread_id, tables.facts_of_runs(transaction, wanted.thread_id).values())
+    for run_id, fields in wanted.runs:
+        run = tables.run(transaction, wanted.thread_id, run_id)
+        if run is None:
+            raise Conflict(f"Thread {wanted.thread_id} has no run {run_id}.", thread_id=wanted.thread_id)
+        _write_run(transaction, run.changed(**fields), ended)
+    return ended
+
+
+def _write_run(transaction: Transaction, run: Run, ended: list[UUID]) -> None:
+    transaction.put(disk.run(run.thread_id, run.id), format.encode_record(run))
+    if run.status in TERMINAL:
+        ended.append(run.id)

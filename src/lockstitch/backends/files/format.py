@@ -1,0 +1,204 @@
+"""One stitch as one JSON line, one record as one JSON document.
+
+The keys that people know come first: log_id (counted within the file), agent_uuid, run_id, timestamp, step_number,
+action_type, action_data, messages_count, estimated_tokens, duration_ms. What else a stitch holds follows. No content
+stands twice: a response's content and a tool's result stand in action_data, and the message is made of them again.
+Where that would not give back the same stitch (an unusual message, details whose names are taken), they stand
+whole in keys of their own.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar, cast
+from uuid import UUID
+
+from lockstitch.model import Archive, Blob, ColumnKind, Json, Record, Stitch, codec, columns, format_time, parse_time
+
+_ACTIONS: Final = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
+_TYPES: Final = {action: type for type, action in _ACTIONS.items()}
+
+_USAGE: Final = (
+    ("input_tokens", "input_tokens"),
+    ("output_tokens", "output_tokens"),
+    ("cache_creation_input_tokens", "cache_write_tokens"),
+    ("cache_read_input_tokens", "cache_read_tokens"),
+)
+"""The names of the documents, and ours."""
+
+_MEASURES: Final = ("messages_count", "estimated_tokens", "duration_ms")
+_PLACE: Final = ("lane", "parent_id", "child_id", "reply_to", "call_index", "calls", "previous_id")
+_IDS: Final = frozenset({"lane", "parent_id", "child_id", "previous_id"})
+_OF_RESPONSE: Final = frozenset({"stop_reason", "usage", "content"})
+_OF_TOOL: Final = frozenset({"tool_name", "tool_use_id", "result", "success", "execution_time_ms"})
+_FIELDS: Final = tuple(name for name, _ in columns(Stitch))
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def encode_stitch(stitch: Stitch, number: int) -> bytes:
+    """The line, without its end, of the stitch that is the `number`th of its file."""
+    action_data, rest = _parts(stitch)
+    line: Json = {
+        "log_id": number,
+        "agent_uuid": str(stitch.thread_id),
+        "run_id": _text(stitch.run_id),
+        "timestamp": _text(stitch.at),
+        "step_number": stitch.step_number,
+        "action_type": _ACTIONS.get(stitch.type, stitch.type),
+        "action_data": action_data,
+    }
+    _add(line, {name: getattr(stitch, name) for name in _MEASURES})
+    line["store_log_id"] = stitch.log_id
+    line["id"] = str(stitch.id)
+    line["position"] = stitch.position
+    line["fence"] = stitch.fence
+    _add(line, {name: _text(getattr(stitch, name)) for name in _PLACE})
+    _add(line, rest)
+    if stitch.type in _TYPES:
+        line["type"] = stitch.type
+    return codec.dumps(line)
+
+
+def decode_stitch(line: bytes) -> Stitch:
+    """The stitch of a line that `encode` made."""
+    values: Json = codec.loads(line)
+    kind = values.get("type") or _TYPES.get(values["action_type"], values["action_type"])
+    action_data = cast("Json", values["action_data"])
+    usage = cast("Json", values.get("usage") or {})
+    name, call_id, status = values.get("name"), values.get("call_id"), values.get("status")
+    message = values.get("message")
+    taken = _NONE
+    if kind == "llm_call":
+        taken = _OF_RESPONSE
+        status, usage = action_data["stop_reason"], action_data["usage"]
+        if "content" in action_data:
+            message = {"role": "assistant", "content": action_data["content"]}
+    elif kind == "tool_call":
+        taken = _OF_TOOL
+        name, call_id = action_data["tool_name"], action_data["tool_use_id"]
+        if "result" in action_data:
+            message = _result(call_id, action_data["result"], bool(action_data["success"]))
+    data = values.get("data")
+    if data is None:
+        data = {key: value for key, value in action_data.items() if key not in taken}
+    fields: Json = {
+        "id": UUID(values["id"]),
+        "type": kind,
+        "run_id": _id(values["run_id"]),
+        **{name: _id(values.get(name)) if name in _IDS else values.get(name) for name in _PLACE},
+        "step_number": values["step_number"],
+        "name": name,
+        "call_id": call_id,
+        "status": status,
+        "message": message,
+        "data": data,
+        **{ours: usage.get(theirs) for theirs, ours in _USAGE},
+        **{name: values.get(name) for name in _MEASURES},
+        "at": None if values["timestamp"] is None else parse_time(values["timestamp"]),
+        "thread_id": UUID(values["agent_uuid"]),
+        "position": values["position"],
+        "fence": values["fence"],
+        "log_id": values["store_log_id"],
+    }
+    return Stitch.of({name: fields[name] for name in _FIELDS})
+
+
+def _parts(stitch: Stitch) -> tuple[Json, Json]:
+    """What stands in action_data, and what must stand beside it."""
+    usage = {theirs: count for theirs, ours in _USAGE if (count := getattr(stitch, ours)) is not None}
+    message = stitch.message
+    if stitch.type == "llm_call":
+        action: Json = {"stop_reason": stitch.status, "usage": usage}
+        if _is_response(message):
+            action["content"] = cast("Json", message)["content"]
+            message = None
+        beside = {"name": stitch.name, "call_id": stitch.call_id, "message": message}
+        return _with_data(action, _OF_RESPONSE, stitch.data, beside)
+    if stitch.type == "tool_call":
+        action = {"tool_name": stitch.name, "tool_use_id": stitch.call_id}
+        failed = bool((message or {}).get("is_error"))
+        if _is_result(message, stitch.call_id):
+            action["result"] = cast("Json", message)["content"]
+            message = None
+        action |= {"success": not failed, "execution_time_ms": stitch.duration_ms}
+        return _with_data(
+            action, _OF_TOOL, stitch.data, {"status": stitch.status, "usage": usage or None, "message": message}
+        )
+    return stitch.data, {
+        "name": stitch.name,
+        "call_id": stitch.call_id,
+        "status": stitch.status,
+        "usage": usage or None,
+        "message": message,
+    }
+
+
+def _with_data(action: Json, taken: frozenset[str], data: Json, beside: Json) -> tuple[Json, Json]:
+    if taken.isdisjoint(data):
+        return action | data, beside
+    return action, beside | {"data": data}
+
+
+def _is_response(message: Json | None) -> bool:
+    """Whether the message is nothing but what `decode` makes of its content."""
+    return message is not None and list(message) == ["role", "content"] and message["role"] == "assistant"
+
+
+def _is_result(block: Json | None, call_id: str | None) -> bool:
+    if block is None or call_id is None or block.get("tool_use_id") != call_id:
+        return False
+    failed = block.get("is_error", False)
+    # 1 equals True but is written differently.
+    if not isinstance(failed, bool):
+        return False
+    return list(block.items()) == list(_result(call_id, block.get("content"), not failed).items())
+
+
+def _result(call_id: str, content: Any, success: bool) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return block if success else {**block, "is_error": True}
+
+
+def _add(line: Json, values: Json) -> None:
+    line |= {name: value for name, value in values.items() if value is not None}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    return format_time(value) if isinstance(value, datetime) else value
+
+
+def _id(value: str | None) -> UUID | None:
+    return None if value is None else UUID(value)
+
+
+R = TypeVar("R", bound=Record)
+
+BESIDE: Mapping[type[Record], str] = {Blob: "content", Archive: "content"}
+"""The field of a kind that stands in a file of its own, because it is large and people want it as it is."""
+
+
+def encode_record(record: Record) -> Json:
+    """The document; a field that stands beside is left out."""
+    values = record.as_json()
+    kind = type(record)
+    return {
+        name: b64encode(value).decode() if isinstance(value := values.get(name), bytes) else value
+        for name, _ in columns(kind)
+        if name != BESIDE.get(kind)
+    }
+
+
+def decode_record(kind: type[R], document: Json, **beside: Any) -> R:
+    """The record of a document and of what stands beside it."""
+    return kind.from_json(restored(kind, {**document, **beside}))
+
+
+def restored(kind: type[Record], document: Mapping[str, Any]) -> Json:
+    """Return the values of a document with bytes in place of their base64."""
+    values = dict(document)
+    for name, column in columns(kind):
+        if column is ColumnKind.BYTES and isinstance(values.get(name), str):
+            values[name] = b64decode(values[name])
+    return values

@@ -1,0 +1,308 @@
+"""The `agent_config` and `conversation_history` files.
+
+Nothing is ever read back from them; one that is lost or stale is made again from the log.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, cast
+from uuid import UUID
+
+from lockstitch.backends.files import disk, log, tables
+from lockstitch.backends.files.disk import locate
+from lockstitch.backends.files.transaction import Folder
+from lockstitch.model import (
+    TERMINAL,
+    File,
+    Json,
+    Run,
+    Stitch,
+    Thread,
+    answer_of,
+    call_key,
+    codec,
+    context,
+    format_time,
+    history,
+    open_calls,
+    text_of,
+    tool_uses,
+)
+from lockstitch.model.context import kept_positions, replaced_positions, replaces_context
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "max_steps": 50,
+    "thinking_tokens": 0,
+    "max_tokens": 2048,
+    "tool_schemas": [],
+    "server_tools": [],
+    "beta_headers": [],
+    "api_kwargs": {},
+    "formatter": "json",
+    "stream_meta_history_and_tool_results": False,
+    "compactor_type": "none",
+    "memory_store_type": "none",
+    "max_retries": 5,
+    "base_delay": 1.0,
+}
+
+
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+
+
+def agent_config_of(folder: Folder, head: Thread) -> Json:
+    """The document of a thread, its keys in the order in which people know them."""
+    stitches = _context_stitches(folder, head)
+    facts = tables.facts_of_runs(folder, head.id)
+    newest = max(facts, key=lambda run_id: facts[run_id].sequence, default=None)
+    last_run = tables.run(folder, head.id, newest) if newest else None
+    open_runs = [
+        run for run_id in facts if not facts[run_id].ended and (run := tables.run(folder, head.id, run_id)) is not None
+    ]
+    settings = {**head.settings, **_texts(folder, head)}
+    setting = {name: _given(settings.get(name), default) for name, default in _DEFAULTS.items()}
+    state = _state(head, open_runs)
+    answered = [stitch for stitch in stitches if stitch.type == "llm_call" and stitch.input_tokens is not None]
+    return {
+        "agent_uuid": str(head.id),
+        "system_prompt": settings.get("system_prompt") or "",
+        "model": _model(head, last_run),
+        "max_steps": setting["max_steps"],
+        "thinking_tokens": setting["thinking_tokens"],
+        "max_tokens": setting["max_tokens"],
+        "container_id": state.get("container_id"),
+        "messages": context(stitches),
+        "tool_schemas": setting["tool_schemas"],
+        "tool_names": [schema.get("name") for schema in setting["tool_schemas"]],
+        "server_tools": setting["server_tools"],
+        "beta_headers": setting["beta_headers"],
+        "api_kwargs": setting["api_kwargs"],
+        "formatter": setting["formatter"],
+        "stream_meta_history_and_tool_results": setting["stream_meta_history_and_tool_results"],
+        "compactor_type": setting["compactor_type"],
+        "memory_store_type": setting["memory_store_type"],
+        "file_registry": {file.file_id: _registered(file) for file in tables.files(folder, head.id)},
+        "max_retries": setting["max_retries"],
+        "base_delay": setting["base_delay"],
+        "last_known_input_tokens": (answered[-1].input_tokens or 0) if answered else 0,
+        "last_known_output_tokens": (answered[-1].output_tokens or 0) if answered else 0,
+        **_relay(folder, head, open_runs, stitches, state),
+        "title": head.title,
+        "extras": head.extras,
+        "created_at": format_time(head.created_at),
+        "updated_at": format_time(head.updated_at),
+        "last_run_at": _time(head.last_run_at),
+        "total_runs": head.total_runs,
+    }
+
+
+def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
+    """What the context is a fold of: from where it begins, and what its compaction keeps of the time before."""
+    stitches = log.read(folder, head.id, [(head.context_from, None)])
+    start = next((one for one in reversed(stitches) if one.lane is None and replaces_context(one)), None)
+    if start is None or start.type == "fork":
+        return stitches
+    replaced = [(position, position) for position in replaced_positions(start)]
+    return log.read(folder, head.id, [(head.context_from, None), *kept_positions(start), *replaced])
+
+
+def _is_awaited(response: Stitch, call: Json, entry: Json) -> bool:
+    """True if an entry of waiting_for names this call. Calls of several members may have the same id."""
+    if entry.get("key") is not None:
+        index = next(place for place, one in enumerate(tool_uses(response.message)) if one is call)
+        return entry["key"] == call_key(response.id, index)
+    return entry.get("id") in (None, call.get("id"))
+
+
+def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Sequence[Stitch], state: Json) -> Json:
+    """What a pause for tools in the browser needs to go on: read off the log, and empty while there is none."""
+    awaited = [entry for entry in head.waiting_for if entry.get("kind") == "frontend_tools"]
+    awaiting = head.status == "waiting" and bool(awaited)
+    pending: list[Json] = []
+    results: list[Json] = []
+    said: list[Json] = []
+    if awaiting:
+        lanes = {stitch.lane for stitch in stitches}
+        open_ = [found for lane in lanes for found in open_calls(stitches, lane)]
+        pending = [
+            {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
+            for response, call in open_
+            if any(_is_awaited(response, call, entry) for entry in awaited)
+        ]
+        responses = {response.position for response, _ in open_}
+        answers = [one for one in stitches if one.type == "tool_call" and one.reply_to in responses]
+        results = [answer.message for answer in answers if answer.message is not None]
+        said = [
+            message
+            for run in open_runs
+            if run.parent_run_id is None
+            for message in history(tables.stitches_of_run(folder, run), run.id)
+        ]
+    steps = max((run.steps for run in open_runs), default=0)
+    return {
+        "pending_frontend_tools": pending,
+        "pending_backend_results": results,
+        "awaiting_frontend_tools": awaiting,
+        "current_step": state.get("current_step", steps),
+        "conversation_history": said,
+    }
+
+
+def _state(head: Thread, open_runs: Sequence[Run]) -> Json:
+    """What the runtime must remember: the thread's, and over it what the open run of the top lane says."""
+    top = [run for run in open_runs if run.parent_run_id is None]
+    return {**head.state, **(top[-1].state if top else {})}
+
+
+def _texts(folder: Folder, head: Thread) -> Json:
+    """The instructions and tools of the latest run, which threads refer to by their hash."""
+    digests: Any = head.settings.get("texts")
+    found: Json = {}
+    for name, key in (("system", "system_prompt"), ("tools", "tool_schemas")):
+        digest = str(cast("Json", digests).get(name)) if isinstance(digests, dict) else ""
+        # Settings are the caller's to write, and a file name is made of this.
+        content = folder.content(disk.blob(digest)) if _SHA256.fullmatch(digest) else None
+        if content is not None:
+            found[key] = content.decode() if name == "system" else codec.loads(content)
+    return found
+
+
+def _model(head: Thread, last_run: Run | None) -> str:
+    model = head.settings.get("model") or (last_run.model if last_run else None) or ""
+    return str(model).rpartition(":")[2]
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _registered(file: File) -> Json:
+    return {
+        "filename": file.filename,
+        "storage_path": file.storage_path,
+        "size": file.size,
+        "mime_type": file.mime_type,
+        "created_in_run": str(file.created_in_run) if file.created_in_run else None,
+        "last_updated_run": str(file.last_updated_run) if file.last_updated_run else None,
+        "last_updated_at": format_time(file.last_updated_at),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return format_time(moment) if moment else None
+
+
+def conversation_history_of(folder: Folder, run: Run) -> Json:
+    """The record of a finished run of the top lane."""
+    stitches = tables.stitches_of_run(folder, run)
+    said = {stitch.position: stitch.message for stitch in stitches}
+    outside = [position for position in (run.input_position, run.output_position) if position and position not in said]
+    # An input that came as a letter may stand outside the run's own file.
+    for stitch in log.read(folder, run.thread_id, [(position, position) for position in outside]):
+        said[stitch.position] = stitch.message
+    files = [file for file in tables.files(folder, run.thread_id) if file.last_updated_run == run.id]
+    answer = said.get(run.output_position or 0)
+    return {
+        "conversation_id": str(run.id),
+        "agent_uuid": str(run.thread_id),
+        "run_id": str(run.id),
+        "started_at": format_time(run.started_at),
+        "completed_at": format_time(run.completed_at) if run.completed_at else None,
+        "user_message": text_of(said.get(run.input_position or 0)),
+        "final_response": answer_of(answer) if answer else None,
+        "messages": history(stitches, run.id),
+        "stop_reason": run.stop_reason,
+        "total_steps": run.steps,
+        "usage": run.usage,
+        "generated_files": [_generated(file) for file in files],
+        "cost": run.cost,
+        "extras": run.extras,
+        "sequence_number": run.turn,
+        "created_at": format_time(run.completed_at or run.started_at),
+    }
+
+
+def recorded_turns(folder: Folder, thread_id: UUID) -> list[int]:
+    """The turns that have a record, in order. Only numbers are records, and they are compared as numbers."""
+    names = (name.removesuffix(".json") for name in folder.names(disk.histories(thread_id)))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _generated(file: File) -> Json:
+    return {
+        "file_id": file.file_id,
+        "filename": file.filename,
+        "storage_path": file.storage_path,
+        "size": file.size,
+        "mime_type": file.mime_type,
+        "step": file.step,
+        "timestamp": format_time(file.last_updated_at),
+    }
+
+
+KINDS = frozenset({"chat", "goal", "task"})
+"""The kinds of threads that have projections; a trace was no agent of ours."""
+
+
+def show(folder: Folder, thread_id: UUID, run_ids: Sequence[UUID]) -> None:
+    """Write a thread's agent_config, and the conversation record of each of these runs that has one."""
+    head = tables.head(folder, thread_id)
+    if head is None or head.kind not in KINDS:
+        return
+    _write(folder, disk.config(thread_id), agent_config_of(folder, head))
+    for run_id in run_ids:
+        run = tables.run(folder, thread_id, run_id)
+        if run is not None and has_record(run):
+            _write(folder, disk.history(thread_id, run.turn), conversation_history_of(folder, run))
+    turns = recorded_turns(folder, thread_id)
+    if turns:
+        index = {"last_sequence": turns[-1], "total_conversations": len(turns)}
+        _write(folder, f"{disk.histories(thread_id)}/index.json", index)
+
+
+def show_all(folder: Folder, thread_id: UUID) -> bool:
+    """Write all projections of a thread anew and remove those of runs that are no more; whether it has any."""
+    head = tables.head(folder, thread_id)
+    if head is None or head.kind not in KINDS:
+        return False
+    finished = {run.turn: run.id for run in tables.runs(folder, thread_id) if has_record(run)}
+    for turn in recorded_turns(folder, thread_id):
+        if turn not in finished:
+            locate(folder.root, disk.history(thread_id, turn)).unlink()
+    # What an archived run has said stands in its record still, but no longer in the log.
+    shown = [run_id for turn, run_id in finished.items() if not _is_archived(folder, head, run_id, turn)]
+    show(folder, thread_id, shown)
+    return True
+
+
+def sweep(folder: Folder) -> None:
+    """Remove the projections of threads that are no more."""
+    known = {str(thread_id) for thread_id in tables.ids_in(folder, disk.HEADS)}
+    for name in folder.names(disk.CONFIGS):
+        if name.removesuffix(".json") not in known:
+            locate(folder.root, f"{disk.CONFIGS}/{name}").unlink()
+    for name in folder.names(disk.HISTORIES):
+        if name not in known:
+            shutil.rmtree(locate(folder.root, f"{disk.HISTORIES}/{name}"))
+
+
+def has_record(run: Run) -> bool:
+    """Whether a run is a finished turn of the conversation; members' runs are part of their leader's."""
+    return run.parent_run_id is None and run.status in TERMINAL
+
+
+def files(root: Path, thread_id: UUID) -> list[str]:
+    """The projections of a thread that there are."""
+    histories = sorted((root / disk.histories(thread_id)).glob("*.json"))
+    return [disk.config(thread_id), *(str(path.relative_to(root)) for path in histories)]
+
+
+def _is_archived(folder: Folder, head: Thread, run_id: UUID, turn: int) -> bool:
+    return not folder.exists(disk.log(head.id, run_id)) and folder.exists(disk.history(head.id, turn))
+
+
+def _write(folder: Folder, path: str, value: Mapping[str, Any]) -> None:
+    disk.replace(locate(folder.root, path), codec.dumps(value) + b"\n")

@@ -1,0 +1,251 @@
+"""`Find` over files: candidates, filters, order, cursor."""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.backends.files import disk, log, tables
+from lockstitch.backends.files.disk import name_of
+from lockstitch.backends.files.log import extent_of
+from lockstitch.backends.files.transaction import Folder
+from lockstitch.errors import Refused
+from lockstitch.model import ColumnKind, Letter, Record, Run, Stitch, Thread, parse_time
+from lockstitch.model.record import column_kinds
+
+R = TypeVar("R", bound=Record)
+
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda value, wanted: value in wanted,
+}
+_DERIVED: Mapping[type[Record], Mapping[str, ColumnKind]] = {Thread: {"recent_at": ColumnKind.TIME}}
+
+
+def select(records: Iterable[R], find: Find[R]) -> list[R]:
+    """The records that fit, in order, from behind the cursor, as many as wanted."""
+    chosen = sorted(matching(records, find), key=lambda record: _key(record, find.kind.primary_key))
+    fields = [field.removeprefix("-") for field in find.order]
+    descending = bool(find.order) and find.order[0].startswith("-")
+    if fields:
+        # Sorting is stable: what is equal stays in the order of its key.
+        chosen.sort(key=lambda record: _key(record, fields), reverse=descending)
+    if find.after is not None:
+        behind = [_comparable(_typed(find.kind, name, value)) for name, value in zip(fields, find.after, strict=True)]
+        beyond = operator.lt if descending else operator.gt
+        chosen = [record for record in chosen if beyond(_key(record, fields), behind)]
+    end = None if find.limit is None else find.offset + find.limit
+    return chosen[find.offset : end]
+
+
+def matching(records: Iterable[R], find: Find[R]) -> list[R]:
+    """The records that meet every condition; as in SQL, nothing is equal to, unequal to or beyond null."""
+    tests = [_test(find.kind, condition) for condition in find.where]
+    return [record for record in records if all(test(record) for test in tests)]
+
+
+def wanted_values(find: Find[Any], field: str) -> list[Any] | None:
+    """The values that a field can have in what `find` describes; None when it says nothing about it."""
+    values: list[Any] | None = None
+    for condition in find.where:
+        if condition.field == field and condition.operator in ("=", "in"):
+            given: Sequence[Any] = condition.value if condition.operator == "in" else [condition.value]
+            given = [_typed(find.kind, field, value) for value in given if value is not None]
+            values = [value for value in given if values is None or value in values]
+    return None if values is None else list(dict.fromkeys(values))
+
+
+def typed_key(kind: type[Record], key: Sequence[Any]) -> list[Any]:
+    """The values of a primary key as the record has them."""
+    return [_typed(kind, field, value) for field, value in zip(kind.primary_key, key, strict=True)]
+
+
+def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
+    field, comparison, value = condition
+    _kind_of(kind, field)
+    if comparison == "is null":
+        return lambda record: getattr(record, field) is None
+    if comparison == "is not null":
+        return lambda record: getattr(record, field) is not None
+    if comparison == "in":
+        value = [_typed(kind, field, item) for item in value if item is not None]
+    else:
+        value = _typed(kind, field, value)
+    compare = _COMPARE[comparison]
+
+    def test(record: Record) -> bool:
+        own = getattr(record, field)
+        return own is not None and value is not None and compare(own, value)
+
+    return test
+
+
+def _kind_of(kind: type[Record], field: str) -> ColumnKind:
+    found = column_kinds(kind).get(field) or _DERIVED.get(kind, {}).get(field)
+    if found is None:
+        raise Refused(f"{kind.__name__} has no field {field!r}.")
+    return found
+
+
+def _typed(kind: type[Record], field: str, value: Any) -> Any:
+    """A value as the field has it: ids and times may be given as text."""
+    column = _kind_of(kind, field)
+    if column is ColumnKind.UUID and isinstance(value, str):
+        return UUID(value)
+    if column is ColumnKind.TIME and isinstance(value, str):
+        return parse_time(value)
+    return value
+
+
+def _key(record: Record, fields: Sequence[str]) -> list[Any]:
+    return [_comparable(getattr(record, field)) for field in fields]
+
+
+def _comparable(value: datetime | Any) -> tuple[bool, Any]:
+    """Nothing stands before everything."""
+    return (False, 0) if value is None else (True, value)
+
+
+def find(folder: Folder, wanted: Find[R]) -> list[R]:
+    """The records that `wanted` describes."""
+    return select(candidates(folder, wanted), wanted)
+
+
+def get(folder: Folder, kind: type[R], key: list[Any]) -> R | None:
+    """The record with this primary key."""
+    where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
+    found = find(folder, Find(kind, where, limit=1))
+    return found[0] if found else None
+
+
+def count(folder: Folder, wanted: Find[Any]) -> int:
+    """How many records `wanted` describes."""
+    folder.with_contents = False
+    return len(matching(candidates(folder, wanted), wanted))
+
+
+def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:
+    """Records among which all are that `wanted` describes."""
+    found: Iterable[Record]
+    if wanted.kind is Thread:
+        found = _threads(folder, wanted)
+    elif wanted.kind is Run:
+        found = _runs(folder, wanted)
+    elif wanted.kind is Stitch:
+        found = _stitches(folder, wanted)
+    elif wanted.kind is Letter:
+        found = _letters(folder, wanted)
+    else:
+        found = _shelf(folder, wanted)
+    return cast("Iterable[R]", found)
+
+
+def _threads(folder: Folder, wanted: Find[Any]) -> Iterator[Thread]:
+    ids: Iterable[UUID] | None = wanted_values(wanted, "id")
+    projects, keys = wanted_values(wanted, "project"), wanted_values(wanted, "key")
+    if ids is None and projects is not None and keys is not None:
+        named = (tables.thread_of_key(folder, project, key) for project in projects for key in keys)
+        ids = [thread_id for thread_id in named if thread_id is not None]
+    if ids is None:
+        ids = tables.ids_in(folder, disk.HEADS)
+    for thread_id in ids:
+        head = tables.head(folder, thread_id)
+        if head is not None:
+            yield head
+
+
+def _runs(folder: Folder, wanted: Find[Any]) -> Iterator[Run]:
+    threads, ids = wanted_values(wanted, "thread_id"), wanted_values(wanted, "id")
+    if ids is None:
+        for thread_id in tables.ids_in(folder, disk.RUNS) if threads is None else threads:
+            yield from tables.runs(folder, thread_id)
+        return
+    for run_id in ids:
+        owners = [tables.thread_of_run(folder, run_id)] if threads is None else threads
+        for thread_id in owners:
+            run = tables.run(folder, thread_id, run_id) if thread_id else None
+            if run is not None:
+                yield run
+
+
+def _stitches(folder: Folder, wanted: Find[Any]) -> Iterator[Stitch]:
+    lowest, highest = _bounds(wanted, "position")
+    after, _ = _bounds(wanted, "log_id")
+    files: list[tuple[int, str]] = []
+    for path in _log_files(folder, wanted):
+        extent = extent_of(folder, path)
+        if extent and extent.last >= lowest and extent.first <= highest and extent.log_id >= after:
+            files.append((extent.log_id, path))
+    if tuple(wanted.order) != ("-log_id",) or wanted.limit is None:
+        for _, path in files:
+            yield from log.stitches(folder, path)
+    else:
+        yield from _newest(folder, wanted, sorted(files, reverse=True))
+
+
+def _newest(folder: Folder, wanted: Find[Any], files: Sequence[tuple[int, str]]) -> list[Stitch]:
+    """The newest that fit, reading the file with the newest first; once there are enough, the rest stay shut."""
+    found: list[Stitch] = []
+    number = (wanted.limit or 0) + wanted.offset
+    for last, path in files:
+        newer = [stitch for stitch in found if (stitch.log_id or 0) > last]
+        if len(newer) >= number:
+            return newer
+        found = select([*found, *log.stitches(folder, path)], replace(wanted, offset=0, limit=number))
+    return found
+
+
+def _log_files(folder: Folder, wanted: Find[Any]) -> Iterator[str]:
+    threads: Iterable[UUID] | None = wanted_values(wanted, "thread_id")
+    runs = wanted_values(wanted, "run_id")
+    if runs is None:
+        for thread_id in tables.ids_in(folder, disk.LOGS) if threads is None else threads:
+            yield from log.files(folder, thread_id)
+        return
+    for run_id in runs:
+        owners = [tables.thread_of_run(folder, run_id)] if threads is None else threads
+        yield from (disk.log(thread_id, run_id) for thread_id in owners if thread_id)
+
+
+def _bounds(wanted: Find[Any], field: str) -> tuple[int, float]:
+    """The lowest and the highest value of a number that the conditions leave."""
+    lowest, highest = 0, float("inf")
+    for condition in wanted.where:
+        if condition.field == field and condition.value is not None:
+            if condition.operator in ("=", ">", ">="):
+                lowest = max(lowest, condition.value + (condition.operator == ">"))
+            if condition.operator in ("=", "<", "<="):
+                highest = min(highest, condition.value)
+    return lowest, highest
+
+
+def _letters(folder: Folder, wanted: Find[Any]) -> Iterator[Letter]:
+    threads, ids = wanted_values(wanted, "thread_id"), wanted_values(wanted, "id")
+    for thread_id in tables.ids_in(folder, disk.INBOX) if threads is None else threads:
+        if ids is None:
+            yield from tables.letters(folder, thread_id)
+            continue
+        for letter_id in ids:
+            letter = tables.letter(folder, thread_id, letter_id)
+            if letter is not None:
+                yield letter
+
+
+def _shelf(folder: Folder, wanted: Find[R]) -> Iterator[R]:
+    """By its name when the conditions give the whole key, else by how the name begins."""
+    key: list[Any] = []
+    for field in wanted.kind.primary_key:
+        values = wanted_values(wanted, field)
+        if values is None or len(values) != 1:
+            return tables.shelf(folder, wanted.kind, key)
+        key += values
+    record = tables.load(folder, wanted.kind, f"{disk.shelf(wanted.kind)}/{name_of(key)}.json")
+    return iter([record] if record is not None else [])

@@ -1,0 +1,193 @@
+"""One `ThreadChange` as one data-modifying statement; which writes make threads claimable."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from lockstitch.backend import Change, Commit, Edit, Fields, Receipt
+from lockstitch.backends.postgres.dialect import MARK, TYPES
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.operations import head_fields
+from lockstitch.backends.sql.queries import Script, Statement
+from lockstitch.errors import Conflict
+from lockstitch.model import Letter, Record, Run, Stitch, Thread, columns
+from lockstitch.model.record import column_kinds
+
+ROWS = 50
+"""Stitches, runs and letters that one statement carries; every number of them is a statement to prepare."""
+
+_GIVEN = frozenset({"log_id"})
+"""What the store gives, not the writer."""
+
+
+class Shape(NamedTuple):
+    """All that the text of a change depends on."""
+
+    head: tuple[str, ...]
+    spawns: bool
+    compares_delivered: bool
+    new_runs: int
+    runs: tuple[tuple[str, ...], ...]
+    stitches: int
+    taken: int
+    uses: int
+
+
+def fits(wanted: Change) -> bool:
+    """Whether a change is one statement; a larger one takes a transaction of several."""
+    parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.taken, wanted.uses)
+    return sum(map(len, parts)) <= ROWS and not wanted.replaced
+
+
+def change(dialect: Dialect, wanted: Change) -> Script[Receipt]:
+    """Write a change. What does not fit into its statement follows it."""
+    rows = yield _statement(dialect, wanted)
+    if not rows:
+        raise Conflict(thread_id=wanted.thread_id)
+    for stitch in wanted.stitches[ROWS:]:
+        yield dialect.insert(stitch)
+    for stitch in wanted.replaced:
+        yield dialect.insert(stitch, "upsert")
+    return Receipt(wanted.position + len(wanted.stitches), rows[0][0], rows[0][1])
+
+
+def _statement(dialect: Dialect, wanted: Change) -> Statement:
+    """The values stand in the order of the names in `_names`."""
+    head = head_fields(wanted)
+    new_runs, runs = _settled(wanted) if wanted.runs else (wanted.new_runs, ())
+    stitches = wanted.stitches[:ROWS]
+    shape = Shape(
+        tuple(head),
+        wanted.spawned != 0,
+        wanted.delivered is not None,
+        len(new_runs),
+        tuple([tuple(fields) for _, fields in runs]),
+        len(stitches),
+        len(wanted.taken),
+        len(wanted.uses),
+    )
+    values: list[Any] = [
+        wanted.thread_id.hex,
+        str(wanted.fence),
+        str(wanted.position),
+        None if wanted.worker_id is None else wanted.worker_id.hex,
+        str(wanted.position + len(wanted.stitches)),
+    ]
+    if wanted.spawned:
+        values.append(str(wanted.spawned))
+    if wanted.delivered is not None:
+        values.append(str(wanted.delivered))
+    values += dialect.encode(Thread, head).values()
+    for run in new_runs:
+        values += dialect.row(run, _GIVEN)
+    for run_id, fields in runs:
+        values.append(run_id.hex)
+        values += dialect.encode(Run, fields).values()
+    for stitch in stitches:
+        values += dialect.row(stitch, _GIVEN)
+    for letter_id, position in wanted.taken:
+        values += (letter_id.hex, str(position))
+    values += wanted.uses
+    return Statement(_text(dialect, shape), values)
+
+
+def _settled(wanted: Change) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields]]]:
+    """Each run once: one statement cannot write a row twice, nor change what it has just inserted."""
+    changed: dict[UUID, Fields] = {}
+    for run_id, fields in wanted.runs:
+        changed[run_id] = {**changed[run_id], **fields} if run_id in changed else fields
+    new_runs = [run.changed(**changed.pop(run.id)) if run.id in changed else run for run in wanted.new_runs]
+    return new_runs, [(run_id, fields) for run_id, fields in changed.items() if fields]
+
+
+# The text, worked out once per shape
+
+
+@lru_cache(maxsize=512)
+def _text(dialect: Dialect, shape: Shape) -> str:
+    text = dialect.text(
+        "change",
+        changes="".join(f", {name} = :head_{name}" for name in shape.head)
+        + (", pending_children = pending_children + :spawned" if shape.spawns else ""),
+        compared=(" AND delivered = :seen_delivered" if shape.compares_delivered else "")
+        + (" AND NOT cancel_requested" if shape.spawns else ""),
+        parts="".join(_parts(dialect, shape)),
+    )
+    numbers = {name: number for number, name in enumerate(_names(shape), start=1)}
+    return MARK.sub(lambda match: f"${numbers[match[1]]}", text)
+
+
+def _parts(dialect: Dialect, shape: Shape) -> Iterable[str]:
+    if shape.new_runs:
+        yield _inserts(dialect, "change_new_runs", Run, shape.new_runs)
+    for number, fields in enumerate(shape.runs):
+        kinds = column_kinds(Run)
+        changes = ", ".join(f"{name} = :run{number}_{name}::{TYPES[kinds[name]]}" for name in fields)
+        yield dialect.text("change_run", number=str(number), changes=changes)
+    if shape.stitches:
+        yield _inserts(dialect, "change_stitches", Stitch, shape.stitches)
+    if shape.taken:
+        rows = (f"(:letter{number}_id::uuid, :letter{number}_position::bigint)" for number in range(shape.taken))
+        yield dialect.text("change_letters", rows=", ".join(rows))
+    if shape.uses:
+        rows = (f"(:use{number}::text)" for number in range(shape.uses))
+        yield dialect.text("change_uses", rows=", ".join(rows))
+
+
+def _inserts(dialect: Dialect, name: str, kind: type[Record], number: int) -> str:
+    kinds = column_kinds(kind)
+    names = _inserted(kind)
+    rows = (
+        ", ".join(f":{kind.table}{row}_{column}::{TYPES[kinds[column]]}" for column in names) for row in range(number)
+    )
+    return dialect.text(name, columns=", ".join(names), rows=", ".join(f"({row})" for row in rows))
+
+
+def _names(shape: Shape) -> list[str]:
+    names = ["thread_id", "seen_fence", "seen_position", "seen_worker", "position"]
+    names += ["spawned"] * shape.spawns + ["seen_delivered"] * shape.compares_delivered
+    names += [f"head_{name}" for name in shape.head]
+    names += _numbered(Run, shape.new_runs)
+    for number, fields in enumerate(shape.runs):
+        names += [f"run{number}_id", *(f"run{number}_{name}" for name in fields)]
+    names += _numbered(Stitch, shape.stitches)
+    for number in range(shape.taken):
+        names += [f"letter{number}_id", f"letter{number}_position"]
+    names += [f"use{number}" for number in range(shape.uses)]
+    return names
+
+
+def _numbered(kind: type[Record], number: int) -> list[str]:
+    return [f"{kind.table}{row}_{column}" for row in range(number) for column in _inserted(kind)]
+
+
+def _inserted(kind: type[Record]) -> list[str]:
+    """The columns that an insert gives, in their order."""
+    return [name for name, _ in columns(kind) if name not in _GIVEN]
+
+
+def makes_work(commit: Commit, receipts: Sequence[Receipt], now: datetime) -> bool:
+    """Whether a commit may have made a thread ready. It is told in vain rather than not at all."""
+    made = any(is_ready(thread, now) for thread in commit.threads)
+    return made or any(_wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
+
+
+def is_ready(thread: Thread, now: datetime) -> bool:
+    """Whether a thread as it was written is there to be claimed."""
+    waits = thread.status in ("pending", "waiting") and not thread.held
+    return waits and _has_come(thread.wake_at, now)
+
+
+def _wakes(step: Change | Letter | Edit, receipt: Receipt, now: datetime) -> bool:
+    if isinstance(step, Letter):
+        return receipt.woken
+    if isinstance(step, Edit):
+        return _has_come(step.fields.get("wake_at"), now)
+    # One that goes to wait for a moment that has come is ready too.
+    return step.head.get("status") == "pending" or _has_come(step.head.get("wake_at"), now)
+
+
+def _has_come(moment: datetime | None, now: datetime) -> bool:
+    return moment is not None and moment <= now

@@ -1,0 +1,202 @@
+"""One statement straight to the server: libpq and the event loop, without the driver's cursors between them.
+
+A cursor is made for every case; a statement that is its own transaction is one case, and by far the most frequent.
+What a cursor does each time is done once per connection here: the socket stays registered with the loop, and a
+statement that comes again is prepared, its values going as text. That is a third of an append's time in the client.
+Everything else (transactions, COPY, LISTEN) waits in the driver's own way, before which `stop` is called.
+
+A prepared statement is named after its text, so a name never means another statement, whoever prepared it. It may be
+gone from the session at any time, since the driver lets go of all of them after a rollback: then the server says so
+before it has done anything, and the statement is sent once more.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg import errors as pg
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from lockstitch.backends.sql.queries import Rows
+
+PREPARED = 250
+"""Statements a connection keeps prepared; every shape of append is one."""
+
+MANY = 200
+"""Rows that are taken in at once."""
+
+CANCEL = 5.0
+"""Seconds in which the server must have given up a statement whose caller was cancelled."""
+
+_FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+# It is gone from this session; or what it selects has changed since it was prepared.
+_STALE = (pg.InvalidSqlStatementName, pg.FeatureNotSupported)
+
+
+class Direct:
+    """Executes statements on a connection that nobody else uses meanwhile."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._socket = connection.pgconn.socket
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._registered = False
+        self._unasked = 0
+        self._transformer = Transformer(connection)
+        self._seen: set[bytes] = set()
+        self._names: dict[bytes, bytes] = {}
+
+    async def execute(self, sql: bytes, values: Sequence[Any]) -> Rows:
+        """The rows of a statement. The server works out the types of what goes as text."""
+        texts = _as_text(values)
+        if texts is None:
+            self._send_typed(sql, values)
+            return await self._rows(await self._answer())
+        name = self._names.get(sql) or await self._prepared(sql)
+        if name is not None:
+            self._pgconn.send_query_prepared(name, texts, result_format=Format.BINARY)
+            try:
+                return await self._rows(await self._answer())
+            except _STALE:
+                await self._forget(sql)
+        self._pgconn.send_query_params(sql, texts, result_format=Format.BINARY)
+        return await self._rows(await self._answer())
+
+    def stop(self) -> None:
+        """Leave the socket to others: the driver registers it itself, and a closed one must not stay registered."""
+        if self._registered:
+            self._registered = False
+            self._loop.remove_reader(self._socket)
+
+    def _send_typed(self, sql: bytes, values: Sequence[Any]) -> None:
+        """Bytes and lists go as the driver writes them."""
+        transformer = self._transformer
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        self._pgconn.send_query_params(sql, dumped, transformer.types, transformer.formats, result_format=Format.BINARY)
+
+    async def _prepared(self, sql: bytes) -> bytes | None:
+        """The name under which a statement is prepared, if it comes for the second time."""
+        if self._connection.prepare_threshold is None:
+            return None
+        if sql not in self._seen:
+            if len(self._seen) >= PREPARED:
+                self._seen.clear()
+            self._seen.add(sql)
+            return None
+        if len(self._names) >= PREPARED:
+            await self._forget(next(iter(self._names)))
+        name = b"lockstitch_" + blake2b(sql, digest_size=16).hexdigest().encode()
+        self._pgconn.send_prepare(name, sql)
+        # That it is there already does no harm: its name says that it is the same.
+        with suppress(pg.DuplicatePreparedStatement):
+            await self._answer()
+        self._names[sql] = name
+        return name
+
+    async def _forget(self, sql: bytes) -> None:
+        self._pgconn.send_query(b"DEALLOCATE " + self._names.pop(sql))
+        with suppress(pg.InvalidSqlStatementName):
+            await self._answer()
+
+    async def _answer(self) -> PGresult:
+        """Wait for the server's answer to what was sent; its error is raised."""
+        try:
+            if self._pgconn.flush():
+                # It does not fit into the socket's buffer: writing and reading by turns is the driver's business.
+                result = (await self._connection.wait(execute(self._pgconn)))[-1]
+            else:
+                result = await self._read()
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+        if result.status not in _FINE:
+            raise pg.error_from_result(result)
+        return result
+
+    async def _read(self) -> PGresult:
+        pgconn = self._pgconn
+        last: PGresult | None = None
+        if not self._registered:
+            self._registered = True
+            self._loop.add_reader(self._socket, self._wake)
+        try:
+            while True:
+                while pgconn.is_busy():
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
+                    pgconn.consume_input()
+                result = pgconn.get_result()
+                if result is None:
+                    break
+                last = result
+        except psycopg.OperationalError:
+            # libpq has closed the socket. The server's last words, if it complained, say more than that; rows mean
+            # nothing, since a statement is committed only after them.
+            self.stop()
+            if last is None or last.status in _FINE:
+                raise
+        finally:
+            self._waiter = None
+            self._unasked = 0
+        assert last is not None
+        return last
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            return
+        # Once may be the echo of what has just been read. More often, the server speaks unasked, most likely its last
+        # words: whoever takes the connection next looks first.
+        self._unasked += 1
+        if self._unasked > 2:
+            self.stop()
+
+    async def _give_up(self) -> None:
+        """The caller is gone: have the server stop, so that the statement does not happen after all much later."""
+        connection = self._connection
+        if self._pgconn.transaction_status == TransactionStatus.ACTIVE:
+            with suppress(psycopg.Error, TimeoutError):
+                async with asyncio.timeout(CANCEL):
+                    await connection.cancel_safe(timeout=CANCEL)
+                    await connection.wait(execute(self._pgconn))
+        if self._pgconn.transaction_status != TransactionStatus.IDLE:
+            await connection.close()
+
+    async def _rows(self, result: PGresult) -> Rows:
+        number = result.ntuples
+        if not number:
+            return ()
+        transformer = self._transformer
+        transformer.set_pgresult(result)
+        if number <= MANY:
+            return transformer.load_rows(0, number, tuple)
+        # Other tasks get their turn while a large answer is taken in, and it is not kept.
+        rows: list[tuple[Any, ...]] = []
+        for first in range(0, number, MANY):
+            rows += transformer.load_rows(first, min(first + MANY, number), tuple)
+            await asyncio.sleep(0)
+        transformer.set_pgresult(None)
+        return rows
+
+
+def _as_text(values: Sequence[Any]) -> list[bytes | None] | None:
+    """The values as the server reads them, if all are texts or nothing."""
+    try:
+        encoded = [None if value is None else value.encode() for value in values]
+    except AttributeError:
+        return None
+    # libpq would take it for the end of the value.
+    if b"\0" in b"".join(filter(None, encoded)):
+        raise psycopg.DataError("a text cannot contain NUL")
+    return encoded

@@ -1,0 +1,151 @@
+"""COPY, deletes, ranged reads, claims."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncRawCursor
+from psycopg import errors as pg
+
+from lockstitch.backend import Find, Receipt
+from lockstitch.backends.postgres.connection import Connection, bind
+from lockstitch.backends.postgres.dialect import SCHEMA
+from lockstitch.backends.sql import operations
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.operations import Fresh, choosing, claim_one, taken
+from lockstitch.backends.sql.queries import Rows, Script, Statement
+from lockstitch.errors import Refused
+from lockstitch.model import Record, Run, Stitch, Thread, columns
+from lockstitch.model.worker import Wish
+
+MANY = 50
+"""Records from which on COPY is faster than statements."""
+
+BREATH = 500
+"""Rows after which other tasks get their turn."""
+
+
+async def put(connection: Connection, dialect: Dialect, records: Sequence[Record]) -> None:
+    """Write records of one kind, replacing those with the same key, all or none."""
+    kind = type(records[0])
+    # Of two with the same key the last one counts, as if they had been written one by one.
+    key = kind.primary_key
+    wanted = list({tuple(record.__dict__[field] for field in key): record for record in records}.values())
+    names = [name for name, _ in columns(kind) if name != "log_id"]
+    try:
+        async with connection.steps():
+            await _copy(connection, dialect, wanted, f"{SCHEMA}.{kind.table}", names)
+    except pg.UniqueViolation:
+        async with connection.steps():
+            listed = ", ".join(names)
+            await connection.execute_one(dialect.statement("incoming", {}, columns=listed, table=kind.table))
+            await _copy(connection, dialect, wanted, "incoming", names)
+            await connection.execute_one(_upsert(dialect, kind, names))
+
+
+async def begin(connection: Connection, dialect: Dialect, new: Sequence[Fresh]) -> list[Receipt]:
+    """Write new threads with their first changes, in one transaction."""
+    parts: tuple[Sequence[Record], ...] = (
+        [one.head for one in new],
+        [run for one in new for run in one.change.new_runs],
+        [stitch for one in new for stitch in one.change.stitches],
+    )
+    async with connection.steps():
+        for records in parts:
+            if records:
+                kind = type(records[0])
+                names = [name for name, _ in columns(kind) if name != "log_id"]
+                await _copy(connection, dialect, records, f"{SCHEMA}.{kind.table}", names)
+    return [one.receipt for one in new]
+
+
+async def _copy(
+    connection: Connection, dialect: Dialect, records: Sequence[Record], into: str, names: Sequence[str]
+) -> None:
+    sql, _, _ = bind(dialect.statement("copy", {}, into=into, columns=", ".join(names)))
+    kind = type(records[0])
+    async with AsyncRawCursor(connection) as cursor, cursor.copy(sql) as copy:
+        for number, record in enumerate(records):
+            values = dialect.encode(kind, record.__dict__)
+            await copy.write_row([values[name] for name in names])
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+
+
+def _upsert(dialect: Dialect, kind: type[Record], names: Sequence[str]) -> Statement:
+    key = dialect.target(kind).key
+    changed = [name for name in dialect.target(kind).values if name not in key]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in changed)
+    return dialect.statement(
+        "incoming_upsert",
+        {},
+        table=kind.table,
+        columns=", ".join(names),
+        key=", ".join(key),
+        action=f"UPDATE SET {changes}" if changed else "NOTHING",
+    )
+
+
+SPARE = 10
+"""Candidates beyond those wanted: so many may be in the hands of others without anyone coming away empty."""
+
+
+def claim(dialect: Dialect, wish: Wish, thread_id: UUID | None) -> Script[list[Thread]]:
+    """First the worker, then threads: the order of `release`, with which two cannot wait in a circle."""
+    yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(wish.worker_id)})
+    if thread_id is not None:
+        return (yield from claim_one(dialect, wish, thread_id))
+    statement = yield from choosing(dialect, wish, SPARE)
+    if statement is None:
+        return []
+    rows = yield statement
+    if wish.suspects:
+        return [dialect.decode(Thread, row) for row in rows]
+    if _all_in_others_hands(rows):
+        # Some of those who chose them may be done by now, and there may be more behind.
+        rows = yield statement
+    return taken(dialect, wish, [row for _, *row in rows if row[0] is not None])
+
+
+def _all_in_others_hands(rows: Rows) -> bool:
+    candidates, first, *_ = rows[0]
+    return candidates > 0 and first is None
+
+
+def delete(dialect: Dialect, find: Find[Any], force: bool) -> Script[int]:
+    if find.kind is Run:
+        raise Refused("A run goes with its thread, or stays; nothing was deleted.")
+    if find.kind is Thread:
+        return (yield from _threads(dialect, find, force))
+    if find.kind is Stitch:
+        find = operations.stitches_between(*operations.stitch_range(find))
+    rows = yield dialect.delete(find)
+    return int(rows[0][0])
+
+
+def _threads(dialect: Dialect, find: Find[Thread], force: bool) -> Script[int]:
+    """Descendants go too, so they are locked and asked for their holders too; only what was found is counted."""
+    number, ids = yield from operations.tree_of(dialect, find)
+    yield from operations.delete_threads(dialect, ids, force)
+    return number
+
+
+END = 2**63 - 1
+"""A position that no log reaches."""
+
+
+def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> Script[list[Stitch]]:
+    parts = operations.disjoint(ranges)
+    if len(parts) == 1:
+        return (yield from operations.read(dialect, thread_id, parts))
+    rows = yield dialect.statement(
+        "ranges",
+        {
+            "thread_id": dialect.encode_id(thread_id),
+            "firsts": [str(first) for first, _ in parts],
+            "lasts": [str(END if last is None else last) for _, last in parts],
+        },
+        columns=dialect.names(Stitch),
+    )
+    return [dialect.decode(Stitch, row) for row in rows]

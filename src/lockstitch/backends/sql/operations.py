@@ -1,0 +1,380 @@
+"""The contract's operations as statement scripts: commit, find, put, delete, claim, release, extension queries."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from lockstitch.backend import Change, Commit, Edit, Fields, Find, Receipt, Where
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.queries import Rows, Script, Statement
+from lockstitch.errors import NotFound, Refused, ThreadBusy
+from lockstitch.extension import Extension
+from lockstitch.model import Clock, ColumnKind, Letter, Limit, Metric, Record, Stitch, Thread, Worker, codec
+from lockstitch.model.delivery import receive
+from lockstitch.model.worker import EndCause, Wish, in_turns, rooms
+
+R = TypeVar("R", bound=Record)
+
+Changing = Callable[[Dialect, Change], Script[Receipt]]
+"""How a dialect writes one change: compare-and-set first, then everything that depends on it."""
+
+
+Removing = Callable[[Find[Thread]], Script[int]]
+"""How a dialect deletes threads with all that is theirs."""
+
+
+def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
+    for step in wanted.superseded:
+        yield from change(dialect, step)
+    if going := [*wanted.removed, *(step.thread_id for step in wanted.superseded)]:
+        yield from remove(Find(Thread, (Where("id", "in", going),)))
+    for thread in wanted.threads:
+        yield dialect.insert(thread)
+    receipts: list[Receipt] = []
+    for step in wanted.steps:
+        if isinstance(step, Change):
+            receipts.append((yield from change(dialect, step)))
+        elif isinstance(step, Edit):
+            receipts.append((yield from _edit(dialect, step)))
+        else:
+            receipts.append((yield from _deliver(dialect, step, clock)))
+    for notice in wanted.notices:
+        yield dialect.insert(notice)
+    for record in wanted.records:
+        name = "figures_add" if isinstance(record, Metric) else dialect.upsert_name(type(record))
+        yield dialect.insert(record, name)
+    return receipts
+
+
+def _edit(dialect: Dialect, edit: Edit) -> Script[Receipt]:
+    fields = dialect.encode(Thread, edit.fields)
+    parameters = {"id": dialect.encode_id(edit.thread_id), **fields}
+    rows = yield dialect.statement("head_edit", parameters, changes=dialect.changes(list(fields)))
+    if not rows:
+        raise NotFound(f"There is no thread {edit.thread_id}.")
+    return Receipt(None)
+
+
+def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
+    """The receiver's row is locked first, so what is decided about it still holds when it is written."""
+    thread_id = dialect.encode_id(letter.thread_id)
+    rows = yield dialect.statement("thread_lock", {"id": thread_id}, columns=dialect.names(Thread))
+    if not rows:
+        raise NotFound(f"There is no thread {letter.thread_id} to deliver to.")
+    head = dialect.decode(Thread, rows[0])
+    found = yield dialect.select(same_letter(letter))
+    if found:
+        first = dialect.decode(Letter, found[0])
+        return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
+    arrival = receive(head, letter, clock.now())
+    if arrival.letter is None:
+        return Receipt(None, head.delivered, head.cancel_requested, new=False)
+    yield dialect.insert(arrival.letter)
+    fields = dialect.encode(Thread, arrival.head)
+    yield dialect.statement("head_update", {"id": thread_id, **fields}, changes=dialect.changes(list(fields)))
+    if arrival.stitch:
+        yield dialect.insert(arrival.stitch)
+    return Receipt(
+        arrival.letter.position,
+        arrival.head["delivered"],
+        head.cancel_requested,
+        woken=arrival.head.get("status") == "pending" and head.status != "pending",
+        delivery_id=letter.id,
+    )
+
+
+def same_letter(letter: Letter) -> Find[Letter]:
+    return Find(
+        Letter,
+        (
+            Where("thread_id", "=", letter.thread_id),
+            Where("sender", "=", letter.sender),
+            Where("call_id", "=", letter.call_id),
+        ),
+    )
+
+
+def find(dialect: Dialect, wanted: Find[R]) -> Script[list[R]]:
+    rows = yield dialect.select(wanted)
+    return [dialect.decode(wanted.kind, row) for row in rows]
+
+
+def count(dialect: Dialect, wanted: Find[Any]) -> Script[int]:
+    rows = yield dialect.count(wanted)
+    return int(rows[0][0])
+
+
+def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> Script[list[Stitch]]:
+    stitches: list[Stitch] = []
+    for first, last in disjoint(ranges):
+        where = [Where("thread_id", "=", thread_id), Where("position", ">=", first)]
+        if last is not None:
+            where.append(Where("position", "<=", last))
+        stitches += yield from find(dialect, Find(Stitch, where, order=("position",)))
+    return stitches
+
+
+def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Script[None]:
+    for record in records:
+        yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
+
+
+def beat(dialect: Dialect, worker: Worker) -> Script[bool]:
+    values = dialect.encode(Worker, worker.__dict__)
+    expressions = {name: f":{name}" for name in values} | {"beat_at": dialect.now, "dead": "false"}
+    rows = yield dialect.statement(
+        "beat", values, columns=", ".join(expressions), values=", ".join(expressions.values())
+    )
+    return bool(rows)
+
+
+def release(dialect: Dialect, worker_id: UUID, expired_only: bool, cause: EndCause) -> Script[list[UUID]]:
+    """Lock the worker's row first, so that no other transaction claims for it, or ends it, at the same time."""
+    worker = {"worker_id": dialect.encode_id(worker_id)}
+    condition = f" AND {dialect.expired.replace('w.', 'workers.')}" if expired_only else ""
+    yield dialect.statement("worker_end", {**worker, "cause": cause}, expired_only=condition)
+    held = yield dialect.statement("worker_threads", worker)
+    lost = ""
+    if cause != "stopped":
+        lost = dialect.queries["lost"]
+        if cause in ("died", "expired") and len(held) == 1:
+            lost += dialect.queries["crashed"]
+    rows = yield dialect.statement("give_back", worker, lost=lost)
+    return [dialect.decode_id(row[0]) for row in rows]
+
+
+def tree_of(dialect: Dialect, find: Find[Thread]) -> Script[tuple[int, list[UUID]]]:
+    """How many threads were found, and the ids of them and all their descendants."""
+    found = [dialect.decode(Thread, row) for row in (yield dialect.select(find))]
+    if not found:
+        return 0, []
+    marks, named = dialect.among([dialect.encode_id(thread.id) for thread in found])
+    rows = yield dialect.statement("descendants", named, ids=marks)
+    return len(found), [dialect.decode_id(row[0]) for row in rows]
+
+
+def delete_threads(dialect: Dialect, ids: Sequence[UUID], force: bool) -> Script[int]:
+    """Everything of a thread goes by the foreign keys; blobs are shared, so they go with their last user."""
+    if not ids:
+        return 0
+    marks, named = dialect.among([dialect.encode_id(thread_id) for thread_id in ids])
+    rows = yield dialect.statement("threads_lock", named, ids=marks)
+    for thread_id, holder in rows:
+        if holder is not None and not force:
+            raise ThreadBusy(
+                f"Thread {thread_id} is held by worker {holder}; stop it first, or force the deletion.",
+                thread_id=dialect.decode_id(thread_id),
+            )
+    hashes = yield dialect.statement("blobs_used", named, ids=marks)
+    yield dialect.statement("live_delete", named, ids=marks)
+    yield dialect.statement("threads_delete", named, ids=marks)
+    if hashes:
+        hash_marks, named_hashes = dialect.among([row[0] for row in hashes], "hash", ColumnKind.TEXT)
+        yield dialect.statement("blobs_sweep", named_hashes, hashes=hash_marks)
+    return len(rows)
+
+
+def stitch_range(find: Find[Stitch]) -> tuple[UUID, int, int]:
+    """The thread and the positions that a deletion of stitches names; it can name nothing else."""
+    values = {(condition.field, condition.operator): condition.value for condition in find.where}
+    if values.keys() != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
+        raise Refused("Stitches are deleted by their thread and a range of positions only; nothing was deleted.")
+    return values["thread_id", "="], values["position", ">="], values["position", "<="]
+
+
+def stitches_between(thread_id: UUID, first: int, last: int) -> Find[Stitch]:
+    return Find(
+        Stitch,
+        (Where("thread_id", "=", thread_id), Where("position", ">=", first), Where("position", "<=", last)),
+    )
+
+
+def disjoint(ranges: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """The same positions in ascending ranges that do not overlap."""
+    result: list[tuple[int, int | None]] = []
+    for first, last in sorted(ranges, key=lambda part: part[0]):
+        if result:
+            start, end = result[-1]
+            if end is None:
+                break
+            if first <= end + 1:
+                result[-1] = (start, None if last is None else max(end, last))
+                continue
+        result.append((first, last))
+    return result
+
+
+def claim_one(dialect: Dialect, wish: Wish, thread_id: UUID) -> Script[list[Thread]]:
+    """Take this thread. The order of locks is limits, then threads, for everyone who claims."""
+    limits = yield from _locked(dialect, wish.limits)
+    named = {"id": dialect.encode_id(thread_id)}
+    agents = yield dialect.statement("thread_hold", named)
+    if limits and agents:
+        # A thread that is taken over from the dead is held already, and not counted against itself.
+        held = yield from _held(dialect, " AND id <> :id", named)
+        if rooms(limits, held).get(agents[0][0], 1) <= 0:
+            return []
+    parameters = {**named, "worker_id": dialect.encode_id(wish.worker_id)}
+    rows = yield dialect.statement("claim_one", parameters, columns=dialect.names(Thread))
+    return [dialect.decode(Thread, row) for row in rows]
+
+
+def choosing(dialect: Dialect, wish: Wish, spare: int = 0) -> Script[Statement | None]:
+    """The statement that chooses and takes what is wished for, or None when there can be nothing.
+
+    `spare` is how many candidates more than wanted are looked at.
+    """
+    limits = yield from _locked(dialect, wish.limits)
+    yield dialect.statement("claim_due", {})
+    if limits:
+        held = yield from _held(dialect)
+        ready = yield from _ready_agents(dialect, wish)
+        wish = wish._replace(limits=limits).within(held, ready)
+    if wish.agents is not None and not wish.agents:
+        return None
+    if wish.suspects:
+        return _suspect(dialect, wish)
+    parameters: dict[str, Any] = {
+        "worker_id": dialect.encode_id(wish.worker_id),
+        "after": wish.after,
+        "limit": wish.limit,
+    }
+    agents, lanes = "claim_any_agent", "claim_turns"
+    if wish.agents is not None:
+        agents = "claim_agents"
+        parameters["agents"] = codec.dumps(sorted(set(wish.agents))).decode()
+    if wish.project is not None:
+        lanes = "claim_project"
+        parameters["project"] = wish.project
+    return dialect.statement(
+        "claim",
+        parameters,
+        agents=dialect.queries[agents],
+        lanes=dialect.queries[lanes],
+        suspects="" if wish.suspects is None else "AND lost_by IS NULL",
+        # As a number in the text: a planner that does not know how few are wanted may sort all that there are.
+        most=str(wish.limit + spare),
+        columns=dialect.names(Thread),
+    )
+
+
+def _suspect(dialect: Dialect, wish: Wish) -> Statement:
+    """Return the statement that claims one suspect."""
+    parameters: dict[str, Any] = {"worker_id": dialect.encode_id(wish.worker_id)}
+    chosen = ""
+    if wish.agents is not None:
+        chosen += f" AND coalesce(agent, '') IN ({dialect.queries['claim_agents']})"
+        parameters["agents"] = codec.dumps(sorted(set(wish.agents))).decode()
+    if wish.project is not None:
+        chosen += " AND project = :project"
+        parameters["project"] = wish.project
+    alone = "true" if wish.alone else "false"
+    return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
+
+
+def taken(dialect: Dialect, wish: Wish, rows: Rows) -> list[Thread]:
+    """The threads of rows that came back, in turn: no database promises an order for what it has changed."""
+    return in_turns((dialect.decode(Thread, row) for row in rows), wish.after)
+
+
+def _locked(dialect: Dialect, limits: Sequence[Limit]) -> Script[list[Limit]]:
+    """The limits as they are stored, which are nobody else's until this transaction ends."""
+    if not limits:
+        return []
+    marks, named = dialect.among(sorted(limit.name for limit in limits), "name", ColumnKind.TEXT)
+    rows = yield dialect.statement("limits_lock", named, columns=dialect.names(Limit), names=marks)
+    return [dialect.decode(Limit, row) for row in rows]
+
+
+def _held(dialect: Dialect, others: str = "", parameters: dict[str, Any] | None = None) -> Script[dict[str, int]]:
+    """How many threads of each agent are held by anybody."""
+    rows = yield dialect.statement("held", parameters or {}, others=others)
+    return {agent: int(number) for agent, number in rows}
+
+
+def _ready_agents(dialect: Dialect, wish: Wish) -> Script[Iterable[str]]:
+    if wish.agents is not None:
+        return wish.agents
+    rows = yield dialect.statement("ready_agents", {}, agents=dialect.queries["claim_any_agent"])
+    return [row[0] for row in rows]
+
+
+_KINDS: Final[Mapping[type[Any], ColumnKind]] = {
+    UUID: ColumnKind.UUID,
+    bool: ColumnKind.BOOLEAN,
+    int: ColumnKind.INTEGER,
+    float: ColumnKind.NUMBER,
+    datetime: ColumnKind.TIME,
+    dict: ColumnKind.JSON,
+    list: ColumnKind.JSON,
+}
+"""How a value is kept that is no field of a record; text and bytes go as they are."""
+
+
+def asked(
+    dialect: Dialect, extension: Extension, name: str, parameters: Mapping[str, Any], into: type[Record] | None
+) -> Script[list[Any]]:
+    """The rows of a query of an extension, as tuples or as records; `dialect` is one that `speaking` made."""
+    if name not in dialect.queries:
+        raise Refused(f"{extension.name} has no query {name}. It has {', '.join(sorted(dialect.queries)) or 'none'}.")
+    values = {key: _encoded(dialect, value) for key, value in parameters.items()}
+    parts = {} if into is None else {"columns": dialect.names(into)}
+    rows = yield dialect.statement(name, values, **parts)
+    return [tuple(row) if into is None else dialect.decode(into, row) for row in rows]
+
+
+@lru_cache(maxsize=64)
+def speaking(dialect: Dialect, extension: Extension, which: str) -> Dialect:
+    """The dialect with the queries of an extension instead of the record's."""
+    return replace(dialect, queries=extension.queries(which))
+
+
+def _encoded(dialect: Dialect, value: Any) -> Any:
+    kind = next((kind for known, kind in _KINDS.items() if isinstance(value, known)), None)
+    convert = None if kind is None else dialect.encoders.get(kind)
+    return convert(value) if convert else value
+
+
+def head_fields(wanted: Change) -> Fields:
+    """The head's changed fields, with the tip that the appended stitches leave."""
+    for stitch in reversed(wanted.stitches):
+        if stitch.linked:
+            return {**wanted.head, "tip_id": stitch.id}
+    return wanted.head
+
+
+class Fresh(NamedTuple):
+    """A new thread as its first change leaves it, and that change."""
+
+    head: Thread
+    change: Change
+
+    @property
+    def receipt(self) -> Receipt:
+        return Receipt(self.head.position, self.head.delivered, self.head.cancel_requested)
+
+
+def fresh(commit: Commit) -> list[Fresh] | None:
+    """The new threads of a commit with their changes, if it is made of nothing else."""
+    if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.plain:
+        return None
+    new = {thread.id: thread for thread in commit.threads}
+    found: list[Fresh] = []
+    for step in commit.steps:
+        thread = new.pop(step.thread_id, None)
+        if not isinstance(step, Change) or thread is None or not _simple(thread, step):
+            return None
+        fields = {**head_fields(step), "position": step.position + len(step.stitches)}
+        found.append(Fresh(thread.changed(**fields), step))
+    return found
+
+
+def _simple(thread: Thread, change: Change) -> bool:
+    """Whether a change fits to its thread, and does nothing but append; the ordinary way knows the rest."""
+    if change.runs or change.taken or change.spawned or change.uses or change.replaced:
+        return False
+    seen = (change.fence, change.position, change.worker_id)
+    return seen == (thread.fence, thread.position, thread.worker_id) and change.delivered in (None, thread.delivered)

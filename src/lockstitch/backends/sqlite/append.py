@@ -1,0 +1,111 @@
+"""One change, executed as it goes: there is one writer, so what it has looked up stays so until it has written.
+
+The head is found once, with its row number and the place of its tip, which the other statements would look up again.
+Parameters go by place, because the driver looks for each name in turn: for a stitch that is a quarter of its insert.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from lockstitch.backend import Change, Receipt
+from lockstitch.backends.sql.dialect import Dialect
+from lockstitch.backends.sql.operations import Fresh, head_fields
+from lockstitch.errors import Conflict
+from lockstitch.model import BlobUse, Run, Stitch, Thread, columns
+
+_REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
+"""What a stitch refers to by row number or position, or gets from the table."""
+
+
+def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> Receipt:
+    """Compare and set the head; if that fits, write what depends on it."""
+    execute, encode_id = connection.execute, dialect.encode_id
+    thread_id = encode_id(wanted.thread_id)
+    worker_id = None if wanted.worker_id is None else encode_id(wanted.worker_id)
+    seen = execute(dialect.text("head_seen"), (thread_id, wanted.fence, wanted.position, worker_id)).fetchone()
+    if seen is None or wanted.delivered not in (None, seen[1]) or (wanted.spawned and seen[2]):
+        raise Conflict(thread_id=wanted.thread_id)
+    number, delivered, cancel_requested, tip, tip_position = seen
+    position = wanted.position + len(wanted.stitches)
+    fields = dialect.encode(Thread, head_fields(wanted))
+    execute(_head_text(dialect, tuple(fields)), (position, wanted.spawned, *fields.values(), number))
+    for run in wanted.new_runs:
+        execute(*dialect.insert(run))
+    for run_id, changed in wanted.runs:
+        if changed:
+            values = dialect.encode(Run, changed)
+            execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
+    _add(connection, dialect, number, (tip, tip_position), wanted.stitches)
+    for letter_id, taken_at in wanted.taken:
+        parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
+        execute(*dialect.statement("letter_take", parameters))
+    for digest in wanted.uses:
+        use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
+        execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
+    return Receipt(position, delivered, bool(cancel_requested))
+
+
+def begin(connection: sqlite3.Connection, dialect: Dialect, new: Fresh) -> Receipt:
+    """Write a new thread with its first change; nobody has seen it, so nothing is compared."""
+    number = connection.execute(*dialect.insert(new.head)).lastrowid
+    assert number is not None
+    for run in new.change.new_runs:
+        connection.execute(*dialect.insert(run))
+    _add(connection, dialect, number, (None, None), new.change.stitches)
+    return new.receipt
+
+
+def _add(
+    connection: sqlite3.Connection,
+    dialect: Dialect,
+    number: int,
+    tip_at: tuple[Any, int | None],
+    stitches: Sequence[Stitch],
+) -> None:
+    """Append stitches to the thread of a row number, whose tip is known."""
+    tip, tip_position = tip_at
+    encode_id, text = dialect.encode_id, _stitch_text(dialect)
+    for stitch in stitches:
+        row = dialect.row(stitch, _REFERENCES)
+        run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
+        previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
+        previous = tip_position if previous_id == tip else _position(connection, dialect, previous_id)
+        # The id only where the stitch before stands no more in this table.
+        row += (number, run_id, run_id, previous, previous_id if previous is None else None)
+        connection.execute(text, row)
+        if stitch.linked:
+            tip, tip_position = row[0], stitch.position
+
+
+def _position(connection: sqlite3.Connection, dialect: Dialect, stitch_id: Any) -> int | None:
+    if stitch_id is None:
+        return None
+    row = connection.execute(dialect.text("stitch_position"), (stitch_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+@lru_cache(maxsize=256)
+def _head_text(dialect: Dialect, names: tuple[str, ...]) -> str:
+    return dialect.text("head_move", changes="".join(f", {name} = ?" for name in names))
+
+
+@lru_cache(maxsize=256)
+def _run_text(dialect: Dialect, names: tuple[str, ...]) -> str:
+    return dialect.text("run_update", changes=", ".join(f"{name} = ?" for name in names))
+
+
+@lru_cache(maxsize=16)
+def _stitch_text(dialect: Dialect) -> str:
+    """The insert of a stitch; values are its row, the thread's number, twice the run, the place before and its id."""
+    target = dialect.target(Stitch)
+    own = {name: target.values[name].replace(f":{name}", "?") for name, _ in columns(Stitch) if name not in _REFERENCES}
+    references = {
+        "thread_no": "?",
+        "run_no": target.values["run_no"].replace(":run_id", "?"),
+        "previous": "?",
+        "previous_id": "?",
+    }
+    values = own | references
+    return dialect.text("insert", table=target.table, columns=", ".join(values), values=", ".join(values.values()))

@@ -1,0 +1,159 @@
+"""`eval`: a dataset against an agent, and whether it became better."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lockstitch.cli.errors import FAILED, PARTLY
+from lockstitch.cli.options import examples
+from lockstitch.cli.render.progress import Counting, show
+from lockstitch.cli.runs import Interrupted, at_work, terminable
+from lockstitch.cli.session import session_of
+from lockstitch.errors import NotFound, Refused
+
+if TYPE_CHECKING:
+    from lockstitch.agents import Agent, App
+    from lockstitch.agents.evals.grader import Grader
+    from lockstitch.agents.evals.results import Evaluation, Outcome
+    from lockstitch.sync.portal import Work
+
+app = typer.Typer()
+
+GRADERS: Final = ("exact", "contains", "json_schema", "judge")
+
+
+@app.command(
+    "eval",
+    epilog=examples(
+        "lockstitch eval questions.jsonl --agent helper --grader contains --app shop:app",
+        "lockstitch eval cases.csv --agent helper --version 2 --grader exact --at-least 0.9",
+        "lockstitch eval open.jsonl --agent helper --grader judge --judge anthropic:claude-sonnet-5",
+    ),
+)
+def eval_(
+    context: typer.Context,
+    dataset: Annotated[
+        str,
+        typer.Argument(metavar="DATASET", help="Cases with their input: .jsonl or .csv.", show_default=False),
+    ],
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The agent or team to ask.", show_default=False)],
+    grader: Annotated[
+        list[str], typer.Option(metavar="|".join(GRADERS), help="Who grades; may be given again.", show_default=False)
+    ],
+    version: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="A version of the agent in this store; else the code's.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="N", help="What it is compared under; else of agent and dataset.")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The JSON schema of cases that have none of their own.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(metavar="MODEL|AGENT", help="Who judges; else the model of the agent itself.")
+    ] = None,
+    criteria: Annotated[str | None, typer.Option(metavar="TEXT", help="What a judge is to look at.")] = None,
+    pass_at: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="From which score of a judge on a case passes: 0.5.")
+    ] = None,
+    at_least: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="SCORE", help="Exit code 1 when the mean score is below it.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="So many cases at once.")] = 4,
+    all_: Annotated[bool, typer.Option("--all", help="Show every case, however many there are.")] = False,
+) -> None:
+    """Put a dataset to an agent, and grade its answers.
+
+    Every case is a run in a thread of its own. Called again after it was interrupted or killed it goes on where it was;
+    once it is done, the next call is compared with it. Exit code 6: some runs did not complete, 1: none did.
+    """
+    from lockstitch.agents.evals import dataset as datasets
+    from lockstitch.agents.evals.runner import check_name, evaluate
+
+    session = session_of(context)
+    code = session.app()
+    chosen = code.agent(agent)
+    cases = datasets.load(dataset)
+    wanted = check_name(name if name is not None else f"{agent}-{Path(dataset).stem}")
+    graders = _graders(grader, code, chosen, schema, {"judge": judge, "criteria": criteria, "pass_at": pass_at})
+    options: dict[str, Any] = {"name": wanted, "version": version, "concurrency": concurrency}
+    with at_work(session, code, create=True) as store, terminable(), Counting(len(cases)) as counting:
+
+        async def work(listener: Any) -> "Evaluation":
+            try:
+                return await evaluate(
+                    chosen,
+                    cases,
+                    store=store.awaited,
+                    graders=graders,
+                    dataset_name=Path(dataset).name,
+                    progress=lambda outcome, done, _: listener((outcome, done)),
+                    **options,
+                )
+            finally:
+                for one in graders:
+                    await one.close()
+
+        under_way: Work[tuple[Outcome, int], Evaluation] = store.portal.begin(work)
+        try:
+            for outcome, done in under_way:
+                counting.tell(outcome, done)
+            made = under_way.result()
+        except KeyboardInterrupt as exc:
+            raise Interrupted("interrupted; the same command goes on where it was") from exc
+        finally:
+            under_way.end()
+    if session.as_json:
+        met = at_least is None or made.score >= at_least
+        session.out.json({**made.as_json(), "at_least": at_least, "met": met})
+    else:
+        show(session.out, made, at_least, everything=all_)
+    _leave(made, at_least)
+
+
+def _leave(made: "Evaluation", at_least: float | None) -> None:
+    totals = made.totals
+    if (at_least is not None and totals.score < at_least) or totals.incomplete == totals.cases:
+        raise typer.Exit(FAILED)
+    if totals.incomplete:
+        raise typer.Exit(PARTLY)
+
+
+def _graders(
+    names: Sequence[str], code: "App", agent: "Agent", schema: str | None, judging: dict[str, Any]
+) -> "list[Grader]":
+    """The graders that are named, made with the options that are theirs."""
+    from lockstitch.agents.evals.graders import grader
+
+    given = {key: value for key, value in judging.items() if value is not None}
+    if given and "judge" not in names:
+        raise Refused(f"--{next(iter(given)).replace('_', '-')} is for --grader judge.")
+    if schema is not None and "json_schema" not in names:
+        raise Refused("--schema is for --grader json_schema.")
+    made: list[Grader] = []
+    for name in names:
+        parameters: dict[str, Any] = {}
+        if name == "judge":
+            judge = given.get("judge", agent.model)
+            if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
+                known = ", ".join(sorted(code.agents))
+                raise Refused(f"No agent of this app is {judge!r} ({known}), and a model is anthropic:…, for instance.")
+            parameters = {**given, "judge": code.agents.get(judge, judge) if isinstance(judge, str) else judge}
+        elif name == "json_schema" and schema is not None:
+            parameters = {"schema": _schema(schema)}
+        made.append(grader(name, **parameters))
+    return made
+
+
+def _schema(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.") from None
+    except OSError as exc:
+        raise Refused(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+    except (ValueError, RecursionError) as exc:
+        raise Refused(f"{path} is no JSON: {exc}.") from exc

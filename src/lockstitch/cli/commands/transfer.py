@@ -1,0 +1,302 @@
+"""copy, import, export."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lockstitch.cli.errors import FAILED, PARTLY
+from lockstitch.cli.options import examples
+from lockstitch.cli.render.output import one_line, plural
+from lockstitch.cli.session import Session, session_of
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import Json, codec
+from lockstitch.store import Copied
+
+if TYPE_CHECKING:
+    from lockstitch.integrations.importer import Report
+
+app = typer.Typer()
+
+_SHOWN: Final = 20
+"""Skipped files that are named, where nobody asked for all of them."""
+
+
+@app.command(
+    name="import",
+    epilog=examples(
+        "lockstitch import langsmith exports/",
+        "lockstitch import otel traces.jsonl",
+        "curl … | lockstitch import langsmith -",
+        "lockstitch import bundle customer-42.zip",
+    ),
+)
+def import_(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="langsmith|otel|bundle", help="Who wrote it.", show_default=False)],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A file, a folder, or - for what is piped in.", show_default=False)
+    ],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="The traces are whole: remove spans that are in them no more.")
+    ] = False,
+    keep_secrets: Annotated[
+        bool, typer.Option("--keep-secrets", help="Keep values in metadata that look like secrets.")
+    ] = False,
+) -> None:
+    """Import traces. What is there already is completed, never doubled.
+
+    A folder is imported file by file: each is committed before the next one is read, and a file that fails does not
+    affect the others. The content of a file decides about its format: JSON, JSONL, request bodies, Parquet, packed or
+    not. Values in metadata that look like secrets are replaced by [redacted]. The report names what cannot be read or
+    written. A bundle is what `export --thread` wrote.
+    """
+    from lockstitch.integrations.importer import open_bridge
+
+    session = session_of(context)
+    if source == "bundle":
+        _import_bundle(session, path)
+        return
+    opened = open_bridge(source, path, sys.stdin.buffer)
+    with session.open(create=True) as store, ImportProgress() as following:
+        importing = opened.into(store.awaited, replace=replace, keep_secrets=keep_secrets, progress=following.show)
+        report = store.portal.call(importing)
+    if session.as_json:
+        session.out.json(report.as_json())
+    else:
+        if report.files > 1:
+            for file in report.each:
+                session.out.note(_file_line(file.as_json()))
+        session.out.line(_summary(report))
+        if not report.files:
+            session.out.note(f"There is no file in {one_line(path)}.")
+        for skipped in report.skipped[:_SHOWN]:
+            session.out.note(f"Skipped: {one_line(str(skipped['why']))}")
+        if len(report.skipped) > _SHOWN:
+            session.out.note(f"… and {len(report.skipped) - _SHOWN:,} more; --json names them all.")
+    if report.skipped:
+        raise typer.Exit(PARTLY if report.spans else FAILED)
+
+
+def _file_line(file: Json) -> str:
+    """Return one line about an imported file."""
+    counts = f"{plural(file['traces'], 'trace')}, {plural(file['runs'], 'run')}"
+    skipped = f", {file['skipped']:,} skipped" if file["skipped"] else ""
+    return f"{one_line(file['file'])}: {counts}{skipped}"
+
+
+def _import_bundle(session: Session, path: str) -> None:
+    """Threads that `export --thread` took home."""
+    from lockstitch.integrations.export.bundle import import_bundle
+
+    if not Path(path).is_file():
+        raise NotFound(f"There is no file {path}.")
+    with session.open(create=True) as store:
+        copied = store.portal.call(import_bundle(store.awaited, Path(path)))
+    if session.as_json:
+        session.out.json({"threads": copied.threads, "stitches": copied.stitches, "records": copied.records})
+    else:
+        new = plural(copied.stitches, "stitch", "stitches")
+        session.out.line(f"Imported {plural(copied.threads, 'thread')}, {new} of them new here.")
+
+
+def _summary(report: "Report") -> str:
+    counts = report.as_json()
+    figures = (
+        plural(counts["traces"], "trace"),
+        plural(counts["runs"], "run"),
+        plural(counts["llm_calls"], "model call"),
+        plural(counts["tool_calls"], "tool call"),
+        f"{counts['tokens']:,} tokens",
+    )
+    missing = ", ".join(f"{name} {count:,}x" for name, count in counts["missing"].items())
+    removed = f" {plural(report.removed, 'span')} removed." if report.removed else ""
+    return f"Imported {', '.join(figures)}.{removed}" + (f" Not given: {missing}." if missing else "")
+
+
+class ImportProgress:
+    """How far it is, on stderr, where somebody looks at it."""
+
+    def __init__(self) -> None:
+        # Nobody else needs these, and loading them takes as long as many a command.
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("reading")
+
+    def __enter__(self) -> "ImportProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, report: "Report", file: str) -> None:
+        description = f"{plural(report.traces, 'trace')}, {plural(report.spans, 'run')} · {one_line(file)}"
+        self._bar.update(self._task, description=description)
+
+
+@app.command(
+    epilog=examples(
+        "lockstitch export --lens langsmith traces.db",
+        "lockstitch export --run 01890000-0000-7000-8000-000000000000 --as langsmith run.json",
+        "lockstitch export --thread customer-42 customer-42.zip",
+    )
+)
+def export(
+    context: typer.Context,
+    path: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is stdout, for a run.", show_default=False)],
+    lens: Annotated[str | None, typer.Option(metavar="L", help="All of the store, through this lens.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="With --lens: the file may be there, and is updated.")
+    ] = False,
+    run: Annotated[str | None, typer.Option(metavar="ID", help="One run, by its id or its source's own.")] = None,
+    form: Annotated[str, typer.Option("--as", metavar="F", help="With --run: langsmith.")] = "langsmith",
+    thread: Annotated[str | None, typer.Option(metavar="T", help="One thread with everything below it.")] = None,
+) -> None:
+    """Write what is in the store into a file that others can read.
+
+    A lens becomes a SQLite file with real tables, keys and indexes; a run a list of LangSmith's run objects; a thread
+    a zip of plain files, with a manifest.
+    """
+    session = session_of(context)
+    chosen = [name for name, value in (("--lens", lens), ("--run", run), ("--thread", thread)) if value is not None]
+    if len(chosen) != 1:
+        raise Refused(f"Say one of --lens, --run and --thread{', not ' + ' and '.join(chosen) if chosen else ''}.")
+    if update and lens is None:
+        raise Refused("--update goes with --lens.")
+    if path == "-" and run is None:
+        raise Refused("Only a run can be written to stdout. Name a file.")
+    if lens is not None:
+        _lens(session, lens, path, update)
+    elif run is not None:
+        _run(session, run, form, path)
+    elif thread is not None:
+        _thread(session, thread, path)
+
+
+def _lens(session: Session, lens: str, path: str, update: bool) -> None:
+    from lockstitch.integrations.export.lens_tables import export_lens
+
+    with session.open() as store:
+        exported = store.portal.call(export_lens(store.awaited, lens, Path(path), update=update))
+    if session.as_json:
+        report = {"path": path, "rows": exported.rows, "renamed": exported.renamed, "removed": exported.removed}
+        session.out.json(report)
+        return
+    counts = ", ".join(f"{number:,} {table}" for table, number in exported.rows.items())
+    session.out.line(f"Wrote {path}: {counts}.")
+    if exported.removed:
+        session.out.line(f"Removed {plural(exported.removed, 'row')} that the store no longer has.")
+    if exported.renamed:
+        session.out.note(f"{plural(exported.renamed, 'row')} got a longer id, since another row has theirs.")
+
+
+def _run(session: Session, run: str, form: str, path: str) -> None:
+    from lockstitch.integrations.langsmith.export import export_run
+
+    if form != "langsmith":
+        raise Refused(f"--as {form!r} is unknown; it is langsmith.")
+    with session.open() as store:
+        told = store.portal.call(export_run(store.awaited, run))
+    text = codec.dumps(told)
+    if path == "-":
+        sys.stdout.write(text.decode() + "\n")
+        return
+    try:
+        with open(path, "xb") as file:
+            file.write(text + b"\n")
+    except FileExistsError as exc:
+        raise Refused(f"{path} is there already. Name another file.") from exc
+    except OSError as exc:
+        raise Refused(f"{path} cannot be written: {exc.strerror}.") from exc
+    if session.as_json:
+        session.out.json({"path": path, "runs": len(told)})
+    else:
+        session.out.line(f"Wrote {path}: {plural(len(told), 'run')}.")
+
+
+def _thread(session: Session, thread: str, path: str) -> None:
+    from lockstitch.integrations.export.bundle import export_bundle
+
+    with session.open() as store:
+        manifest = store.portal.call(export_bundle(store.awaited, thread, Path(path)))
+    counts = manifest["counts"]
+    if session.as_json:
+        session.out.json({"path": path, "thread": manifest["thread"], **counts, "files": len(manifest["files"])})
+        return
+    session.out.line(
+        f"Wrote {path}: {plural(counts['threads'], 'thread')}, {plural(counts['runs'], 'run')}, "
+        f"{plural(counts['stitches'], 'stitch', 'stitches')}."
+    )
+
+
+@app.command(
+    epilog=examples(
+        "lockstitch copy sqlite:///lockstitch.db postgresql://localhost/agents",
+        "lockstitch copy sqlite:///lockstitch.db file:export --tree customer-42",
+    )
+)
+def copy(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The URL of a store.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="The URL of another; it is made if need be.", show_default=False)
+    ],
+    tree: Annotated[str | None, typer.Option(metavar="THREAD", help="Only this thread and its descendants.")] = None,
+) -> None:
+    """Copy a store, or one tree of it, into another.
+
+    What is there already is not copied again, so a copy that was cut short goes on. Every thread is verified.
+    """
+    session = session_of(context)
+    with session.open(url=source) as here:
+        root = here.thread(tree) if tree else None
+        with session.open(url=target, create=True) as there:
+            total = len(here.tree(root)) if root else here.count(all_projects=True)
+            with CopyProgress(total) as following:
+                copied = here.copy_to(there, tree=root, progress=following.show)
+    report = {
+        "copied": copied.total,
+        "threads": copied.threads,
+        "stitches": copied.stitches,
+        "records": copied.records,
+        "verified": copied.verified,
+    }
+    if session.as_json:
+        session.out.json(report)
+        return
+    session.out.line(
+        f"Copied {plural(copied.stitches, 'stitch', 'stitches')} and {plural(copied.records, 'other record')}; "
+        f"verified {copied.verified:,} of {plural(copied.threads, 'thread')}."
+    )
+
+
+class CopyProgress:
+    """A bar on stderr, where somebody looks at it."""
+
+    def __init__(self, total: int) -> None:
+        # Nobody else needs these, and loading them takes as long as many a command.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} threads"))
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("copying", total=total)
+
+    def __enter__(self) -> "CopyProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, copied: Copied) -> None:
+        self._bar.update(
+            self._task, completed=copied.threads, description=f"{plural(copied.stitches, 'stitch', 'stitches')}"
+        )

@@ -1,0 +1,175 @@
+"""Fills a store with the office of the demonstration: two weeks of its past, and what waits for somebody now."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from lockstitch.agents import cancel
+from lockstitch.apps.notebooks import Notebooks
+from lockstitch.apps.prioritizer import Prioritizer, repository
+from lockstitch.cli.demo import notebook, plans
+from lockstitch.cli.demo.office import app, pace
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.integrations.langsmith.reader import read
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.model import FakeClock, SystemClock, codec
+from lockstitch.store import Store, open_store
+
+DAYS: Final = 14
+_QUESTIONS: Final = ("Where is my parcel?", "Can I change my plan?", "The invoice has the wrong name.")
+_PEOPLE: Final = ("ada.l", "bo.h", "cem.y", "dana.o", "eli.r", "fay.m")
+
+
+Event = tuple[datetime, Callable[[Store, FakeClock], Coroutine[Any, Any, None]]]
+"""Something that happened in the office, and when."""
+
+
+async def fill(url: str, *, project: str = "default", now: datetime | None = None) -> None:
+    """Play everything into a fresh store, in the order in which it happened."""
+    now = now or SystemClock().now()
+    clock = FakeClock(now - timedelta(days=DAYS))
+    pace.clock = clock
+    try:
+        async with open_store(url, project=project, clock=clock) as store:
+            await app.ready(store)
+            for moment, happen in sorted([*_everyday(now), *_lately(now)], key=lambda event: event[0]):
+                clock.advance(max(0.0, (moment - clock.now()).total_seconds()))
+                await happen(store, clock)
+    finally:
+        pace.clock = None
+
+
+def _everyday(now: datetime) -> Iterator[Event]:
+    """Questions of every day, more of them on working days, so that there is something to count."""
+    for day in range(DAYS):
+        morning = now - timedelta(days=DAYS - day)
+        busy = 9 if morning.weekday() < 5 else 3
+        for number in range(busy):
+            asked = _QUESTIONS[(day + number) % len(_QUESTIONS)]
+            person = _PEOPLE[(day * busy + number) % len(_PEOPLE)]
+            at = morning + timedelta(minutes=23 * number + pace.chance.randint(0, 15))
+            yield at, partial(_say, "support", asked, key=f"chat-{day:02}-{number}", user_id=person)
+        if day % 3 == 1:
+            yield morning, partial(_goal, "writer", "Postmortem draft: checkout latency", f"postmortem-{day:02}")
+        if day % 4 == 2:
+            asked = "Translate the release notes to Finnish"
+            yield morning, partial(_say, "translate", asked, key=f"notes-{day:02}", user_id="bo.h")
+
+
+def _lately(now: datetime) -> Iterator[Event]:
+    """What waits for somebody, and what has just been."""
+
+    def ago(**time: float) -> datetime:
+        return now - timedelta(**time)
+
+    yield ago(hours=50), _in_doubt
+    lease = partial(_say, "legal", "Redlines for the Aldermoor lease", key="aldermoor", user_id="dana.o")
+    yield ago(hours=5, minutes=14), lease
+    goal = "A ranked review of 5 suppliers with sources, for the board"
+    yield ago(hours=26), partial(_plan, "mika.s", plans.YEAR, plans.year_tasks())
+    yield ago(minutes=52), partial(_plan, "ada.l", plans.CHECKOUT, plans.CHECKOUT_TASKS)
+    for moment, happen in notebook.story(now):
+        yield moment, partial(happen, app.application(Notebooks))
+    yield ago(minutes=49), partial(_goal, "review-lead", goal, "suppliers")
+    yield ago(minutes=31), _trace
+    yield ago(minutes=30), _given_up
+    refund = (
+        "I was charged twice for order 10482, please send one of them back. And I have moved, so the parcel should go "
+        "to my new address."
+    )
+    title = "Refund for order 10482, charged twice"
+    yield ago(minutes=13), partial(_say, "support", refund, key="customer-42", user_id="ada.l", title=title)
+    yield ago(minutes=4), partial(_say, "people", "Onboard Ines Duarte", key="ines", user_id="hr")
+    yield now, _still_to_come
+
+
+async def _still_to_come(store: Store, clock: FakeClock) -> None:
+    """Left for whoever serves this: something that moves while one looks."""
+    later = clock.now() + timedelta(hours=2, minutes=41)
+    await app.agents["watcher"].start(store=store, goal="Watch the tide tables of Rotterdam", key="tides", at=later)
+    await app.agents["triage"].start(store=store, goal="Nightly triage of 214 issues", key="triage")
+
+
+async def _given_up(store: Store, clock: FakeClock) -> None:
+    made = await app.agents["researcher"].start(store=store, goal="Review supplier Halden Glass", key="halden")
+    await cancel(store, made)
+
+
+async def _say(
+    agent: str, text: str, store: Store, clock: FakeClock, *, key: str, user_id: str, title: str | None = None
+) -> None:
+    await app.agents[agent].run(text, store=store, thread=key, user_id=user_id)
+    await store.edit(key, title=title or text)
+
+
+async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock) -> None:
+    """A goal and what it makes others do, seen through by a worker of the past."""
+    made = await app.agents[agent].start(store=store, goal=goal, key=key)
+    worker = WorkerLoop(app, store, until_idle=True, poll=0.01)
+    moving = asyncio.create_task(worker.run())
+    while not moving.done():
+        await asyncio.sleep(0.01)
+        head = await store.thread(made.id)
+        if head.ended:
+            break
+        clock.advance(0.05)
+    worker.leave()
+    await moving
+
+
+async def _plan(user: str, outcome: str, tasks: str, store: Store, clock: FakeClock) -> None:
+    """A list of tasks put in order."""
+    prioritizer = app.application(Prioritizer)
+    await repository.add_file(store, user, tasks, "tasks.md")
+    wanted = await repository.add_outcome(store, user, outcome)
+    await prioritizer.prioritize(store, user, wanted.id)
+
+
+async def _in_doubt(store: Store, clock: FakeClock) -> None:
+    """A run that is cut off while a call is under way that may happen once only."""
+    infra = app.agents["infra"]
+    # Closed, and not just left: the thread is given back before somebody else goes on with it.
+    async with aclosing(infra.stream("Renew the wildcard certificate", store=store, thread="certificate")) as events:
+        async for event in events:
+            if event.type == "tool_call" and event.data.get("name") == "dns_update":
+                break
+    clock.advance(1)
+    await infra.resume("certificate", store=store)
+    await store.edit("certificate", title="Renew the wildcard certificate")
+
+
+async def _trace(store: Store, clock: FakeClock) -> None:
+    """A trace of another system, taken in as its client would send it."""
+    await Ingest(store, LangSmith()).take(read(codec.dumps(_spans(clock.now())), "checkout-graph.json"))
+
+
+def _spans(began: datetime) -> list[dict[str, Any]]:
+    def span(number: int, name: str, kind: str, start: float, took: float, **more: Any) -> dict[str, Any]:
+        ident = f"0199f2c4-0000-7000-8000-{number:012d}"
+        return {
+            "id": ident,
+            "trace_id": "0199f2c4-0000-7000-8000-000000000001",
+            "parent_run_id": None if number == 1 else "0199f2c4-0000-7000-8000-000000000001",
+            "name": name,
+            "run_type": kind,
+            "start_time": (began + timedelta(seconds=start)).isoformat(),
+            "end_time": (began + timedelta(seconds=start + took)).isoformat(),
+            "session_name": "checkout",
+            "extra": {"metadata": {"thread_id": "checkout-graph", "ls_integration": "langgraph"}},
+            **more,
+        }
+
+    usage = {"usage_metadata": {"input_tokens": 4_210, "output_tokens": 188, "total_tokens": 4_398}}
+    said = {"messages": [[{"type": "human", "data": {"content": "Is the basket still valid?"}}]]}
+    message = {"type": "ai", "data": {"content": "Yes, until 18:00.", **usage}}
+    answer = {"generations": [[{"text": "Yes, until 18:00.", "message": message}]]}
+    return [
+        span(1, "checkout-graph", "chain", 0, 6.2, inputs={"basket": "b_81"}, outputs={"ok": True}),
+        span(2, "read_basket", "tool", 0.1, 0.9, inputs={"basket": "b_81"}, outputs={"output": "3 items"}),
+        span(3, "ChatModel", "llm", 1.1, 3.4, inputs=said, outputs=answer),
+        span(4, "reserve_stock", "tool", 4.6, 1.4, inputs={"basket": "b_81"}, outputs={"output": "reserved"}),
+    ]

@@ -1,0 +1,104 @@
+"""Errors as one line or one JSON object; log lines on stderr."""
+
+import logging
+import os
+import time
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from lockstitch.cli import stdio
+from lockstitch.cli.render.output import one_line, safe
+from lockstitch.errors import LockstitchError
+from lockstitch.model import codec
+
+FAILED = 1
+USAGE = 2
+PARTLY = 6
+INTERRUPTED = 130
+
+DEBUG = "LOCKSTITCH_DEBUG"
+"""With this in the environment an unexpected error shows where it comes from."""
+
+
+def report(exc: BaseException, *, as_json: bool) -> int:
+    """Say what went wrong and return the exit code."""
+    code, kind, message = explain(exc)
+    if os.environ.get(DEBUG):
+        stdio.say("".join(traceback.format_exception(exc)).rstrip())
+    if as_json:
+        stdio.say(codec.dumps({"error": kind, "message": message}).decode())
+    else:
+        stdio.say(f"lockstitch: {safe(message)}")
+    return code
+
+
+def explain(exc: BaseException) -> tuple[int, str, str]:
+    """The exit code, the name and the message of an error."""
+    kind = type(exc).__name__
+    if isinstance(exc, LockstitchError):
+        return exc.exit_code, kind, _one_line(str(exc))
+    if isinstance(exc, KeyboardInterrupt):
+        return INTERRUPTED, "Interrupted", str(exc) or "interrupted"
+    # What typer raises for wrong options and arguments; its classes have moved between versions, this has not.
+    format_message = getattr(exc, "format_message", None)
+    if format_message is not None:
+        return getattr(exc, "exit_code", USAGE), "Usage", _usage(exc, str(format_message()))
+    if isinstance(exc, OSError) and exc.strerror:
+        where = f"{exc.filename}: " if exc.filename else ""
+        return FAILED, kind, f"{where}{exc.strerror}"
+    return FAILED, kind, f"unexpected {kind}: {_one_line(str(exc))} (set {DEBUG}=1 to see where; please report it)"
+
+
+def _usage(exc: BaseException, message: str) -> str:
+    context = getattr(exc, "ctx", None)
+    command = getattr(context, "command_path", None)
+    hint = f" Try `{command} --help`." if command else ""
+    return f"{_one_line(message).rstrip('.')}.{hint}"
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+SILENT: Final = 60.0
+"""Seconds in which nothing is said twice: a store that is away is asked again every second."""
+
+
+@contextmanager
+def complaints(*, as_json: bool) -> Generator[None, None, None]:
+    """Show the warnings of Lockstitch while this lasts."""
+    log, handler = logging.getLogger("lockstitch"), _Lines(as_json)
+    propagated = log.propagate
+    log.addHandler(handler)
+    # The root's handlers are the app's own; what they would print is on stderr already.
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagated
+
+
+class _Lines(logging.Handler):
+    def __init__(self, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._as_json = as_json
+        self._said: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = one_line(record.getMessage())
+        problem = record.exc_info[1] if record.exc_info else None
+        if problem is not None:
+            said = f"{said}: {type(problem).__name__}: {one_line(str(problem))}"
+        now = time.monotonic()
+        if now - self._said.get(said, -SILENT) < SILENT:
+            return
+        self._said = {text: at for text, at in self._said.items() if now - at < SILENT} | {said: now}
+        if self._as_json:
+            stdio.say(codec.dumps({"level": record.levelname.lower(), "message": said}).decode())
+        else:
+            stdio.say(f"lockstitch: {said}")
+        if problem is not None and os.environ.get(DEBUG):
+            stdio.say(logging.Formatter().formatException((type(problem), problem, problem.__traceback__)))

@@ -1,0 +1,143 @@
+"""Messages and stitches."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from rich.text import Text
+
+from lockstitch.cli.render.output import Column, Output, clock_time, one_line, safe, size
+from lockstitch.model import ERRORS, Json, Message, Stitch, codec
+from lockstitch.model.message import blocks
+from lockstitch.model.stitch import TAKEN_OVER
+
+_SPEAKERS = {"user": "bold cyan", "assistant": "bold green"}
+
+
+def show(out: Output, messages: Sequence[Message]) -> None:
+    """A conversation, message by message."""
+    for number, message in enumerate(messages):
+        if number:
+            out.line()
+        role = str(message.get("role", ""))
+        out.line(role, style=_SPEAKERS.get(role, "bold"))
+        for piece in _parts(message):
+            out.line(piece, indent=2)
+
+
+def as_line(message: Message | None) -> str:
+    """The gist of a message on one line."""
+    return one_line(" ".join(piece.plain for piece in _parts(message))) if message else ""
+
+
+def _parts(message: Message) -> Iterator[Text]:
+    # A tool_call stitch carries the bare block.
+    if "role" not in message and "type" in message:
+        yield part(message)
+        return
+    for block in blocks(message):
+        yield part(block)
+
+
+def part(block: Json) -> Text:
+    """One block of a message."""
+    kind = str(block.get("type", ""))
+    if kind == "text":
+        return Text(safe(str(block.get("text", ""))))
+    if kind == "thinking":
+        return Text(f"(thinking) {safe(str(block.get('thinking', '')))}", style="dim")
+    if kind.endswith("tool_use"):
+        return Text(f"→ {safe(str(block.get('name')))}({_inline(block.get('input'))})", style="magenta")
+    if kind.endswith("tool_result"):
+        failed = bool(block.get("is_error"))
+        return Text(f"{'✗' if failed else '←'} {_result(block.get('content'))}", style="red" if failed else "")
+    return Text(f"[{safe(kind)} {_described(block)}]", style="dim")
+
+
+def _result(content: Any) -> str:
+    if isinstance(content, list):
+        return safe(" ".join(part(cast("Json", block)).plain for block in cast("list[Any]", content)))
+    return safe(content) if isinstance(content, str) else _inline(content)
+
+
+def _described(block: Json) -> str:
+    source: Any = block.get("source")
+    if not isinstance(source, dict):
+        return _inline({name: value for name, value in block.items() if name != "type"})
+    bag = cast("Json", source)
+    where = bag.get("url") or bag.get("file_id") or ""
+    data: Any = bag.get("data")
+    amount = size(len(data) * 3 // 4) if isinstance(data, str) else ""
+    return safe(" ".join(str(part) for part in (bag.get("media_type"), where, amount) if part))
+
+
+def _inline(value: Any) -> str:
+    return "" if value is None or value == {} else safe(codec.dumps(value).decode())
+
+
+_COLOURS = {"input": "cyan", "llm_call": "green", "tool_call": "magenta", "compaction": "yellow", "fork": "yellow"}
+
+COLUMNS = [
+    Column("POS", right=True),
+    Column("STEP", right=True),
+    Column("TIME"),
+    Column("TYPE"),
+    Column("MS", right=True),
+    Column("WHAT", flexible=True),
+]
+
+
+def row(stitch: Stitch) -> list[str | Text]:
+    """A stitch as a row of a log."""
+    return [
+        str(stitch.position),
+        "" if stitch.step_number is None else str(stitch.step_number),
+        clock_time(stitch.at),
+        kind(stitch),
+        "" if stitch.duration_ms is None else f"{stitch.duration_ms:,}",
+        what(stitch),
+    ]
+
+
+def what(stitch: Stitch) -> str:
+    """What a stitch tells, on one line."""
+    if stitch.message is not None:
+        name = f"{stitch.name} " if stitch.type == "tool_call" else ""
+        return name + as_line(stitch.message)
+    if stitch.type == TAKEN_OVER:
+        # The name says it in words.
+        return one_line(stitch.name)
+    problem = complaint(stitch)
+    if problem:
+        return " ".join(part for part in (one_line(stitch.name), problem) if part)
+    return " ".join(part for part in (one_line(stitch.name), _data(stitch)) if part)
+
+
+def complaint(stitch: Stitch) -> str:
+    """The words of an error."""
+    for name in ("error", "message", "error_message", "detail", "reason"):
+        value: Any = stitch.data.get(name)
+        if isinstance(value, str) and value:
+            return one_line(value)
+    return ""
+
+
+def kind(stitch: Stitch) -> Text:
+    """The type, in its colour."""
+    failed = stitch.type in ERRORS or stitch.status == "error"
+    return Text(one_line(stitch.type), style="red" if failed else _COLOURS.get(stitch.type, "dim"))
+
+
+def line(stitch: Stitch, *, whole: bool = False) -> Text:
+    """A stitch as `tail` shows it; `whole` says of which thread."""
+    place = f"{stitch.thread_id}:{stitch.position}" if whole else f"{stitch.position:>5}"
+    parts = [Text(place, style="dim"), Text(clock_time(stitch.at), style="dim"), kind(stitch), Text(what(stitch))]
+    return Text("  ").join(parts)
+
+
+def _data(stitch: Stitch) -> str:
+    if stitch.parent_id is not None:
+        # All that another system said about a span is for --json.
+        return f"({one_line(stitch.data['kind'])})" if isinstance(stitch.data.get("kind"), str) else ""
+    # How a request is rebuilt is for `lockstitch request`, not for people.
+    shown = {name: value for name, value in stitch.data.items() if name != "request"}
+    return one_line(codec.dumps(shown).decode()) if shown else ""

@@ -1,0 +1,222 @@
+"""Tables, lines, JSON, CSV; safe text.
+
+On a terminal the flexible columns give way until a row fits; in a pipe everything is written whole. Other columns,
+ids above all, are never cut, because people copy them.
+"""
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple, NoReturn
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from lockstitch.backend import Answer
+from lockstitch.errors import Refused
+from lockstitch.model import as_id, codec
+from lockstitch.model.format import age, cost, distinct, duration, plain, plural, shown, size
+
+GAP = 2
+NARROWEST = 6
+
+
+class Column(NamedTuple):
+    """A column; an optional one is left out of a table that is narrower than `from_width`."""
+
+    title: str
+    right: bool = False
+    flexible: bool = False
+    from_width: int = 0
+
+
+def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int | None) -> list[Text]:
+    """The table's lines, for a terminal of this width or for a pipe (None)."""
+    shown = [number for number, column in enumerate(columns) if width is None or width >= column.from_width]
+    kept = [columns[number] for number in shown]
+    cells = [[_as_text(row[number]) for number in shown] for row in rows]
+    header = [Text(column.title, style="bold") for column in kept]
+    widths = [max(cell_len(cell.plain) for cell in column) for column in zip(header, *cells, strict=True)]
+    if width is not None:
+        widths = _fitted(kept, widths, width)
+    return [_line(kept, row, widths) for row in (header, *cells)]
+
+
+def _as_text(cell: str | Text) -> Text:
+    return cell.copy() if isinstance(cell, Text) else Text(cell)
+
+
+def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """The widths after the widest flexible columns gave way."""
+    fitted = list(widths)
+    excess = sum(fitted) + GAP * (len(fitted) - 1) - width
+    while excess > 0:
+        candidates = [number for number, column in enumerate(columns) if column.flexible and fitted[number] > NARROWEST]
+        if not candidates:
+            break
+        fitted[max(candidates, key=lambda number: fitted[number])] -= 1
+        excess -= 1
+    return fitted
+
+
+def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Sequence[int]) -> Text:
+    line = Text(no_wrap=True)
+    for number, (column, cell, width) in enumerate(zip(columns, cells, widths, strict=True)):
+        cell.truncate(width, overflow="ellipsis")
+        room = " " * (width - cell_len(cell.plain))
+        last = number == len(columns) - 1
+        line.append_text(Text(room) + cell if column.right else cell + Text("" if last else room))
+        line.append("" if last else " " * GAP)
+    line.rstrip()
+    return line
+
+
+__all__ = ["age", "clock_time", "cost", "duration", "one_line", "plural", "safe", "size", "time"]
+
+_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
+# A tool's output may hold escape sequences that rewrite the screen or worse, or turn the direction of text around;
+# people see symbols instead.
+_CONTROLS = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    **dict.fromkeys(range(0x7F, 0xA0), _UNSHOWN),
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _UNSHOWN),
+}
+
+
+def safe(text: str) -> str:
+    """`text` without control characters, line breaks and tabs excepted."""
+    return text.translate(_CONTROLS).expandtabs(4)
+
+
+def one_line(text: str | None) -> str:
+    return " ".join(safe(text or "").split())
+
+
+def time(moment: datetime | None, *, seconds: bool = True) -> str:
+    """A moment in UTC."""
+    if moment is None:
+        return ""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ" if seconds else "%Y-%m-%d %H:%MZ")
+
+
+def clock_time(moment: datetime | None) -> str:
+    """The time of day in UTC, to the millisecond."""
+    return "" if moment is None else f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        # rich would leave the process right here, with an exit code of its own.
+        raise BrokenPipeError
+
+
+class Output:
+    """One command's output. Colours and widths only where a person looks at it."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.console = _Console(highlight=False, markup=False, emoji=False, legacy_windows=False)
+        self._aside = _Console(stderr=True, highlight=False, markup=False, emoji=False, legacy_windows=False)
+
+    @property
+    def width(self) -> int | None:
+        """The columns there are, or None where nobody counts them."""
+        return self.console.width if self.console.is_terminal else None
+
+    def json(self, value: Any) -> None:
+        """One JSON value on one line, exactly as it is kept; in UTF-8, whatever the terminal speaks."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(codec.dumps(value) + b"\n")
+
+    def line(self, text: str | Text = "", style: str = "", indent: int = 0, mark: Text | None = None) -> None:
+        """Text, wrapped on a terminal only, every line indented; a mark stands before the first one."""
+        content = Text(safe(text), style=style) if isinstance(text, str) else text
+        first = Text(" " * indent) + (mark or Text())
+        margin = Text(" " * cell_len(first.plain))
+        for number, one in enumerate(self._lines(content, cell_len(first.plain)) or [Text()]):
+            one.rstrip()
+            shown = (margin if number else first) + one
+            shown.rstrip()
+            self.console.print(shown, soft_wrap=True)
+
+    def _lines(self, content: Text, indent: int) -> Iterable[Text]:
+        if self.width is None:
+            return content.split("\n", allow_blank=True)
+        return content.wrap(self.console, max(self.width - indent, 20), tab_size=4)
+
+    def cropped(self, text: Text) -> None:
+        """One line, cut to what a terminal shows of it."""
+        if self.width is not None:
+            text.truncate(self.width, overflow="ellipsis")
+        self.console.print(text, soft_wrap=True)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> None:
+        for line in lay_out(columns, rows, self.width):
+            self.console.print(line, soft_wrap=True)
+
+    def fields(self, pairs: Sequence[tuple[str, str | Text]]) -> None:
+        """Names and values below each other; those without a value are left out."""
+        shown = [(name, value) for name, value in pairs if str(value)]
+        longest = max((len(name) for name, _ in shown), default=0)
+        for name, value in shown:
+            label = Text(name.ljust(longest + 2), style="dim")
+            value = Text(safe(value)) if isinstance(value, str) else value
+            self.console.print(label + value, soft_wrap=True)
+
+    def stream(self, text: str) -> None:
+        """A piece of an answer as it comes."""
+        sys.stdout.write(safe(text))
+        sys.stdout.flush()
+
+    def aside(self, text: Text) -> None:
+        """A line about the answer, cut to what a terminal shows of it."""
+        sys.stdout.flush()
+        if self._aside.is_terminal:
+            text = text.copy()
+            text.plain = " ".join(text.plain.split())
+            text.truncate(self._aside.width, overflow="ellipsis")
+        self._aside.print(text, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Something about the answer that is no part of it, for people only."""
+        if not self.as_json:
+            sys.stdout.flush()
+            sys.stderr.write(safe(text) + "\n")
+            sys.stderr.flush()
+
+
+FORMS = ("table", "json", "csv")
+
+
+def check_form(form: str) -> None:
+    if form not in FORMS:
+        raise Refused(f"--format {form!r} is unknown; it is one of {', '.join(FORMS)}.")
+
+
+def show(out: Output, answer: Answer, form: str) -> None:
+    names = distinct(answer.columns)
+    if form == "json":
+        out.json([dict(zip(names, map(plain, row), strict=True)) for row in answer.rows])
+    elif form == "csv":
+        _write_csv(answer)
+    else:
+        rows = [[one_line(shown(value)) for value in row] for row in answer.rows]
+        columns = [_column(answer, place, one_line(name)) for place, name in enumerate(names)]
+        out.table(columns, rows)
+
+
+def _write_csv(answer: Answer) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows([shown(value) for value in row] for row in answer.rows)
+
+
+def _column(answer: Answer, place: int, name: str) -> Column:
+    """Numbers to the right; what people may want to copy, which is ids, whole."""
+    values = [row[place] for row in answer.rows if row[place] is not None]
+    numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
+    ids = bool(values) and all(as_id(str(value)) for value in values)
+    return Column(name, right=numbers, flexible=not numbers and not ids)

@@ -1,0 +1,180 @@
+"""A run's progress; evaluation tables."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from lockstitch.cli import stdio
+from lockstitch.cli.render import messages
+from lockstitch.cli.render.output import Column, Output, cost, duration, one_line, plural, safe
+from lockstitch.model import Json
+
+if TYPE_CHECKING:
+    from lockstitch.agents.evals.results import Evaluation, Outcome
+
+_ALL: Final = 30
+"""Up to so many cases are all shown; of more, those that did not pass or are not as before."""
+_NAMED: Final = 10
+
+
+def show(out: Output, made: "Evaluation", at_least: float | None, *, everything: bool) -> None:
+    """The cases, and what came of all of them."""
+    fixed, broken = made.changes()
+    changed = {**dict.fromkeys(fixed, "better"), **dict.fromkeys(broken, "worse")}
+    everything = everything or len(made.outcomes) <= _ALL
+    shown = [one for one in made.outcomes if everything or not one.passed or one.case in changed]
+    columns = [Column("CASE", flexible=True), Column("PASSED"), Column("SCORE", right=True)]
+    columns += [Column("TIME", right=True, from_width=60), Column("COST", right=True, from_width=70)]
+    if shown:
+        rows = [_row(one, changed.get(one.case, "")) for one in shown]
+        out.table([*columns, Column("REASON", flexible=True)], rows)
+        out.line()
+    if len(shown) < len(made.outcomes):
+        out.line(f"{plural(len(made.outcomes) - len(shown), 'case')} passed as before; --all shows them.", style="dim")
+    _sum_up(out, made)
+    _compare(out, made, fixed, broken)
+    if at_least is not None and made.score < at_least:
+        out.line(f"The score {_score(made.score)} is below {at_least:g}.", style="bold red")
+
+
+def _row(one: "Outcome", changed: str) -> list[str | Text]:
+    word, style = ("yes", "green") if one.passed else ("no", "red")
+    mark = Text(f"{word}, {changed}" if changed else word, style=style)
+    return [one_line(one.case), mark, _score(one.score), duration(one.latency_ms), cost(one.cost), one_line(one.reason)]
+
+
+def _sum_up(out: Output, made: "Evaluation") -> None:
+    totals = made.totals
+    title = f"{one_line(made.name)} #{made.number}: {one_line(made.agent)} version {made.version}"
+    out.line(f"{title}, graded by {', '.join(made.graders)}", style="bold")
+    said = f"{totals.passed:,} of {plural(totals.cases, 'case')} passed, score {_score(totals.score)}"
+    if totals.latency_ms is not None:
+        said += f", {duration(totals.latency_ms)} a case"
+    if totals.cost is not None:
+        said += f", {cost(totals.cost)}"
+    if totals.grading_cost is not None:
+        said += f" and {cost(totals.grading_cost)} for grading"
+    out.line(f"{said}.")
+    if totals.incomplete:
+        out.line(f"The runs of {plural(totals.incomplete, 'case')} did not complete.", style="red")
+    if made.went_on:
+        out.line(f"{plural(made.went_on, 'case')} had been done before it was cut off.", style="dim")
+
+
+def _compare(out: Output, made: "Evaluation", fixed: list[str], broken: list[str]) -> None:
+    before = made.previous
+    if before is None:
+        return
+    then, now = before.totals, made.totals
+    style = "green" if now.score > then.score else "red" if now.score < then.score else ""
+    by = "as good" if now.score == then.score else f"{abs(now.score - then.score):.3f} "
+    by += "" if now.score == then.score else "better" if now.score > then.score else "worse"
+    who = f"{one_line(before.agent)} version {before.version}"
+    if list(before.graders) != list(made.graders):
+        who += f", graded by {', '.join(before.graders)}"
+    if before.dataset != made.dataset:
+        who += f", {one_line(before.dataset)}"
+    out.line(f"Before (#{before.number}, {who}): {then.passed:,} of {then.cases:,}, {_score(then.score)}; {by}.", style)
+    for word, cases in (("Now pass", fixed), ("No longer pass", broken)):
+        if cases:
+            rest = f" and {len(cases) - _NAMED:,} more" if len(cases) > _NAMED else ""
+            out.line(f"{word}: {', '.join(map(one_line, cases[:_NAMED]))}{rest}")
+
+
+def _score(score: float) -> str:
+    return f"{score:.3f}"
+
+
+class Counting:
+    """How far it is, on stderr, where somebody looks at it."""
+
+    def __init__(self, cases: int) -> None:
+        # Nobody else needs these, and loading them takes as long as many a command.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("asking", total=cases)
+        self._failed = 0
+
+    def __enter__(self) -> "Counting":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def tell(self, outcome: "Outcome", done: int) -> None:
+        self._failed += not outcome.passed
+        said = f"asking, {self._failed} did not pass" if self._failed else "asking"
+        self._bar.update(self._task, completed=done, description=said)
+
+
+if TYPE_CHECKING:
+    from lockstitch.agents import Event
+
+
+class Teller:
+    """Tells people of one run after the other. Programs are told of the result alone, and not by this."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._silent = out.as_json
+        self._open_line = False
+
+    def tell(self, event: "Event") -> None:
+        """Tell of one event. A reader that has gone away is no reason to leave a run in the middle."""
+        if self._silent or (event.member and event.type == "text"):
+            # What a member says is for its leader, and shown as what came of the call that asked for it.
+            return
+        try:
+            self._tell(event.type, event.data)
+        except BrokenPipeError:
+            stdio.abandon()
+            self._silent = True
+
+    def end_line(self) -> None:
+        """Begin a new line, if the answer has not ended with one."""
+        if self._open_line:
+            self._out.stream("\n")
+            self._open_line = False
+
+    def aside(self, text: str | Text, style: str = "dim") -> None:
+        """Something about the answer, on a line of its own."""
+        if not self._silent:
+            self.end_line()
+            self._out.aside(Text(safe(text), style=style) if isinstance(text, str) else text)
+
+    def _tell(self, kind: str, data: Json) -> None:
+        match kind:
+            case "text":
+                text = str(data.get("text", ""))
+                self._out.stream(text)
+                self._open_line = not text.endswith("\n") if text else self._open_line
+            case "tool_call" | "server_tool_call":
+                self.aside(messages.part({**data, "type": "tool_use"}))
+            case "tool_result" | "server_tool_result":
+                self.aside(messages.part({**data, "type": "tool_result"}))
+            case "retry":
+                self.aside(f"… {one_line(str(data.get('message')))} Trying again in {data.get('delay')} s.", "yellow")
+            case "compacted":
+                self.aside(f"… compacted from {data.get('tokens_before')} to {data.get('tokens_after')} tokens")
+            case "files":
+                for file in data.get("files", []):
+                    self.aside(f"… file {one_line(str(file.get('filename')))}")
+            case _:
+                pass
+
+
+def sums(result: Json, total: float | None = None) -> str:
+    """What a run took, on one line; with what its whole thread cost so far."""
+    usage: dict[str, Any] = result["usage"]
+    parts = [
+        plural(int(result["steps"]), "step"),
+        f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out",
+        cost(result["total_cost"]),
+        f"{cost(total)} in all" if total is not None else "",
+    ]
+    return " · ".join(part for part in parts if part)

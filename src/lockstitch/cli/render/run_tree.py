@@ -1,0 +1,176 @@
+"""A run as a tree; two runs compared."""
+
+from datetime import datetime
+from typing import Any
+
+from rich.text import Text
+
+from lockstitch.cli.render.output import Column, Output, cost, duration, one_line, plural, safe
+from lockstitch.cli.render.threads import branch, status_word
+from lockstitch.model import codec
+from lockstitch.store.reports.diff import Change, Difference, Pair, Step
+from lockstitch.store.reports.trace import Node
+from lockstitch.store.reports.traces import Trace
+
+_COLOURS = {"run": "bold", "model": "green", "tool": "magenta", "thread": "cyan", "event": "yellow"}
+_WRONG = ("error", "failed", "in_doubt", "denied")
+
+_BAR = 24
+"""Columns of the picture of when each began and how long it took."""
+
+_WIDE = 150
+"""Columns from which on there is room for it."""
+
+
+def show(out: Output, traced: Trace) -> None:
+    """The tree as a table, and how much of it is not there."""
+    root = traced.root
+    wide = out.width is not None and out.width >= _WIDE
+    columns = [
+        Column("WHAT", flexible=True),
+        Column("STATUS"),
+        Column("BEGAN", right=True),
+        Column("TOOK", right=True),
+        Column("TOKENS", right=True, from_width=90),
+        Column("COST", right=True, from_width=80),
+        *([Column("WHEN")] if wide else []),
+        Column("SAYS", flexible=True, from_width=60),
+    ]
+    whole = _milliseconds(root, root.start)
+    rows: list[list[str | Text]] = []
+    for node, place in root.walk():
+        began = (node.start - root.start).total_seconds() * 1000
+        rows.append(
+            [
+                Text(branch(place), style="dim") + Text(_name(node), style=_COLOURS.get(node.kind, "")),
+                _status(node),
+                f"+{duration(began) or '0 ms'}" if began >= 0 else f"-{duration(-began)}",
+                duration(node.duration_ms),
+                _tokens(node),
+                cost(node.cost),
+                *([Text(_bar(began, node.duration_ms or 0, whole), style="dim")] if wide else []),
+                _says(node),
+            ]
+        )
+    out.table(columns, rows)
+    if traced.left_off:
+        more = "or --depth for the upper levels" if traced.shown > 1 else "or a larger --depth"
+        out.note(f"{plural(traced.left_off, 'more line')} left off; --limit shows more, {more}.")
+
+
+def _name(node: Node) -> str:
+    name = one_line(node.name) or node.type
+    match node.kind:
+        case "model":
+            step = f"{node.step} " if node.step else ""
+            return f"{step}{name} ({one_line(node.label)})" if node.label else f"{step}{name}"
+        case "span":
+            return f"{name} ({one_line(node.label)})" if node.label else name
+        case "thread":
+            return f"thread {one_line(node.name)}".rstrip()
+        case "event":
+            return node.type if node.name is None else f"{node.type} {name}"
+        case _:
+            return name
+
+
+def _status(node: Node) -> Text:
+    word = one_line(node.status) or ("open" if node.type == "tool_use" else "")
+    if word in _WRONG:
+        return Text(word, style="red")
+    return status_word(word)
+
+
+def _tokens(node: Node) -> str:
+    return "" if node.usage is None else f"{node.usage['input_tokens']:,} → {node.usage['output_tokens']:,}"
+
+
+def _says(node: Node) -> Text:
+    parts: list[Text] = []
+    if node.left_off:
+        parts.append(Text(f"(+{node.left_off:,} below)", style="dim"))
+    if node.kind == "thread":
+        parts.append(Text(str(node.id)))
+    if node.args:
+        parts.append(Text(one_line(node.args), style="dim"))
+    if node.text:
+        parts.append(Text(f"→ {one_line(node.text)}" if node.kind == "tool" else one_line(node.text)))
+    if node.error and node.error != node.text:
+        parts.append(Text(one_line(node.error), style="red"))
+    return Text(" ").join(parts)
+
+
+def _milliseconds(root: Node, origin: datetime) -> float:
+    """From the beginning to whatever ends last."""
+    ends = ((node.start - origin).total_seconds() * 1000 + (node.duration_ms or 0) for node, _ in root.walk())
+    return max(1.0, *ends, 1.0)
+
+
+def _bar(began: float, took: float, whole: float) -> str:
+    first = min(_BAR - 1, max(0, int(began / whole * _BAR)))
+    long = min(_BAR - first, max(1, round(took / whole * _BAR)))
+    return "·" * first + "━" * long + "·" * (_BAR - first - long)
+
+
+_COLUMNS = [Column(""), Column("A", flexible=True), Column("B", flexible=True)]
+_LONGEST = 200
+
+
+def show_difference(out: Output, found: Difference) -> None:
+    """What is not the same; in JSON all of it."""
+    if out.as_json:
+        out.json(found.as_json())
+        return
+    rows = [["run", str(found.a.id), str(found.b.id)]]
+    rows += [[change.name.replace("_", " "), *_both(change)] for change in found.changes]
+    out.table(_COLUMNS, rows)
+    same = 0
+    for number, pair in enumerate(found.pairs, 1):
+        if pair.same:
+            same += 1
+            continue
+        out.line()
+        _show_pair(out, number, pair)
+    out.line()
+    out.line(f"{plural(same, 'step')} the same, {plural(len(found.pairs) - same, 'step')} not.", style="dim")
+
+
+def _show_pair(out: Output, number: int, pair: Pair) -> None:
+    if pair.a is None or pair.b is None:
+        sign, step, style = ("-", pair.a, "red") if pair.a is not None else ("+", pair.b, "green")
+        out.cropped(Text(f"{sign} {number} {_title(step)}", style=style))
+        return
+    out.cropped(Text(f"  {number} {_title(pair.a)}", style="bold"))
+    for change in pair.changes:
+        out.line(f"    {change.name}", style="dim")
+        if change.lines:
+            for line in change.lines:
+                style = {"-": "red", "+": "green"}.get(line[:1], "dim")
+                out.cropped(Text(f"      {safe(line)}", style=style))
+            continue
+        a, b = _both(change)
+        out.cropped(Text(f"      - {a}", style="red"))
+        out.cropped(Text(f"      + {b}", style="green"))
+
+
+def _title(step: Step | None) -> str:
+    if step is None:
+        return ""
+    told = [duration(step.told.get("duration_ms")), cost(step.told.get("total_cost"))]
+    return " ".join(part for part in (step.kind, one_line(step.name), *told) if part)
+
+
+def _both(change: Change) -> list[str]:
+    return [_shown(change.name, value) for value in (change.a, change.b)]
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "(none)"
+    if name == "duration_ms":
+        return duration(value)
+    if name == "total_cost":
+        return cost(value)
+    text = value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else codec.dumps(value).decode()
+    line = one_line(text[: _LONGEST * 10])
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

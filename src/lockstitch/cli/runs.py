@@ -1,0 +1,198 @@
+"""Driving threads from the command line: telling of it, giving back what is interrupted, and the exit code of it."""
+
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import typer
+
+from lockstitch.cli.errors import FAILED
+from lockstitch.cli.render.output import one_line
+from lockstitch.cli.render.progress import Teller, sums
+from lockstitch.cli.render.threads import explain, open_waits
+from lockstitch.cli.session import Session
+from lockstitch.errors import ThreadEnded, ThreadWaiting
+from lockstitch.model import Json, Thread
+from lockstitch.store import Store
+from lockstitch.sync import SyncStore
+from lockstitch.sync.portal import CLOSING, Work
+
+if TYPE_CHECKING:
+    from lockstitch.agents import Agent, App, Event
+
+Listener = Callable[["Event"], None]
+Act = Callable[[Store, Listener], Awaitable[object]]
+"""Drives a thread on the store's loop, and tells of it."""
+
+WAITING: Final = ThreadWaiting.exit_code
+CODES: Final = {"completed": 0, "waiting": WAITING}
+"""Exit codes by what became of a run; everything else failed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody wants this process to end."""
+
+
+@contextmanager
+def at_work(session: Session, app: "App", *, create: bool = False) -> Generator[SyncStore, None, None]:
+    """The store to run an app's agents on. Their connections end with it."""
+    with session.open(create=create) as store:
+        try:
+            yield store
+        finally:
+            with suppress(TimeoutError):
+                store.portal.call(app.close(), CLOSING)
+
+
+def prompting(agent: "Agent", prompt: str, **call: Any) -> Act:
+    """Give an agent something to do."""
+
+    async def act(store: Store, listener: Listener) -> None:
+        async for event in agent.stream(prompt, store=store, **call):
+            listener(event)
+
+    return act
+
+
+def going_on(app: "App", head: Thread, *, take_over: bool = False) -> Act:
+    """Go on where a thread was, if anything is left to do."""
+
+    async def act(store: Store, listener: Listener) -> None:
+        with suppress(ThreadEnded):
+            await app.resume(head, store=store, listener=listener, take_over=take_over)
+
+    return act
+
+
+def drive(
+    store: SyncStore, act: Act, teller: Teller, *, name: str | None = None, stop: Callable[[], bool] | None = None
+) -> Json | None:
+    """Do it, and the result as JSON; None when there was nothing to do.
+
+    An interrupt gives the thread back. With `stop` the first one calls that instead, and when it says so, goes on to
+    listen how the run ends.
+    """
+    result: Json | None = None
+    thread: UUID | None = None
+    with terminable():
+        work: Work[Event, object] = store.portal.begin(lambda listener: _awaited(act(store.awaited, listener)))
+        try:
+            while True:
+                try:
+                    for event in work:
+                        thread = event.thread_id
+                        teller.tell(event)
+                        if event.type == "finished":
+                            result = event.data
+                    work.result()
+                    return result
+                except KeyboardInterrupt as exc:
+                    if stop is None or isinstance(exc, Interrupted) or not stop():
+                        raise
+                    stop = None
+        except KeyboardInterrupt as exc:
+            work.end()
+            raise Interrupted(_left(name or thread)) from exc
+        except ThreadWaiting as exc:
+            raise _reworded(store, exc, name) from exc
+        finally:
+            work.end()
+            teller.end_line()
+
+
+def conclude(session: Session, store: SyncStore, result: Json | None, head: Thread, name: str) -> None:
+    """Say what came of going on with a thread, and leave with the exit code of that."""
+    if result is None:
+        _say_nothing_to_do(session, store, head)
+    else:
+        report(session, result, name)
+
+
+def report(session: Session, result: Json, name: str) -> None:
+    """Say what came of a run, and leave with its exit code."""
+    status = str(result["status"])
+    if session.as_json:
+        session.out.json({key: value for key, value in result.items() if key != "title"})
+    else:
+        teller = Teller(session.out)
+        tell_doubts(teller, result["in_doubt"] if status != "waiting" else [])
+        teller.aside(f"thread {result['thread_id']} · {sums(result)}")
+        if status == "waiting":
+            session.out.note(explain(name, open_waits(result["waiting_for"])))
+        elif status != "completed":
+            session.out.note(outcome(result, name))
+    code = CODES.get(status, FAILED)
+    if code:
+        raise typer.Exit(code)
+
+
+def tell_doubts(teller: Teller, doubts: list[Json]) -> None:
+    """Name the calls whose outcome is unknown."""
+    for doubt in doubts:
+        what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"
+        teller.aside(f"In doubt: {what} was cut off; whether it took effect is unknown.", "yellow")
+
+
+def outcome(result: Json, name: str) -> str:
+    """How a run ended that was not completed."""
+    if result["status"] == "cancelled":
+        return "The run was cancelled."
+    said = one_line(str(result.get("error") or "no reason is known"))
+    return f"The run failed: {said.rstrip('.')}. `lockstitch retry {one_line(name)}` tries it again."
+
+
+def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None:
+    """Say that a thread needs nobody, and how its last run went."""
+    head = store.thread(head)
+    runs = store.runs(head)
+    if session.as_json:
+        from lockstitch.engine.result import result_in
+
+        last = store.portal.call(result_in(store.awaited, runs[-1])).as_json() if runs else {"run_id": None}
+        session.out.json({"thread_id": str(head.id), **last})
+        return
+    again = f" `lockstitch retry {head.id}` tries it again." if head.status in ("failed", "cancelled") else ""
+    state = "waits for input" if head.status == "waiting" else f"is {head.status}"
+    session.out.note(f"There is nothing to do: thread {head.id} {state}.{again}")
+
+
+async def _awaited(work: Awaitable[object]) -> object:
+    return await work
+
+
+def _left(name: object) -> str:
+    if name is None:
+        return "interrupted before anything was begun"
+    return f"interrupted; the thread was given back, and `lockstitch resume {name}` goes on"
+
+
+def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadWaiting:
+    """What the thread waits for, in commands."""
+    if exc.thread_id is None:
+        return exc
+    waits = open_waits(store.thread(exc.thread_id).waiting_for)
+    said = explain(name or str(exc.thread_id), waits) if waits else None
+    return ThreadWaiting(said, thread_id=exc.thread_id, reason=exc.reason) if said else exc
+
+
+@contextmanager
+def terminable() -> Generator[None, None, None]:
+    """Have a wish to end this process interrupt it, so that it can give back what it holds."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, _interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    # Once is enough: a second one would cut off the giving back.
+    signal.signal(number, signal.SIG_IGN)
+    raise Interrupted

@@ -1,0 +1,208 @@
+"""The chat loop."""
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from lockstitch import sync
+from lockstitch.cli.render import messages
+from lockstitch.cli.render.output import cost, plural
+from lockstitch.cli.render.progress import Teller, sums
+from lockstitch.cli.render.threads import explain, open_waits
+from lockstitch.cli.runs import WAITING, Act, drive, going_on, outcome, prompting
+from lockstitch.cli.session import Session
+from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused
+from lockstitch.model import Json, Thread, call_key, tool_uses
+from lockstitch.sync import SyncStore
+
+
+class Asker:
+    """Reads answers from stdin. A terminal is prompted and may edit its line; a pipe is only read."""
+
+    def __init__(self) -> None:
+        self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        reconfigure = getattr(sys.stdin, "reconfigure", None)
+        if reconfigure is not None:
+            # What is no text is seen as such by the model, instead of ending a conversation.
+            reconfigure(errors="replace")
+        if self.at_terminal:
+            with suppress(ImportError):
+                # Gives `input` its line editing.
+                import_module("readline")
+
+    def ask(self, prompt: str) -> str | None:
+        """One line; None when there are no more."""
+        sys.stdout.flush()
+        if self.at_terminal:
+            try:
+                return input(prompt)
+            except EOFError:
+                return None
+        line = sys.stdin.readline()
+        return line.rstrip("\r\n") if line else None
+
+
+if TYPE_CHECKING:
+    from lockstitch.agents import Agent, App
+
+PROMPT = "> "
+
+_RECENT = 200
+"""Stitches that are read back to find the calls that wait."""
+
+
+class Left(Exception):
+    """Whoever was asked has left without an answer."""
+
+
+class Chat:
+    """One person, one agent, one thread. Everything said is in the record before it is answered."""
+
+    def __init__(self, session: Session, store: SyncStore, app: "App", agent: "Agent", name: str) -> None:
+        self._session = session
+        self._store = store
+        self._app = app
+        self._agent = agent
+        self._name = name
+        self._teller = Teller(session.out)
+        self._asker = Asker()
+
+    def talk(self, user: str | None) -> int:
+        """Until whoever speaks leaves; the exit code. A run that was cut off is finished before anything is asked."""
+        try:
+            head = self._known(user)
+            if head is not None:
+                self._welcome(head)
+                self._turn(going_on(self._app, head))
+            while (said := self._said()) is not None:
+                if said.strip():
+                    self._answer(said, user)
+        except Left:
+            waits = open_waits(self._store.thread(self._name).waiting_for)
+            self._session.out.note(explain(self._name, waits))
+            return WAITING
+        return 0
+
+    def _known(self, user: str | None) -> Thread | None:
+        try:
+            head = self._store.thread(self._name)
+        except NotFound:
+            return None
+        if user is not None and head.user_id != user:
+            raise Refused(f"Thread {self._name} belongs to another user.")
+        return head
+
+    def _welcome(self, head: Thread) -> None:
+        spent = cost(self._store.overview([head])[0].total_cost)
+        parts = [f"thread {self._name}", head.title or "", plural(head.last_turn, "turn"), spent]
+        self._teller.aside(" · ".join(part for part in parts if part))
+
+    def _said(self) -> str | None:
+        """What is said next; Ctrl-C at the prompt leaves, as the end of the input does."""
+        try:
+            return self._asker.ask(PROMPT)
+        except KeyboardInterrupt:
+            return None
+        finally:
+            if self._asker.at_terminal:
+                self._teller.end_line()
+
+    def _answer(self, said: str, user: str | None) -> None:
+        try:
+            self._turn(prompting(self._agent, said, thread=self._name, user_id=user))
+        except (Conflict, Refused) as exc:
+            # A person can try again; a program must be told.
+            if not self._asker.at_terminal:
+                raise
+            self._teller.aside(f"lockstitch: {exc}", "red")
+
+    def _turn(self, act: Act) -> None:
+        """Drive a run to its end, asking on the way what it waits for."""
+        while True:
+            result = drive(self._store, act, self._teller, name=self._name, stop=self._stop)
+            if result is None:
+                return
+            if result["status"] != "waiting":
+                break
+            for_whom = open_waits(result["waiting_for"])
+            self._reply(for_whom)
+            act = going_on(self._app, self._store.thread(self._name))
+        if self._session.as_json:
+            self._session.out.json({key: value for key, value in result.items() if key != "title"})
+        if result["status"] != "completed":
+            self._teller.aside(outcome(result, self._name), "yellow")
+        total = self._store.overview([self._store.thread(self._name)])[0].total_cost
+        self._teller.aside(sums(result, total))
+
+    def _stop(self) -> bool:
+        """Have the run end that Ctrl-C interrupted; whether there is an end to wait for."""
+        try:
+            sync.cancel(self._store, self._name)
+        except NotFound:
+            return False
+        except LockstitchError:
+            # It ends by itself just now.
+            pass
+        return True
+
+    # Questions on the way
+
+    def _reply(self, waits: list[Json]) -> None:
+        calls = self._calls()
+        results: list[Json] = []
+        for wait in waits:
+            # By key, so that the person answers the call shown here and not a later one with the same id.
+            call_id = str(wait.get("key") or wait.get("id"))
+            if call_id in calls:
+                self._teller.aside(messages.part(calls[call_id]))
+            match wait.get("kind"):
+                case "approval":
+                    self._approve(call_id)
+                case "doubt":
+                    self._settle(call_id)
+                case "input":
+                    sync.answer(self._store, self._name, self._ask("Your answer: "))
+                case "frontend_tools":
+                    given = self._ask("A browser would execute this. Its result: ")
+                    results.append({"tool_use_id": call_id, "content": given})
+                case _:
+                    raise Left
+        if results:
+            sync.submit_results(self._store, self._name, results)
+
+    def _approve(self, call_id: str) -> None:
+        while True:
+            word, _, rest = self._ask("Allow this call? y, or n and why: ").strip().partition(" ")
+            if word.lower() in ("y", "yes"):
+                return sync.approve(self._store, self._name, call_id)
+            if word.lower() in ("n", "no"):
+                return sync.deny(self._store, self._name, call_id, reason=rest.strip() or None)
+
+    def _settle(self, call_id: str) -> None:
+        self._teller.aside(Text("This call was cut off; whether it took effect is unknown.", style="yellow"))
+        while True:
+            word, _, rest = self._ask("What became of it? done and what it gave, or redo: ").strip().partition(" ")
+            if word.lower() == "redo":
+                return sync.settle(self._store, self._name, call_id, redo=True)
+            if word.lower() == "done":
+                return sync.settle(self._store, self._name, call_id, done=rest.strip())
+
+    def _ask(self, question: str) -> str:
+        try:
+            said = self._asker.ask(question)
+        except KeyboardInterrupt:
+            said = None
+        if said is None:
+            self._teller.end_line()
+            raise Left
+        return said
+
+    def _calls(self) -> dict[str, Json]:
+        """Return the calls of the last responses, of members too, by their keys."""
+        head = self._store.thread(self._name)
+        recent = self._store.stitches(head, max(head.first_position, head.position - _RECENT))
+        responses = [one for one in recent if one.type == "llm_call"]
+        return {call_key(one.id, place): call for one in responses for place, call in enumerate(tool_uses(one.message))}

@@ -1,0 +1,167 @@
+"""One service of a server: its socket, its store, what it tells, and how it leaves."""
+
+import ipaddress
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import uvicorn
+from rich.text import Text
+
+from lockstitch.agents import App
+from lockstitch.cli import stdio
+from lockstitch.cli.errors import INTERRUPTED
+from lockstitch.cli.session import Session
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.server import Settings, create
+from lockstitch.server.connections import Connections, room_for_connections
+from lockstitch.server.middleware import logging_to
+from lockstitch.server.state import House, house_of_app
+from lockstitch.store import Store, open_store
+from lockstitch.store.open import shown
+
+
+class Service:
+    """Serves until it is told to leave."""
+
+    def __init__(self, session: Session, settings: Settings, *, host: str, port: int, grace: float, demo: bool) -> None:
+        self._session = session
+        self._settings = settings
+        self._host = host
+        self._port = port
+        self._grace = grace
+        self._demo = demo
+        self._url = session.url
+        self._code = 0
+        self._house: House | None = None
+
+    async def serve(self) -> int:
+        """The exit code, once everything has come to its end."""
+        with self._listen() as listener, logging_to(sys.stderr):
+            return await self._serve(listener)
+
+    async def _serve(self, listener: socket.socket) -> int:
+        async with self._opened() as (store, app):
+            settings = await self._checked(store)
+            if app is not None:
+                # A store that the app's applications cannot use is told before anything listens.
+                await app.ready(store)
+            served = create(store, app, settings)
+            self._house = house_of_app(served)
+            room = room_for_connections(settings.connections)
+            config = uvicorn.Config(
+                served,
+                http=Connections(room.connections, settings.header_seconds).protocol,
+                backlog=room.backlog,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                timeout_graceful_shutdown=max(1, round(self._grace)),
+            )
+            server = _Server(config, self)
+            self._tell(listener, settings)
+            await server.serve(sockets=[listener])
+            if app is not None:
+                await app.close()
+        return self._code
+
+    def interrupted(self) -> None:
+        self._code = INTERRUPTED
+
+    def leave(self) -> None:
+        """End streams: the server waits for whoever is connected."""
+        if self._house is not None:
+            self._house.news.leave()
+
+    def _listen(self) -> socket.socket:
+        """The socket, before anything else is opened: a port that is taken is said at once."""
+        try:
+            family, kind, number, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind, number)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+                # Whoever comes between the word that it serves and its first answer waits instead of being refused.
+                listener.listen(2048)
+            except OSError:
+                listener.close()
+                raise
+        except OSError as exc:
+            said = exc.strerror or str(exc)
+            raise ListeningFailed(f"Nothing can listen at {self._host}:{self._port}: {said}.") from exc
+        return listener
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[tuple[Store, App | None]]:
+        """The store and the code of the agents; of a demonstration those of its office, in a folder of its own."""
+        session = self._session
+        if not self._demo:
+            async with open_store(session.url, project=session.project) as store:
+                yield store, session.app() if session.app_name else None
+            return
+        from lockstitch.cli.demo.office import app
+        from lockstitch.cli.demo.seed import fill
+
+        with tempfile.TemporaryDirectory(prefix="lockstitch-demo-") as folder:
+            self._url = f"sqlite:////{folder.lstrip('/')}/office.db"
+            await fill(self._url, project=session.project)
+            async with open_store(self._url, project=session.project) as store:
+                yield store, app
+
+    async def _checked(self, store: Store) -> Settings:
+        """The settings as they must be for where it listens."""
+        if _is_loopback(self._host) and not self._settings.tokens_needed:
+            return self._settings
+        if not await store.tokens.any_live():
+            where = (
+                "--tokens"
+                if _is_loopback(self._host)
+                else f"Whoever reaches {self._host} could read and steer it all; that"
+            )
+            raise Refused(f"{where} needs a token first: lockstitch token create NAME --scope admin")
+        return replace(self._settings, tokens_needed=True)
+
+    def _tell(self, listener: socket.socket, settings: Settings) -> None:
+        host, port = listener.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        out = self._session.out
+        if out.as_json:
+            out.json({"event": "serves", "url": url, "store": shown(self._url), "tokens": settings.tokens_needed})
+        else:
+            out.cropped(Text(f"Serving {shown(self._url)} at {url}"))
+        stdio.flush()
+
+
+class ListeningFailed(LockstitchError):
+    """Nothing can listen there."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves at the first signal, at once at the second, and does not raise the signal again afterwards."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if sig == signal.SIGINT:
+            self._service.interrupted()
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+        self._service.leave()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,149 @@
+"""A shell for SQL: one statement after the other, each ended by `;`, over the core tables or through a lens."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from lockstitch.backend import ANSWER, Answer
+from lockstitch.cli.render import output
+from lockstitch.cli.render.output import Output
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.lenses import catalog
+from lockstitch.model import SHELVES, Letter, Record, Run, Stitch, Thread, Worker, columns
+from lockstitch.sync import SyncStore
+
+CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, *SHELVES)
+
+HELP: Final = """\
+A statement ends with ; and may take several lines. It can only read.
+  \\lens NAME   look through a lens; without a name, at the core tables
+  \\tables      the tables there are, with their columns
+  \\q           leave"""
+
+REMEMBERED: Final = 1000
+"""Lines of history that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How questions are asked and answers shown."""
+
+    lens: str | None
+    limit: int
+    seconds: float
+    form: str
+    force: bool = False
+
+
+class Shell:
+    """Somebody at a terminal. What is wrong is said, and ends nothing."""
+
+    def __init__(self, out: Output, store: SyncStore, asking: Asking, ask: Callable[[str], str] = input) -> None:
+        self._out = out
+        self._store = store
+        self._asking = asking
+        self._ask = ask
+
+    def run(self) -> None:
+        """Until whoever asks leaves: by \\q, or by the end of the input. Ctrl-C forgets what was begun."""
+        self._out.note("Statements end with ; and only read. \\? says what else there is.")
+        with _history():
+            begun = ""
+            while True:
+                try:
+                    line = self._ask(self._prompt(begun))
+                except KeyboardInterrupt:
+                    self._out.line()
+                    begun = ""
+                    continue
+                except EOFError:
+                    self._out.line()
+                    return
+                if not begun and line.strip().startswith("\\"):
+                    if line.split()[0] in ("\\q", "\\quit"):
+                        return
+                    self._told(lambda line=line: self._command(*line.split()))
+                    continue
+                begun = f"{begun}{line}\n" if begun or line.strip() else ""
+                if sqlite3.complete_statement(begun):
+                    statement, begun = begun.strip(), ""
+                    self._told(lambda statement=statement: self._answer(statement))
+
+    def _prompt(self, begun: str) -> str:
+        return f"{self._asking.lens or 'lockstitch'}{'-> ' if begun else '=> '}"
+
+    def _told(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except LockstitchError as exc:
+            self._out.note(str(exc))
+        except KeyboardInterrupt:
+            self._out.note("Stopped.")
+
+    def _answer(self, statement: str) -> None:
+        asking = self._asking
+        answer = self._store.sql(
+            statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens, force=asking.force
+        )
+        output.show(self._out, answer, asking.form)
+        if answer.more:
+            self._out.note(left_off(answer, asking.limit))
+
+    def _command(self, name: str, *given: str) -> None:
+        if name == "\\lens" and len(given) <= 1:
+            self._asking = replace(self._asking, lens=catalog.check(given[0]) if given else None)
+        elif name == "\\tables" and not given:
+            for table, names in self._tables():
+                self._out.line(f"{table}: {', '.join(names)}")
+        elif name in ("\\?", "\\help"):
+            self._out.line(HELP)
+        else:
+            raise Refused(f"{' '.join((name, *given))} is no command. \\? says what there is.")
+
+    def _tables(self) -> Generator[tuple[str, list[str]]]:
+        if self._asking.lens is None:
+            for kind in CORE:
+                yield kind.table, [name for name, _ in columns(kind)]
+            return
+        with self._store.lens(self._asking.lens) as connection:
+            parts = self._store.lens_parts(self._asking.lens, "postgres")
+            for view in catalog.views(self._asking.lens, parts):
+                if view.startswith("lens_"):
+                    continue  # what the tables of a lens are made of
+                described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
+                yield view, [column[0] for column in described]
+
+
+def left_off(answer: Answer, limit: int, advice: str = "") -> str:
+    """Return the note for an answer whose rows are not all there. `advice` is for one that has too many rows."""
+    if len(answer.rows) < limit:
+        return f"Only the first {len(answer.rows)} rows; more would be larger than {ANSWER >> 20} MiB."
+    return f"Only the first {limit} rows{advice}."
+
+
+@contextmanager
+def _history() -> Generator[None]:
+    """Lines can be edited and found again, also the next time; where there is no readline, neither."""
+    try:
+        readline = import_module("readline")
+    except ImportError:
+        yield
+        return
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    file = Path(state) / "lockstitch" / "sql_history"
+    readline.set_history_length(REMEMBERED)
+    with suppress(OSError):
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # What people ask may name what others must not read.
+            file.touch(mode=0o600)
+            readline.write_history_file(file)

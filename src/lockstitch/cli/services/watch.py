@@ -1,0 +1,217 @@
+"""The live dashboard."""
+
+import asyncio
+import os
+import select
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from datetime import datetime
+from typing import Any, Final, cast
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from lockstitch.cli.render import threads
+from lockstitch.cli.render.output import Column, age, clock_time, cost, lay_out, one_line, plural
+from lockstitch.cli.render.threads import status_word
+from lockstitch.cli.runs import terminable
+from lockstitch.cli.session import Session
+from lockstitch.errors import LockstitchError, StoreError
+from lockstitch.model import Json, Thread, Worker, parse_time
+from lockstitch.store.reports.dashboard import OPEN, Painter, Picture
+from lockstitch.sync import SyncStore
+from lockstitch.sync.portal import Work
+
+TODO: Final = 8
+"""Tasks shown of one list."""
+
+_MARKS = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "blocked": ("✗", "red")}
+
+_WORKERS = [
+    Column("WORKER"),
+    Column("HOLDS", right=True),
+    Column("BEAT", right=True),
+    Column("DOING", flexible=True),
+]
+
+
+def scene(session: Session, picture: Picture, width: int | None) -> list[Text]:
+    """All of it. The most important comes first, since a terminal shows only so many lines."""
+    lines = [_header(session, picture), _sums(picture)]
+    if picture.workers:
+        rows = [_worker(picture, worker) for worker in picture.workers]
+        lines += [Text(), *lay_out(_WORKERS, rows, width)]
+    if picture.trees:
+        lines += [Text(), *lay_out(threads.COLUMNS, list(threads.rows(picture.trees, picture.at)), width)]
+    for tree in picture.trees:
+        for node, _ in tree.walk():
+            if node.thread.status == "running" and node.thread.tasks:
+                lines += [Text(), *_todo(node.thread)]
+    return lines
+
+
+def _header(session: Session, picture: Picture) -> Text:
+    scope = f"project {one_line(session.project)}" if session.project_named else "all projects"
+    return Text(f"{clock_time(picture.at)[:8]}Z  {one_line(session.shown)}  {scope}", style="dim")
+
+
+def _sums(picture: Picture) -> Text:
+    counted = [Text(f"{picture.counts[word]:,} ") + status_word(word) for word in OPEN]
+    spent = [f"{cost(picture.cost_today) or '$0'} today", f"{cost(picture.cost_shown) or '$0'} shown here"]
+    return Text(" · ").join([*counted, *map(Text, spent)])
+
+
+def _worker(picture: Picture, worker: Worker) -> list[str | Text]:
+    silent = picture.since_beat(worker)
+    late = silent > worker.lease_seconds
+    style = "dim" if worker.dead else "red" if late else ""
+    state = " (dead)" if worker.dead else " (silent)" if late else ""
+    held = picture.held.get(worker.id, [])
+    return [
+        Text(f"{one_line(worker.host)} {worker.pid}{state}", style=style),
+        Text(f"{len(held):,}", style=style),
+        Text(f"{silent:.0f}s", style=style),
+        Text(", ".join(_doing(picture, worker, held)) or "nothing", style=style),
+    ]
+
+
+def _doing(picture: Picture, worker: Worker, held: list[Thread]) -> Iterator[str]:
+    """What it told with its last beat of the threads that it still holds."""
+    for thread in held:
+        told: Any = worker.doing.get(str(thread.id))
+        bag = cast("Json", told) if isinstance(told, dict) else {}
+        parts = (
+            threads.name_of(thread) or str(thread.id),
+            one_line(str(bag.get("act") or "")),
+            _since(bag, picture.at),
+        )
+        yield " ".join(part for part in parts if part)
+
+
+def _since(told: Json, now: datetime) -> str:
+    try:
+        return age(parse_time(str(told["since"])), now)
+    except (KeyError, ValueError):
+        return ""
+
+
+def _todo(thread: Thread) -> Iterator[Text]:
+    yield Text(f"TODO {threads.tasks_done(thread)}  ", style="bold") + Text(threads.name_of(thread) or str(thread.id))
+    # What is done is the least interesting, so it gives way first.
+    order = sorted(range(len(thread.tasks)), key=lambda number: thread.tasks[number].get("status") == "completed")
+    shown = sorted(order[:TODO])
+    for number in shown:
+        task = thread.tasks[number]
+        mark, style = _MARKS.get(str(task.get("status")), ("·", "dim"))
+        yield Text(f"  {mark} ", style=style) + Text(one_line(str(task.get("description", ""))))
+    if len(shown) < len(thread.tasks):
+        yield Text(f"  and {plural(len(thread.tasks) - len(shown), 'more', 'more')}", style="dim")
+
+
+SELDOM, OFTEN = 1.0, 0.25
+"""Seconds between two pictures: at most, and at least."""
+
+LEAVE: Final = b"qQ\x04"
+"""Keys that end it: q and Ctrl-D."""
+
+
+class Watch:
+    """Draws until somebody has seen enough."""
+
+    def __init__(self, session: Session, store: SyncStore, painter: Painter) -> None:
+        self._session = session
+        self._store = store
+        self._painter = painter
+        self._picture: Picture | None = None
+        self._trouble = ""
+
+    def go_on(self) -> None:
+        """Until q or Ctrl-C. A store that goes away is said, and the last picture stays."""
+        # The first one before the screen is taken, so that what is wrong from the start is told as ever.
+        self._picture = self._store.portal.call(self._painter.paint())
+        with suppress(KeyboardInterrupt), terminable(), _hints(self._store) as news, _keys() as keys:
+            console = self._session.out.console
+            with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
+                while True:
+                    live.update(Group(*self._lines(console.width, console.height)), refresh=True)
+                    if _pressed(keys, None, OFTEN) or _pressed(keys, news, SELDOM - OFTEN):
+                        return
+                    self._look()
+
+    def _look(self) -> None:
+        try:
+            self._picture = self._store.portal.call(self._painter.paint())
+            self._trouble = ""
+        except StoreError as exc:
+            self._trouble = one_line(str(exc))
+
+    def _lines(self, width: int, height: int) -> list[Text]:
+        assert self._picture is not None
+        lines = scene(self._session, self._picture, width)
+        room = height - 2
+        if len(lines) > room:
+            lines = [*lines[: room - 1], Text(f"… {len(lines) - room + 1} more lines", style="dim")]
+        lines += [Text()] * (room - len(lines))
+        last = Text(self._trouble, style="red") if self._trouble else Text("q ends", style="dim")
+        lines.append(last)
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+        return lines
+
+
+@contextmanager
+def _hints(store: SyncStore) -> Generator[int, None, None]:
+    """A file to wait on: it can be read when something has happened in the store."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+
+    async def listen(_: object) -> None:
+        while True:
+            with suppress(LockstitchError):
+                async with aclosing(store.awaited.backend.watch()) as sightings:
+                    async for _ in sightings:
+                        with suppress(BlockingIOError):
+                            # A full pipe says all there is to say.
+                            os.write(theirs, b".")
+            await asyncio.sleep(1)
+
+    work: Work[None, None] = store.portal.begin(listen)
+    try:
+        yield ours
+    finally:
+        work.end()
+        os.close(ours)
+        os.close(theirs)
+
+
+@contextmanager
+def _keys() -> Generator[int | None, None, None]:
+    """The keyboard, key by key; None where there is none."""
+    if not sys.stdin.isatty():
+        yield None
+        return
+    # Here, because they are there where terminals are, and only there.
+    import termios
+    import tty
+
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+    try:
+        yield keyboard
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _pressed(keys: int | None, news: int | None, seconds: float) -> bool:
+    """Wait so long, or until there is news; whether a key was pressed that ends it."""
+    ready, _, _ = select.select([one for one in (keys, news) if one is not None], [], [], seconds)
+    if news is not None and news in ready:
+        os.read(news, 65536)
+    if keys is None or keys not in ready:
+        return False
+    pressed = os.read(keys, 64)
+    # An end of input, too: the terminal is gone.
+    return not pressed or any(key in LEAVE for key in pressed)

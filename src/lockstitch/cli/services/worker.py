@@ -1,0 +1,183 @@
+"""One shift of a worker: the store it waits for, what it tells, and how it leaves."""
+
+import asyncio
+import random
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from lockstitch.cli import stdio
+from lockstitch.cli.errors import INTERRUPTED, complaints
+from lockstitch.cli.render.output import cost, one_line, plural
+from lockstitch.cli.render.threads import reasons, status_word
+from lockstitch.cli.session import Session
+from lockstitch.errors import StoreUnreachable
+from lockstitch.model import Json
+from lockstitch.store import Store, open_store
+
+if TYPE_CHECKING:
+    from lockstitch.agents import App
+    from lockstitch.engine.worker import Drive, WorkerLoop
+
+PAUSE: Final = 1.0
+"""Seconds between two attempts to open a store that is away, give or take a half."""
+
+_LEAVING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Shift:
+    """Works until there is nothing to do, or somebody wants it to leave."""
+
+    def __init__(self, session: Session, app: "App", *, grace: float, **options: Any) -> None:
+        self._session = session
+        self._app = app
+        self._grace = grace
+        self._options = options
+        self._tell = Teller(session)
+        self._loop: WorkerLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._leaving = False
+        self._code = 0
+
+    async def work(self) -> int:
+        """The exit code, once everything is given back."""
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for one in _LEAVING:
+            loop.add_signal_handler(one, self._leave, one)
+        try:
+            with complaints(as_json=self._session.as_json):
+                await self._work()
+        except asyncio.CancelledError:
+            # Everything was given back on the way here.
+            if not self._leaving:
+                raise
+        finally:
+            for one in _LEAVING:
+                loop.remove_signal_handler(one)
+        return self._code
+
+    async def _work(self) -> None:
+        from lockstitch.engine.worker import WorkerLoop
+
+        session = self._session
+        async with self._opened() as store:
+            everywhere = not session.project_named
+            self._loop = WorkerLoop(
+                self._app, store, all_projects=everywhere, told=self._tell.of_thread, **self._options
+            )
+            project = None if everywhere else session.project
+            self._tell.beginning(sorted(self._app.agents), self._options["concurrency"], project)
+            try:
+                await self._loop.run()
+            finally:
+                self._tell.end(self._loop.driven)
+                with suppress(asyncio.CancelledError):
+                    await self._app.close()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[Store, None]:
+        """The store, as soon as it is there."""
+        session = self._session
+        while True:
+            store = open_store(session.url, project=session.project)
+            try:
+                await store.__aenter__()
+                break
+            except StoreUnreachable as exc:
+                self._tell.waiting(str(exc))
+            await asyncio.sleep(PAUSE * random.uniform(0.5, 1.5))
+        try:
+            yield store
+        finally:
+            # Also when it is away: what is held is others' then, once its lease has run out.
+            with suppress(StoreUnreachable):
+                await store.close()
+
+    def _leave(self, number: int) -> None:
+        if number == signal.SIGINT:
+            self._code = INTERRUPTED
+        assert self._task is not None
+        if self._leaving or self._loop is None:
+            self._leaving = True
+            self._task.cancel()
+            return
+        self._leaving = True
+        self._tell.leaving(self._loop.held, self._grace)
+        self._loop.leave()
+        asyncio.get_running_loop().call_later(self._grace, self._task.cancel)
+
+
+class Teller:
+    """Tells of a worker: a line for each thread that begins and ends. A reader that has gone is no reason to stop."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._out = session.out
+        self._silent = False
+        self._waits = False
+        self._leaving = False
+
+    def waiting(self, why: str) -> None:
+        """The store is away. Said once."""
+        if not self._waits:
+            self._waits = True
+            stdio.say(f"lockstitch: {one_line(why)} Trying on.")
+
+    def beginning(self, agents: list[str], concurrency: int, project: str | None) -> None:
+        shown = self._session.shown
+        scope = f"project {project}" if project else "all projects"
+        self._say(
+            {"event": "works", "agents": agents, "concurrency": concurrency, "store": shown, "project": project},
+            Text(f"Working for {', '.join(agents) or 'no agents'} of {scope}, {concurrency} at once, on {shown}"),
+        )
+
+    def of_thread(self, drive: "Drive") -> None:
+        head, result = drive.head, drive.result
+        who: Json = {"thread_id": str(head.id), "key": head.key, "project": head.project, "agent": head.agent}
+        name = Text(f"{one_line(head.key) or head.id}  {one_line(head.agent)}")
+        if drive.seconds is None:
+            goal = Text(f"  {one_line(head.title or head.goal)}", style="dim")
+            self._say({"event": "begins", **who}, Text("→ ", style="dim") + name + goal)
+            return
+        status, why = self._outcome(drive)
+        spent = result.total_cost if result is not None else None
+        took = {"status": status, "seconds": round(drive.seconds, 3), "total_cost": spent, "error": why}
+        waits = {"waiting_for": result.waiting_for if result is not None else []}
+        told = [status_word(status), Text(f"{drive.seconds:.1f} s"), Text(cost(spent)), Text(why or "", style="dim")]
+        line = Text("  ").join([Text("← ", style="dim") + name, *(part for part in told if part.plain)])
+        self._say({"event": "ends", **who, **took, **waits}, line)
+
+    def leaving(self, held: int, grace: float) -> None:
+        self._leaving = True
+        seconds = f"{grace:g} s"
+        said = f"Leaving: {plural(held, 'thread')} to give back at the next commit, for at most {seconds}"
+        self._say({"event": "leaves", "held": held, "grace": grace}, Text(said))
+
+    def end(self, driven: int) -> None:
+        self._say({"event": "left", "driven": driven}, Text(f"Left after {plural(driven, 'thread')}", style="dim"))
+
+    def _outcome(self, drive: "Drive") -> tuple[str, str | None]:
+        """How a drive ended, in a word, and why if that needs saying."""
+        if drive.problem is not None:
+            return "given back", one_line(f"{type(drive.problem).__name__}: {drive.problem}")
+        if drive.result is None:
+            return "given back" if self._leaving else "nothing to do", None
+        waits = drive.result.waiting_for if drive.result.status == "waiting" else []
+        return drive.result.status, one_line(drive.result.error) or reasons(waits) or None
+
+    def _say(self, told: Json, line: Text) -> None:
+        if self._silent:
+            return
+        try:
+            if self._session.as_json:
+                self._out.json(told)
+            else:
+                self._out.cropped(line)
+            stdio.flush()
+        except BrokenPipeError:
+            stdio.abandon()
+            self._silent = True

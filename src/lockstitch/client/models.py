@@ -1,0 +1,99 @@
+"""What a server answers, where that is no record: rows of lists, results, events."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from lockstitch.model import Json, Stitch, parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """A thread as a list shows it, with the sums over its own runs."""
+
+    id: UUID
+    key: str | None
+    project: str
+    kind: str
+    status: str
+    waiting_for: list[Json]
+    agent: str | None
+    version: int | None
+    position: int
+    runs: int
+    usage: dict[str, int]
+    total_cost: float | None
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+    title: str | None = None
+    goal: str | None = None
+    user_id: str | None = None
+    parent_id: UUID | None = None
+    tasks: list[Json] = field(default_factory=list[Json])
+    children: "list[ThreadRow]" = field(default_factory=list["ThreadRow"])
+    """The threads below it, in an answer that is a tree."""
+
+    @classmethod
+    def from_json(cls, row: Json) -> "ThreadRow":
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__ if name in row}
+        values["id"] = UUID(row["id"])
+        values["parent_id"] = UUID(row["parent_id"]) if row.get("parent_id") else None
+        values |= {name: parse_time(row[name]) for name in ("created_at", "updated_at")}
+        values["children"] = [cls.from_json(child) for child in row.get("children", [])]
+        return cls(**values)
+
+
+class History(NamedTuple):
+    """Finished turns, the newest first, and whether older ones follow."""
+
+    turns: list[Json]
+    more: bool
+
+
+class Hit(NamedTuple):
+    """A place where a text was found: in a thread's title (position None) or in an input or answer."""
+
+    thread_id: UUID
+    position: int | None
+    score: float
+    key: str | None
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run gave, or where it stands."""
+
+    thread_id: UUID
+    run_id: UUID
+    status: str
+    stop_reason: str | None
+    output_text: str | None
+    steps: int
+    usage: dict[str, int]
+    total_cost: float | None
+    in_doubt: list[Json]
+    waiting_for: list[Json]
+    generated_files: list[Json]
+    error: str | None
+
+    @classmethod
+    def from_json(cls, row: Json) -> "Outcome":
+        values: dict[str, Any] = {name: row.get(name) for name in cls.__slots__}
+        values |= {name: UUID(row[name]) for name in ("thread_id", "run_id")}
+        return cls(**values)
+
+
+class Followed(NamedTuple):
+    """One event of a thread. Of a stitch there is the stitch; `position` is that of the last one seen."""
+
+    type: Literal["stitch", "delta", "status", "end"]
+    data: Json
+    position: int
+    stitch: Stitch | None = None
+
+
+Difference = Json
+"""What differs between two runs: {a, b, same, changes, steps}."""

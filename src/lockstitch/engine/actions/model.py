@@ -1,0 +1,341 @@
+"""Calling the model: with retries that are recorded, pieces that are told as they come, and one llm_call at the end."""
+
+import asyncio
+import itertools
+import logging
+import random
+import re
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, cast
+
+from lockstitch.engine.decision.action import CallModel
+from lockstitch.engine.decision.snapshot import FINAL_SUMMARY
+from lockstitch.engine.events import EventType
+from lockstitch.engine.ports.provider import INVALID_JSON, ModelRequest, Piece, ProviderError, Response, Usage
+from lockstitch.engine.session.run_context import Stage, Stopped
+from lockstitch.engine.usage import add, price
+from lockstitch.errors import Refused
+from lockstitch.model import Entry, Json, Message, codec, text_of
+from lockstitch.model.codec import keepable, message_of
+from lockstitch.model.message import blocks, user
+
+_SHORT = 1000
+"""Characters of a prompt beside the loop that is kept whole."""
+
+_CHUNK = 2000
+"""Characters of streamed text in one streaming_chunk."""
+
+_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 100
+
+_log = logging.getLogger("lockstitch")
+
+
+@dataclass(slots=True)
+class _Hearing:
+    """What was heard of an answer so far, so that it is not lost when the call is given up."""
+
+    text: list[str] = field(default_factory=list[str])
+    thinking: list[str] = field(default_factory=list[str])
+    began: datetime | None = None
+    """When its first piece came."""
+
+    def message(self) -> Message | None:
+        """The partial answer; thinking without its end cannot be sent back, so only its text is kept."""
+        said = keepable("".join(self.text))
+        return {"role": "assistant", "content": [{"type": "text", "text": said}]} if said else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How asking went: the response if there was one, what is to be noted before it, and the time it took."""
+
+    response: Response | None
+    entries: Sequence[Entry]
+    duration_ms: int
+    first_token_ms: int | None = None
+
+
+async def call_model(stage: Stage, action: CallModel) -> None:
+    """One step of the loop, or the summary at its end."""
+    journal = stage.journal
+    if journal.first:
+        await journal.commit()
+    step = action.step
+    hearing = _Hearing()
+    async with journal.using():
+        request = stage.request(step, final=action.final)
+        if stage.setup.definition.log == "full":
+            journal.note(_started(stage, request), first=False)
+        try:
+            asked = await stage.unless_stopped(_ask(stage, request, hearing))
+        except Stopped:
+            _note_partial(stage, request, hearing, step)
+            return
+    journal.note(*asked.entries, *_chunks(stage, hearing, step), first=False)
+    if asked.response is None:
+        return
+    message = asked.response.message
+    response = replace(asked.response, message=_without_calls(message) if action.final else _with_calls(message, step))
+    if not action.final:
+        journal.change_run(steps=step)
+    if response.container_id and response.container_id != journal.open.state.get("container_id"):
+        journal.change_run(state={**journal.open.state, "container_id": response.container_id})
+    journal.note(_llm_call(stage, request, response, asked, final=action.final, step=step))
+
+
+async def ask_beside(stage: Stage, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
+    """Ask the run's model something beside the loop. ProviderError when it does not answer."""
+    request = stage.beside(purpose, [user(prompt)], max_tokens)
+    asked = await stage.unless_stopped(_ask(stage, request, None))
+    journal = stage.journal
+    response = asked.response
+    if response is None:
+        *earlier, problem = asked.entries
+        journal.note(*earlier, first=False)
+        raise ProviderError(str(problem.data.get("message")), problem.data["kind"])
+    said = text_of(response.message)
+    cost = _charge(stage, response.usage)
+    journal.note(
+        *asked.entries,
+        journal.entry(
+            "llm_call",
+            name=stage.setup.model,
+            status=response.stop_reason,
+            data={"purpose": purpose, **_prompt_data(prompt), "text": said, **_cost_data(cost)},
+            duration_ms=asked.duration_ms,
+            **response.usage._asdict(),
+        ),
+        first=False,
+    )
+    return said
+
+
+async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) -> _Asked:
+    """Ask until there is a response, or until trying again is not worth it."""
+    definition, journal = stage.setup.definition, stage.journal
+    began = journal.clock.now()
+    retries: list[Entry] = []
+    for attempt in range(definition.max_retries + 1):
+        tried = journal.clock.now()
+        try:
+            response = await _stream(stage, replace(request, attempt=attempt), hearing)
+        except ProviderError as exc:
+            if not exc.retryable or attempt == definition.max_retries:
+                return _Asked(None, [*retries, _api_error(stage, request, exc, attempt + 1)], 0)
+            delay = max(_backoff(definition.base_delay, attempt), exc.retry_after or 0.0)
+            data: Json = {
+                "attempt": attempt + 1,
+                "error": exc.kind,
+                "message": message_of(exc),
+                "delay": round(delay, 3),
+            }
+            took = max(0, _milliseconds(tried, journal.clock.now()))
+            retries.append(
+                journal.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
+            )
+            stage.tell("retry", data, now=True)
+            if hearing is not None:
+                hearing.text.clear()
+                hearing.thinking.clear()
+                hearing.began = None
+            await asyncio.sleep(delay)
+            continue
+        duration = max(0, _milliseconds(began, journal.clock.now()))
+        heard = None if hearing is None or hearing.began is None else _milliseconds(began, hearing.began)
+        return _Asked(response, retries, duration, heard)
+    raise AssertionError("a loop that always returns")
+
+
+async def _stream(stage: Stage, request: ModelRequest, hearing: _Hearing | None) -> Response:
+    try:
+        async with aclosing(stage.setup.provider.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Response):
+                    return _kept(piece)
+                if hearing is not None:
+                    _hear(stage, piece, hearing)
+    except ProviderError:
+        raise
+    except Exception as exc:  # a provider that breaks its contract: the run fails, and the thread is not stuck
+        _log.exception("The provider %s raised what it may not raise", stage.setup.provider.name)
+        raise ProviderError(f"{type(exc).__name__}: {message_of(exc)}", "setup") from exc
+    raise ProviderError("The provider's stream ended without a response.", "garbled")
+
+
+def _kept(response: Response) -> Response:
+    """The response, if it can be kept; else it is as good as none."""
+    try:
+        codec.dumps(response.message)
+    except Refused as exc:
+        raise ProviderError(f"The provider's answer is damaged. {exc}", "garbled") from exc
+    return response
+
+
+def _hear(stage: Stage, piece: Piece, hearing: _Hearing) -> None:
+    hearing.began = hearing.began or stage.journal.clock.now()
+    if piece.kind == "text":
+        hearing.text.append(piece.text)
+    elif piece.kind == "thinking":
+        hearing.thinking.append(piece.text)
+    # A call is told of once it is committed, with its tool.
+    if piece.kind != "tool_call":
+        kind: EventType = piece.kind
+        stage.tell(kind, {"text": piece.text} if piece.kind in ("text", "thinking") else piece.data, now=True)
+
+
+def _llm_call(
+    stage: Stage, request: ModelRequest, response: Response, asked: _Asked, *, final: bool, step: int
+) -> Entry:
+    journal = stage.journal
+    cost = _charge(stage, response.usage)
+    data: Json = {"stop_reason": response.stop_reason}
+    optional: Json = {
+        "finish_reason": response.finish_reason if response.finish_reason != response.stop_reason else None,
+        "response_id": response.response_id,
+        "model": response.model if response.model != request.model else None,
+        "purpose": FINAL_SUMMARY if final else None,
+        "first_token_ms": asked.first_token_ms or None,
+    }
+    data |= {name: value for name, value in optional.items() if value is not None}
+    reference: Json = {"sha256": stage.digest(request)}
+    if request.parameters != stage.parameters:
+        reference["parameters"] = request.parameters
+    return journal.entry(
+        "llm_call",
+        name=request.model,
+        status=response.stop_reason,
+        step_number=step,
+        message=response.message if response.message.get("content") else None,
+        data={**data, "request": reference, **_cost_data(cost)},
+        duration_ms=asked.duration_ms,
+        messages_count=len(request.messages),
+        estimated_tokens=journal.tokens,
+        **response.usage._asdict(),
+    )
+
+
+def _note_partial(stage: Stage, request: ModelRequest, hearing: _Hearing, step: int) -> None:
+    """What was streamed so far is kept; what it took nobody told us."""
+    journal = stage.journal
+    message = hearing.message()
+    if message is None:
+        return
+    journal.change_run(steps=step)
+    data: Json = {"stop_reason": "cancelled", "partial": True}
+    journal.note(
+        journal.entry("llm_call", name=request.model, status="cancelled", step_number=step, message=message, data=data)
+    )
+
+
+def _with_calls(message: Message, step: int) -> Message:
+    """Return the message with calls that can be answered and sent back, whatever the model wrote.
+
+    Each call has a name as tools have them, an object as input, and an id that no other call of this response has. The
+    id may be one that an earlier response has used: the record keeps what the model said.
+    """
+    content: Any = message.get("content")
+    if not isinstance(content, list):
+        return message
+    given = {str(block.get("id")) for block in cast("list[Json]", content) if block.get("type") == "tool_use"}
+    seen: set[str] = set()
+    parts: list[Json] = []
+    for index, block in enumerate(cast("list[Json]", content)):
+        if block.get("type") == "tool_use":
+            block = _mended(block, _unused(f"call_{step}_{index}", given | seen), seen)
+            seen.add(block["id"])
+        parts.append(block)
+    return message if parts == content else {**message, "content": parts}
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """Return `name`, with a number after it if another call of the response has it."""
+    candidates = (f"{name}_{number}" if number else name for number in itertools.count())
+    return next(one for one in candidates if one not in taken)
+
+
+def _mended(call: Json, new_id: str, seen: set[str]) -> Json:
+    given: Any = call.get("id")
+    if not isinstance(given, str) or not given or len(given) > 200 or "\x00" in given or given in seen:
+        call = {**call, "id": new_id}
+    name = str(call.get("name"))
+    if not name or _NO_NAME.search(name) or len(name) > 128:
+        # Not one that a tool might have: what the model did not name, it did not call.
+        call = {**call, "name": f"invalid_{_NO_NAME.sub('_', name)[:_LONGEST_NAME]}"}
+    if not isinstance(call.get("input"), dict):
+        call = {**call, "input": {INVALID_JSON: codec.dumps(call.get("input")).decode()}}
+    return call
+
+
+def _without_calls(message: Message) -> Message:
+    """A summary may call nothing; a model that tries to is not listened to."""
+    return {**message, "content": [block for block in blocks(message) if block.get("type") != "tool_use"]}
+
+
+def _charge(stage: Stage, usage: Usage) -> Json:
+    """Add a call to what the run has taken; its own price."""
+    setup, journal = stage.setup, stage.journal
+    cost = price(setup.provider.name, setup.model, usage, journal.clock.now(), setup.prices)
+    total = add(journal.open.cost, cost)
+    journal.charge(usage, total, total.get("total_cost"))
+    return cost
+
+
+def _prompt_data(prompt: str) -> Json:
+    """A prompt beside the loop, if it is short; a long one is made of what stands in the log, and known by its hash."""
+    digest = sha256(prompt.encode()).hexdigest()
+    return {"prompt": prompt} if len(prompt) <= _SHORT else {"prompt_sha256": digest}
+
+
+def _cost_data(cost: Json) -> Json:
+    return {"cost": cost["total_cost"]} if cost else {}
+
+
+def _started(stage: Stage, request: ModelRequest) -> Entry:
+    return stage.journal.entry(
+        "api_call_started",
+        name=request.model,
+        step_number=request.step,
+        data={
+            "model": request.model,
+            "max_tokens": request.max_tokens,
+            "thinking_tokens": request.thinking_tokens,
+            "tools_count": len(request.tools) + len(request.server_tools),
+        },
+        messages_count=len(request.messages),
+        estimated_tokens=stage.journal.tokens,
+    )
+
+
+def _api_error(stage: Stage, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:
+    data: Json = {
+        "type": "ProviderError",
+        "kind": exc.kind,
+        "message": message_of(exc),
+        "status": exc.status,
+        "attempts": attempts,
+    }
+    return stage.journal.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
+
+
+def _chunks(stage: Stage, hearing: _Hearing, step: int) -> list[Entry]:
+    """The streamed text in pieces of some size, where somebody wants it logged."""
+    if not stage.setup.definition.log_chunks:
+        return []
+    text = keepable("".join(hearing.text))
+    return [
+        stage.journal.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
+        for start in range(0, len(text), _CHUNK)
+    ]
+
+
+def _milliseconds(began: datetime, ended: datetime) -> int:
+    return round((ended - began).total_seconds() * 1000)
+
+
+def _backoff(base: float, attempt: int) -> float:
+    return base * 2**attempt + random.random() * min(base, 1.0)

@@ -1,0 +1,88 @@
+"""Children in this process: a thread that waits for threads it made has them driven here, and then goes on.
+
+With workers around nothing changes: what one of them holds is waited for, and what nobody here can drive is left to
+them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from lockstitch.engine.executor import Driver, when_free
+from lockstitch.engine.result import Result, result_in
+from lockstitch.errors import NotFound, ThreadEnded
+from lockstitch.model import Json, Thread
+from lockstitch.store import Store
+
+AT_ONCE: Final = 10
+"""Children of one thread that are driven side by side."""
+
+DriverOf = Callable[[Thread], Driver | None]
+"""Who drives a thread here; None when this process has no code for it."""
+
+
+async def see_through(store: Store, drivers: DriverOf, result: Result | None) -> Result | None:
+    """Drive the children that a thread waits for, and the thread, until it ends or waits for somebody else."""
+    while result is not None and (awaited := _awaited(result.waiting_for)) is not None:
+        await _drive_all(store, drivers, awaited)
+        head = await store.thread(result.thread_id)
+        driver = drivers(head)
+        if driver is None or (head.status == "waiting" and head.waits_for("children") is not None):
+            return result
+        try:
+            # A worker may have taken it over; then it is theirs to end.
+            went_on = await when_free(store, head, driver.resume)
+        except ThreadEnded:
+            return await _result_of_others(store, result)
+        result = went_on if went_on is not None else await _result_of_others(store, result)
+    return result
+
+
+def _awaited(waits: list[Json]) -> Json | None:
+    return next((one for one in waits if one.get("kind") == "children" and one.get("ids")), None)
+
+
+async def _drive_all(store: Store, drivers: DriverOf, awaited: Json) -> None:
+    """Drive the awaited children: side by side, or one after the other until the first has ended if any will do."""
+    ids = [UUID(name) for name in awaited["ids"]]
+    if awaited.get("mode") == "any":
+        for child_id in ids:
+            if await _drive_one(store, drivers, child_id):
+                return
+        return
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(child_id: UUID) -> None:
+        async with places:
+            await _drive_one(store, drivers, child_id)
+
+    # One that cannot be driven is no reason to give up the others; whoever called is told of it afterwards.
+    ended = await asyncio.gather(*map(one, ids), return_exceptions=True)
+    for problem in ended:
+        if problem is not None:
+            raise problem
+
+
+async def _drive_one(store: Store, drivers: DriverOf, child_id: UUID) -> bool:
+    """Drive a child as far as it goes; whether it has ended."""
+    try:
+        head = await store.thread(child_id)
+    except NotFound:
+        return True
+    while not head.ended:
+        driver = drivers(head)
+        if driver is None:
+            return False
+        try:
+            await see_through(store, drivers, await when_free(store, head, driver.resume))
+        except ThreadEnded:
+            return True
+        head = await store.thread(child_id)
+        if head.status == "waiting":
+            return False
+    return True
+
+
+async def _result_of_others(store: Store, before: Result) -> Result:
+    return await result_in(store, await store.run(before.run_id))

@@ -1,0 +1,408 @@
+"""Deciding: the one brain of in-process runs, workers and resume. Pure, so that recovery is no special path.
+
+For a run as it stands in the log the answer is always the same. A process that was killed and a process that was not
+ask the same question after the same stitch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from lockstitch.engine.config import Setup
+from lockstitch.engine.decision.action import (
+    Action,
+    CallModel,
+    CheckAnswer,
+    Compact,
+    Compile,
+    FetchFiles,
+    Finish,
+    Idle,
+    MakeTitle,
+    Pause,
+    Record,
+    Remember,
+    Retrieve,
+    RunMembers,
+    RunTools,
+)
+from lockstitch.engine.decision.delegation import (
+    delegated,
+    passed_on,
+    problem_of,
+    same_waits,
+    turn_of,
+    unended,
+    unlooked,
+)
+from lockstitch.engine.decision.snapshot import FINAL_SUMMARY, Call, Situation, new_files
+from lockstitch.model import Entry, Json, Run, Stitch, Thread, answer_of, parse_time, tool_result, waiting
+from lockstitch.model.message import user
+
+_OUT_OF_STEPS: Final = (
+    "You have used all {steps} steps of this run. Give your final answer now, without calling tools: what you found "
+    "or did, and what remains to be done."
+)
+IN_DOUBT: Final = (
+    "This call was interrupted, and whether it took effect is unknown. It was not repeated. Find out before you call "
+    "it again, or tell the user."
+)
+_CRASHED: Final = (
+    "{crashes} processes in a row ended while this thread was the only one that they executed, so the thread failed. "
+    "The thread_taken_over entries of its log name the processes. Retry the run once the cause is removed."
+)
+_STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
+
+
+def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
+    """What comes next in the run that `situation` tells of."""
+    run = situation.run
+    if run is None:
+        return Idle()
+    crashed = crashes(situation.head)
+    if situation.within and (situation.head.cancel_requested or crashed is not None):
+        within = unended(situation)
+        if within is not None:
+            return within
+    if situation.head.cancel_requested:
+        return _end(situation, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
+    if crashed is not None:
+        return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
+    problem = situation.fatal()
+    if problem is not None:
+        said = str(problem.data.get("message") or problem.type)
+        return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=said)
+    if _is_paused(situation):
+        news = unlooked(setup, situation) if situation.within else None
+        if news is not None:
+            return news
+        announced = _announced(setup, situation, now)
+        return announced or Record([_entry(situation, "run_resumed")], first=False)
+    response = situation.response
+    if response is None:
+        doubts = [call for call in situation.calls if call.state != "answered"]
+        if doubts:
+            return _pause(situation, [_doubt(call, now) for call in doubts])
+        return _next_step(setup, situation) if run.compiles else _before_model(setup, situation)
+    files = new_files(situation, response)
+    if files:
+        return FetchFiles(files)
+    if any(call.state != "answered" for call in situation.calls):
+        return _tools(setup, situation, now)
+    ends = situation.ordered("end")
+    if ends:
+        return _end_as_ordered(situation, now, ends[-1])
+    if situation.ordered("wait") and not situation.has("wait_timed_out"):
+        waited = _wait(situation, now)
+        if waited is not None:
+            return waited
+    if delegated(situation):
+        return _after_members(setup, situation, now)
+    if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
+        return _next_step(setup, situation)
+    if situation.has("input") and response.data.get("purpose") != FINAL_SUMMARY:
+        # A message entered the run after this answer, which therefore does not answer it.
+        return _next_step(setup, situation)
+    return _after_answer(setup, situation, response, now)
+
+
+def crashes(head: Thread) -> str | None:
+    """Return why a thread fails that ended too many processes; None if it may be executed."""
+    return _CRASHED.format(crashes=head.crashes) if head.poisonous else None
+
+
+def _wait(situation: Situation, now: datetime) -> Action | None:
+    """Wait for the children that calls asked to wait for; None when they have reported."""
+    orders = situation.ordered("wait")
+    reported = situation.reported()
+    names = list(dict.fromkeys(name for one in orders for name in one["ids"]))
+    left = [name for name in names if name not in reported]
+    any_will_do = all(one["mode"] == "any" for one in orders)
+    if not left or (any_will_do and len(left) < len(names)):
+        return None
+    limits = [parse_time(one["until"]) for one in orders if one.get("until")]
+    until = min(limits, default=None)
+    if until is not None and until <= now:
+        said = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
+        return Record([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
+    return _pause(situation, [waiting("children", now, until=until, ids=left, mode="any" if any_will_do else "all")])
+
+
+def _end_as_ordered(situation: Situation, now: datetime, order: Json) -> Finish:
+    summary = str(order.get("summary") or "")
+    failed = order["status"] == "failed"
+    end = _end(situation, now, order["status"], "complete_thread", error=summary if failed else None)
+    return replace(end, summary=summary, data=order.get("data"))
+
+
+def _after_members(setup: Setup, situation: Situation, now: datetime) -> Action:
+    """All members that the last response asked for have answered: whose answer is the turn's?
+
+    A further run of the leader may delegate again and ends with that; the first one sees the turn to its end.
+    """
+    run = situation.run
+    assert run is not None
+    passed = passed_on(setup, situation)
+    if passed is not None:
+        return _close(setup, situation, passed, now)
+    if run.compiles:
+        return _end(situation, now, "completed", "delegated")
+    last = situation.compile_run()
+    if last is None or (last.stop_reason == "delegated" and last.output_position is None):
+        return Compile()
+    if last.open:
+        return _pause(situation, situation.resting[last.id]) if last.id in situation.resting else Compile()
+    if last.status != "completed":
+        return _end(situation, now, last.status, last.stop_reason or "error", error=last.error)
+    return _close(setup, situation, last, now)
+
+
+def _close(setup: Setup, situation: Situation, answer: Run, now: datetime) -> Action:
+    """The turn is answered by a run within this one: what remains before this run's last commit."""
+    return _remaining(setup, situation) or replace(_end(situation, now, "completed", "delegated"), answer=answer)
+
+
+def _remaining(setup: Setup, situation: Situation) -> Action | None:
+    """What is done once a turn has its answer, by the run that sees it to its end."""
+    run = situation.run
+    assert run is not None
+    if run.compiles:
+        return None
+    if _wants_title(setup, situation):
+        return MakeTitle()
+    if setup.memory.name != "none" and not situation.has("memory_update"):
+        return Remember()
+    return None
+
+
+def _before_model(setup: Setup, situation: Situation) -> Action:
+    """What comes before a call of the model. A compaction first: what is recent begins with it."""
+    run = situation.run
+    assert run is not None
+    threshold = setup.compactor.threshold
+    if not situation.has("compaction"):
+        if threshold is not None and situation.tokens > threshold:
+            return Compact(situation.tokens)
+        if setup.definition.log == "full":
+            return Record([_unapplied(situation, threshold)], first=False)
+    retrieves = setup.memory.name != "none" and run.steps == 0 and not run.compiles
+    if retrieves and not situation.has("memory_retrieval"):
+        return Retrieve()
+    over = _over_limit(setup, situation)
+    if over:
+        kind, said = over
+        entry = _entry(situation, "error", data={"type": kind, "message": said, "fatal": True})
+        return Record([entry], first=False)
+    return CallModel(run.steps + 1)
+
+
+def _next_step(setup: Setup, situation: Situation) -> Action:
+    run = situation.run
+    assert run is not None
+    # The runs of a leader in one turn have the steps of one run.
+    steps = run.steps + (int(run.state.get("asked_before") or 0) if run.compiles else 0)
+    if steps < setup.definition.max_steps:
+        return _before_model(setup, situation)
+    if not situation.has("max_steps_reached"):
+        said = user(_OUT_OF_STEPS.format(steps=steps))
+        return Record([_entry(situation, "max_steps_reached", message=said, data={"max_steps": steps})])
+    return CallModel(run.steps, final=True)
+
+
+def _after_answer(setup: Setup, situation: Situation, response: Stitch, now: datetime) -> Action:
+    """The answer is there: what remains before the run's last commit."""
+    definition = setup.definition
+    summary = response.data.get("purpose") == FINAL_SUMMARY
+    reason = "max_steps" if summary else _stop_reason(response)
+    if summary and not situation.has("final_summary_generation"):
+        return Record([_entry(situation, "final_summary_generation", data={"finish_reason": _stop_reason(response)})])
+    checks = definition.checks_answer or definition.output_schema is not None
+    if checks and reason in ("end_turn", "stop_sequence") and not situation.has("final_answer_validation"):
+        return CheckAnswer(answer_of(response.message))
+    remaining = _remaining(setup, situation)
+    if remaining is not None:
+        return remaining
+    return _end(situation, now, "completed", reason if reason in _STOPS | {"max_steps"} else "end_turn")
+
+
+def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
+    """Answer what cannot be run, run what can, and only then wait for others, in one pause."""
+    answers: list[Entry] = []
+    runnable: list[Call] = []
+    delegations: list[Call] = []
+    waits: list[Json] = []
+    for call in situation.calls:
+        if call.state == "answered":
+            continue
+        known = setup.definition.tool(call.name)
+        if known is None:
+            names = ", ".join(tool.name for tool in setup.definition.tools) or "none"
+            answers.append(_answer(situation, call, f"There is no tool {call.name}. Tools: {names}.", "error"))
+        elif known.side == "team":
+            problem = problem_of(setup, call)
+            if problem is not None:
+                answers.append(_answer(situation, call, problem, "error"))
+            else:
+                delegations.append(call)
+        elif call.state in ("cut", "running") and known.side == "backend" and known.effect == "once":
+            if known.on_doubt == "ask":
+                waits.append(_doubt(call, now))
+            else:
+                answers.append(_answer(situation, call, IN_DOUBT, "in_doubt"))
+        elif call.state == "fresh" and known.approval:
+            waits.append(waiting("approval", now, id=call.id, key=call.key, name=call.name))
+        elif known.side == "person":
+            waits.append(waiting("input", now, id=call.id, key=call.key, name=call.name, question=call.question))
+        elif known.side == "frontend":
+            waits.append(waiting("frontend_tools", now, id=call.id, key=call.key, name=call.name))
+        elif call.name in setup.tools:
+            runnable.append(call)
+        else:
+            why = f"unknown_tool: this code has no tool {call.name}; resume with one that has"
+            waits.append(waiting("retry", now, id=call.id, name=call.name, reason=why))
+    if answers:
+        return Record(answers)
+    if runnable:
+        return RunTools(runnable)
+    if delegations:
+        working, longer = turn_of(setup, situation, delegations, now)
+        if working:
+            return RunMembers(working)
+        waits += longer
+    return _pause(situation, waits)
+
+
+def _doubt(call: Call, now: datetime) -> Json:
+    whose: dict[str, Any] = {"agent": call.agent} if call.agent else {}
+    return waiting("doubt", now, id=call.id, key=call.key, name=call.name, **whose)
+
+
+def _pause(situation: Situation, waits: Sequence[Json]) -> Pause:
+    entry = _entry(situation, "run_paused", status=waits[0]["kind"], data={"waiting_for": list(waits)})
+    return Pause(waits, [entry])
+
+
+def _end(
+    situation: Situation, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
+) -> Finish:
+    """Return the last commit of a run. It answers every open call, so that no context is ever invalid.
+
+    A call with a started mark and no result may have taken effect, so its answer says that the outcome is unknown. Only
+    tools that must not simply run again have such marks. The record alone decides, so no agent code is needed.
+    """
+    run = situation.run
+    assert run is not None
+    entries = [
+        _answer(situation, call, IN_DOUBT, "in_doubt")
+        if call.state in ("running", "cut")
+        else _answer(situation, call, why, status)
+        for call in situation.calls
+        if call.state != "answered" and not call.earlier
+    ]
+    duration = max(0, round((now - run.started_at).total_seconds() * 1000))
+    data: Json = {
+        "stop_reason": stop_reason,
+        "total_steps": run.steps,
+        "total_input_tokens": run.input_tokens,
+        "total_output_tokens": run.output_tokens,
+        "files_generated": len(run.state.get("files") or ()),
+    }
+    if status == "failed":
+        problem = situation.fatal() or situation.last("api_error", "error")
+        kind = problem.data.get("type") if problem is not None else None
+        data |= {"type": kind or "Error", "message": error}
+    last = _entry(
+        situation,
+        "run_failed" if status == "failed" else "run_completed",
+        status=status,
+        data=data,
+        duration_ms=duration,
+    )
+    return Finish(status, stop_reason, [*entries, last], error)
+
+
+def _answer(situation: Situation, call: Call, said: str, status: str) -> Entry:
+    """An answer that no tool gave."""
+    return _entry(
+        situation,
+        "tool_call",
+        name=call.name,
+        call_id=call.id,
+        call_index=call.index,
+        reply_to=call.response,
+        status=status,
+        message=tool_result(call.id, said, is_error=True),
+    )
+
+
+def _entry(situation: Situation, kind: str, **fields: Any) -> Entry:
+    run = situation.run
+    assert run is not None
+    return Entry(type=kind, run_id=run.id, lane=run.lane, step_number=run.steps, **fields)
+
+
+def _is_paused(situation: Situation) -> bool:
+    last = situation.last("run_paused", "run_resumed")
+    return last is not None and last.type == "run_paused"
+
+
+def _announced(setup: Setup, situation: Situation, now: datetime) -> Pause | None:
+    """The pause as it was announced, while nobody has answered anything since and its time has not come."""
+    paused = situation.last("run_paused")
+    assert paused is not None
+    waits: Sequence[Json] = paused.data.get("waiting_for") or []
+    if paused.status == "retry":
+        again = _tools(setup, situation, now) if situation.calls else None
+        # What was missing may be there by now, in this process or the next.
+        return Pause(again.waiting_for) if isinstance(again, Pause) and _lacks_tools(again) else None
+    answered = any(
+        stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
+        for stitch in situation.since
+    )
+    if situation.within and not same_waits(waits, situation):
+        return None
+    due = any(one.get("until") and parse_time(one["until"]) <= now for one in waits)
+    return None if answered or due else Pause(waits)
+
+
+def _lacks_tools(pause: Pause) -> bool:
+    return any(one.get("kind") == "retry" for one in pause.waiting_for)
+
+
+def _wants_title(setup: Setup, situation: Situation) -> bool:
+    head, run = situation.head, situation.run
+    if not setup.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
+        return False
+    return not any(stitch.data.get("purpose") == "title" for stitch in situation.since)
+
+
+def _unapplied(situation: Situation, threshold: int | None) -> Entry:
+    data = {
+        "applied": False,
+        "compaction_applied": False,
+        "reason": "below_threshold" if threshold is not None else "no_compactor",
+        "current_tokens": situation.tokens,
+        "threshold": threshold,
+    }
+    return _entry(situation, "compaction", data=data, estimated_tokens=situation.tokens)
+
+
+def _over_limit(setup: Setup, situation: Situation) -> tuple[str, str] | None:
+    """The limit that a run has reached, and how to say it."""
+    run = situation.run
+    assert run is not None
+    longest = setup.definition.max_stitches
+    if situation.head.position >= longest:
+        return "StitchesReached", f"A thread may have {longest} stitches, and this one has {situation.head.position}."
+    spent = run.total_cost or 0.0
+    before = float(situation.head.state.get("total_cost") or 0.0)
+    limits = ((setup.definition.run_budget, spent, "run"), (setup.definition.thread_budget, spent + before, "thread"))
+    for limit, cost, what in limits:
+        if limit is not None and cost >= limit:
+            return "BudgetReached", f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."
+    return None
+
+
+def _stop_reason(response: Stitch) -> str:
+    return str(response.data.get("stop_reason") or "end_turn")

@@ -1,0 +1,113 @@
+"""Leading: what a team's leader has to do about its members, read off the record. Pure: `decide` asks it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, cast
+
+from lockstitch.engine.config import Setup
+from lockstitch.engine.decision.action import Compile, RunMembers
+from lockstitch.engine.decision.snapshot import Call, Situation
+from lockstitch.model import Json, Run, waiting
+
+DELEGATE: Final = "delegate"
+"""The tool by which a leader has its members work."""
+
+
+def input_of(call: Call) -> Json:
+    given: Any = call.input
+    return cast("Json", given) if isinstance(given, dict) else {}
+
+
+def member_of(call: Call) -> str:
+    return str(input_of(call).get("member") or "")
+
+
+def task_of(call: Call) -> str:
+    return str(input_of(call).get("task") or "")
+
+
+def problem_of(setup: Setup, call: Call) -> str | None:
+    """Why nobody can do what a call asks for, as the leader is told."""
+    team = setup.definition.team
+    names = team.names if team is not None else []
+    if member_of(call) not in names:
+        return f"There is no member {member_of(call) or 'without a name'}. Members: {', '.join(names)}."
+    return None if task_of(call).strip() else "Say what the member is to do (task)."
+
+
+def turn_of(setup: Setup, situation: Situation, calls: Sequence[Call], now: datetime) -> tuple[list[Call], list[Json]]:
+    """Which of these calls members are to work on now, and what the others wait for."""
+    team = setup.definition.team
+    if team is not None and team.mode == "sequence":
+        # Whoever comes later is told what those before it answered.
+        calls = calls[:1]
+    working: list[Call] = []
+    waits: list[Json] = []
+    for call in calls:
+        run, name = situation.member_run(call), member_of(call)
+        if run is not None and run.id in situation.resting:
+            waits += situation.resting[run.id]
+        elif _has_code(setup, name) or (run is not None and not run.open):
+            working.append(call)
+        else:
+            why = f"unknown_member: this code has no member {name}; resume with one that has"
+            waits.append(waiting("retry", now, id=call.id, name=name, reason=why))
+    return working, waits
+
+
+def unlooked(setup: Setup, situation: Situation) -> RunMembers | Compile | None:
+    """Runs within this one that nobody has looked at since the thread was taken: they may have news."""
+    found = [(call, situation.member_run(call)) for call in situation.calls if call.state != "answered"]
+    calls = [
+        call
+        for call, run in found
+        if run is not None and run.id not in situation.resting and (_has_code(setup, member_of(call)) or not run.open)
+    ]
+    if calls:
+        return RunMembers(calls)
+    last = situation.compile_run()
+    return Compile() if last is not None and last.open and last.id not in situation.resting else None
+
+
+def unended(situation: Situation) -> RunMembers | Compile | None:
+    """Runs within this one that must end before it does."""
+    found = [(call, situation.member_run(call)) for call in situation.calls if call.state != "answered"]
+    calls = [call for call, run in found if run is not None and run.open]
+    if calls:
+        return RunMembers(calls)
+    last = situation.compile_run()
+    return Compile() if last is not None and last.open else None
+
+
+def delegated(situation: Situation) -> bool:
+    """Whether members worked for the last response."""
+    return bool(situation.within) and any(situation.member_run(call) is not None for call in situation.calls)
+
+
+def passed_on(setup: Setup, situation: Situation) -> Run | None:
+    """The member's run whose answer is the turn's as it stands, if that is how the team answers."""
+    team = setup.definition.team
+    if team is None or team.answer == "compile":
+        return None
+    asked = [(call, run) for call in situation.calls if (run := situation.member_run(call)) is not None]
+    if team.answer == "choose":
+        asked = [(call, run) for call, run in asked if input_of(call).get("final") is True]
+    if not asked:
+        return None
+    last = asked[-1][1]
+    return last if last.status == "completed" and last.output_position is not None else None
+
+
+def same_waits(announced: Sequence[Json], situation: Situation) -> bool:
+    """Whether those within this run wait for what was announced that they do."""
+    now = [one for waits in situation.resting.values() for one in waits]
+    return {_mark(one) for one in announced if one.get("run")} == {_mark(one) for one in now}
+
+
+def _mark(wait: Json) -> tuple[Any, ...]:
+    # The next call of a member may have the same id, so the key belongs to it.
+    return wait.get("run"), wait.get("kind"), wait.get("id"), wait.get("key"), tuple(wait.get("ids") or ())
+
+
+def _has_code(setup: Setup, name: str) -> bool:
+    return setup.crew is not None and name in setup.crew.names

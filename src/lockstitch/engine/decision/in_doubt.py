@@ -1,0 +1,97 @@
+"""Calls in doubt: how the state of a run names them, and which of them a retry must have settled first. Pure.
+
+A run's state has two lists. `in_doubt` names every call of the run whose outcome is unknown, for results and pages.
+`unsettled` holds the calls in doubt that no model has seen answered: the run ended right after them. A retry sends the
+same context to a model, which would make such a call again. So the retried run takes this list over and waits until a
+person has settled each call in it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from lockstitch.engine.decision.snapshot import Situation, place_of, unsettled
+from lockstitch.model import Entry, Json, Run, Stitch
+
+
+def doubt_of(answer: Entry | Stitch) -> Json:
+    """Return a call in doubt as the state of its run keeps it: by its name, and by its place in the thread."""
+    place = answer.reply_to if answer.type == "tool_call" else answer.data.get("response")
+    return {
+        "call_id": answer.call_id,
+        "name": answer.name,
+        "response": place or 0,
+        "index": answer.call_index or 0,
+        "step": answer.step_number or 0,
+    }
+
+
+def shown(run: Run) -> list[Json]:
+    """Return the calls in doubt of a run, and of runs within it, as results name them."""
+    doubts: list[Json] = list(run.state.get("in_doubt") or ())
+    return [{name: one[name] for name in ("call_id", "name", "run", "agent") if name in one} for one in doubts]
+
+
+def sentence(doubts: Sequence[Json]) -> str:
+    """Return the sentence that tells a model about these calls; empty if there are none."""
+    calls = ", ".join(f"{one.get('name')} ({one.get('call_id')})" for one in doubts)
+    return f"These calls were interrupted, and whether they took effect is unknown: {calls}." if doubts else ""
+
+
+def with_doubts(run: Run, doubts: Iterable[Json]) -> Json:
+    """Return the state of a run that also names these calls."""
+    known: list[Json] = list(run.state.get("in_doubt") or ())
+    places = {place_of(one) for one in known}
+    new = {place_of(one): one for one in doubts if place_of(one) not in places}
+    return {**run.state, "in_doubt": [*known, *new.values()]} if new else run.state
+
+
+def of_inner(run: Run) -> list[Json]:
+    """Return the calls in doubt of a run within another, as the outer run names them."""
+    inner: list[Json] = list(run.state.get("in_doubt") or ())
+    return [{"run": str(run.id), "agent": run.agent, **one} for one in inner]
+
+
+def when_resumed(situation: Situation) -> Json:
+    """Return the state of a run that continues after a pause: settled calls are dropped, unknown outcomes are named."""
+    run = situation.run
+    assert run is not None
+    return _leaving(with_doubts(run, map(doubt_of, _doubtful(situation.since))), _open_earlier(situation))
+
+
+def when_ended(situation: Situation, entries: Sequence[Entry], *, completed: bool) -> Json:
+    """Return the state of a run that ends with these entries."""
+    run = situation.run
+    assert run is not None
+    asking = {"response_id": str(situation.response.id)} if situation.response is not None else {}
+    doubtful = _doubtful([*situation.since, *entries])
+    own = [{**doubt_of(one), **asking} for one in doubtful if one.type == "tool_call"]
+    left = _open_earlier(situation)
+    state = with_doubts(run, [*own, *left])
+    if completed:
+        return _leaving(state, [])
+    members = [member for call in situation.calls if (member := situation.member_run(call)) is not None]
+    last = situation.compile_run()
+    inner = [
+        {"agent": member.agent, **one}
+        for member in (*members, *([last] if last is not None else ()))
+        for one in unsettled(member)
+    ]
+    return _leaving(state, list({place_of(one): one for one in (*left, *own, *inner)}.values()))
+
+
+def _doubtful(answers: Iterable[Entry | Stitch]) -> list[Entry | Stitch]:
+    return [one for one in answers if one.type in ("tool_call", "permission") and one.status == "in_doubt"]
+
+
+def _open_earlier(situation: Situation) -> list[Json]:
+    """Return the calls of the retried run that are still to be settled."""
+    run = situation.run
+    assert run is not None
+    if situation.response is not None:
+        return []
+    return [one for one, call in zip(unsettled(run), situation.calls, strict=True) if call.state != "answered"]
+
+
+def _leaving(state: Json, left: Sequence[Json]) -> Json:
+    if left:
+        return {**state, "unsettled": list(left)}
+    return {name: value for name, value in state.items() if name != "unsettled"} if "unsettled" in state else state

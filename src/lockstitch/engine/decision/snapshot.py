@@ -1,0 +1,207 @@
+"""`RunSnapshot`: the facts of a decision; the state of each tool call.
+
+A call's last word in the log tells its state, and the fence tells who said it: a tool_started of the present holder is
+being worked on, one of an earlier holder was cut.
+
+    fresh      nothing was said of it yet
+    allowed    a person agreed to it, or to its repetition
+    running    begun by the present holder
+    cut        begun by an earlier holder, and never finished
+    answered   its result stands in the log
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from lockstitch.model import Json, Run, Stitch, Thread, call_key, tool_uses
+from lockstitch.model.message import blocks
+
+CallState = Literal["fresh", "allowed", "running", "cut", "answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call that a response asks for, and how far it has come."""
+
+    id: str
+    name: str
+    input: Any
+    index: int
+    response: int
+    """The position of the response that asks for it."""
+    step: int
+    state: CallState
+    key: str
+    """The key of the call (`call_key`). Other calls may have the same id, but none has the same key."""
+    earlier: bool = False
+    """True if an earlier run made the call and ended while its outcome was unknown. The record answers it as in doubt;
+    this run waits until a person settles it."""
+    agent: str | None = None
+    """The team member whose run made the call, if an earlier run made it."""
+
+    @property
+    def question(self) -> str | None:
+        """What a call asks a person, if it does."""
+        given: Any = self.input
+        asked = cast("Json", given).get("question") if isinstance(given, dict) else None
+        return str(asked) if asked else None
+
+
+class Situation:
+    """A thread, its open run, what is recent of the run, and the size of the next request.
+
+    `within` are the runs that a leader's run has caused, and `resting` says what those wait for that were driven as far
+    as they go; one that is open and not among them has yet to be looked at.
+
+    Recent is what was written from the last response on, or from a compaction after it: everything before that was
+    dealt with, since a context is made smaller only right before a model call.
+    """
+
+    def __init__(
+        self,
+        head: Thread,
+        run: Run | None,
+        recent: Sequence[Stitch],
+        tokens: int = 0,
+        within: Sequence[Run] = (),
+        resting: Mapping[UUID, Sequence[Json]] | None = None,
+    ) -> None:
+        self.head = head
+        self.run = run
+        self.tokens = tokens
+        self.within = within
+        self.resting = resting or {}
+        self.response = next((one for one in reversed(recent) if is_response(one)), None)
+        """The last response of the loop; calls beside it do not count."""
+        after = self.response.position if self.response is not None else 0
+        self.since = [stitch for stitch in recent if stitch.position > after]
+        """What came after the last response."""
+        self.calls = self._calls(self.response) if self.response is not None and self.response.calls else []
+        """The calls of the last response, in its order. Before the first response: the unsettled calls of the run that
+        is retried."""
+        if run is not None and self.response is None:
+            self.calls = [self._earlier(one) for one in unsettled(run)]
+
+    def has(self, *types: str) -> bool:
+        """Whether one of these was written since the last response."""
+        return any(stitch.type in types for stitch in self.since)
+
+    def last(self, *types: str) -> Stitch | None:
+        return next((stitch for stitch in reversed(self.since) if stitch.type in types), None)
+
+    def fatal(self) -> Stitch | None:
+        """The error since the last response that ends the run, if there is one, whatever else went wrong after it."""
+        errors = (stitch for stitch in reversed(self.since) if stitch.type in ("api_error", "error"))
+        return next((stitch for stitch in errors if stitch.data.get("fatal", True)), None)
+
+    def ordered(self, what: str) -> list[Json]:
+        """What answered calls of the last response ordered of this kind, in the order of their answers."""
+        return [stitch.data[what] for stitch in self.since if stitch.type == "tool_call" and stitch.data.get(what)]
+
+    def reported(self) -> set[str]:
+        """The children that have reported since the last response."""
+        return {str(stitch.child_id) for stitch in self.since if stitch.type == "thread_result"}
+
+    def member_run(self, call: Call) -> Run | None:
+        """The run of a member that a call has caused, if it has begun."""
+        asked = (call.step, call.id)
+        return next((one for one in self.within if (one.state.get("step"), one.state.get("call")) == asked), None)
+
+    def compile_run(self) -> Run | None:
+        """The leader's latest further run in this turn."""
+        return next((one for one in reversed(self.within) if one.compiles), None)
+
+    def _calls(self, response: Stitch) -> list[Call]:
+        return [self._call(response, index, block) for index, block in enumerate(tool_uses(response.message))]
+
+    def _call(self, response: Stitch, index: int, block: Json) -> Call:
+        return Call(
+            id=str(block.get("id")),
+            name=str(block.get("name")),
+            input=cast("Any", block.get("input")),
+            index=index,
+            response=response.position,
+            step=response.step_number or 0,
+            state=self._state(response, index),
+            key=call_key(response.id, index),
+        )
+
+    def _earlier(self, doubt: Json) -> Call:
+        settled = any(
+            stitch.type == "permission" and (stitch.data.get("response"), stitch.call_index) == place_of(doubt)
+            for stitch in self.since
+        )
+        return Call(
+            id=str(doubt["call_id"]),
+            name=str(doubt["name"]),
+            input=None,
+            index=int(doubt["index"]),
+            response=int(doubt["response"]),
+            step=int(doubt["step"]),
+            state="answered" if settled else "cut",
+            key=call_key(UUID(doubt["response_id"]), int(doubt["index"])),
+            earlier=True,
+            agent=doubt.get("agent"),
+        )
+
+    def _state(self, response: Stitch, index: int) -> CallState:
+        state: CallState = "fresh"
+        for stitch in self.since:
+            if stitch.call_index != index:
+                continue
+            if stitch.type == "tool_call":
+                if stitch.reply_to in (None, response.position):
+                    return "answered"
+                continue
+            if stitch.type == "permission":
+                state = "allowed"
+            elif stitch.type == "tool_started":
+                state = "running" if stitch.fence == self.head.fence else "cut"
+        return state
+
+
+def unsettled(run: Run) -> list[Json]:
+    """Return the calls in doubt that a person must settle before a model is called: those that the retried run left, or
+    those that this run leaves to its own retry."""
+    return list(run.state.get("unsettled") or ())
+
+
+def place_of(doubt: Json) -> tuple[Any, Any]:
+    """Return what identifies an unsettled call in its thread: the position of its response and its index there."""
+    return doubt["response"], doubt["index"]
+
+
+def begins_recent(stitch: Stitch) -> bool:
+    """Whether everything before this stitch was dealt with."""
+    return is_response(stitch) or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
+
+
+def is_response(stitch: Stitch) -> bool:
+    """Whether a stitch is a step of the loop, or the summary at its end."""
+    return stitch.type == "llm_call" and stitch.data.get("purpose") in (None, FINAL_SUMMARY)
+
+
+FINAL_SUMMARY = "final_summary"
+"""The purpose of the call that ends a run at its step limit: no step, but its message is the answer."""
+
+
+def new_files(situation: Situation, response: Stitch) -> list[str]:
+    """Files that the response tells of and nobody has looked at since."""
+    seen = {stitch.data.get("file_id") for stitch in situation.since if stitch.type.startswith("file_")}
+    found: list[str] = []
+    for block in blocks(response.message) if response.message else []:
+        if str(block.get("type", "")).endswith("code_execution_tool_result"):
+            _collect_files(block.get("content"), found)
+    return [file_id for file_id in dict.fromkeys(found) if file_id not in seen]
+
+
+def _collect_files(value: Any, found: list[str]) -> None:
+    if isinstance(value, list):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            _collect_files(item, found)
+    elif isinstance(value, dict):
+        if isinstance(value.get("file_id"), str):  # pyright: ignore[reportUnknownMemberType]
+            found.append(value["file_id"])  # pyright: ignore[reportUnknownArgumentType]
+        _collect_files(value.get("content"), found)  # pyright: ignore[reportUnknownMemberType]

@@ -1,0 +1,366 @@
+"""The loop: ask what comes next, do it, note what came of it, ask again.
+
+Nothing here decides and nothing here recovers. A loop that begins after a crash asks the same question as one that was
+never interrupted.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from lockstitch import model
+from lockstitch.engine.actions.context import compact, remember, retrieve
+from lockstitch.engine.actions.delegate import compile_answer, run_members
+from lockstitch.engine.actions.model import call_model
+from lockstitch.engine.actions.output import check_answer, fetch_files, make_title
+from lockstitch.engine.actions.tools import run_tools
+from lockstitch.engine.decision.action import (
+    Action,
+    CallModel,
+    CheckAnswer,
+    Compact,
+    Compile,
+    FetchFiles,
+    Finish,
+    Idle,
+    MakeTitle,
+    Pause,
+    Record,
+    Remember,
+    Retrieve,
+    RunMembers,
+    RunTools,
+)
+from lockstitch.engine.decision.decide import decide
+from lockstitch.engine.decision.in_doubt import doubt_of, shown, when_ended, when_resumed, with_doubts
+from lockstitch.engine.session.deliveries import report, result, take_letters
+from lockstitch.engine.session.run_context import Stage, Stopped
+from lockstitch.engine.session.run_session import Journal
+from lockstitch.engine.usage import estimate
+from lockstitch.engine.webhooks import notices_of_end, notices_of_wait
+from lockstitch.errors import Conflict, Refused, ThreadBusy
+from lockstitch.model import Json, answer_of, format_time, parse_time, waiting
+
+Ended = Literal["finished", "paused", "idle", "left"]
+
+_LOOK_AGAIN: Final = timedelta(seconds=30)
+"""How long a thread whose tool this code lacks is left to others before it is looked at again."""
+
+_TRANSFORMATIONS: Final[dict[type[Any], str]] = {
+    CallModel: "assistant_message_added",
+    RunTools: "tool_result_added",
+    RunMembers: "tool_result_added",
+    Compile: "assistant_message_added",
+    Compact: "compaction",
+    Retrieve: "memory_injected",
+    CheckAnswer: "feedback_added",
+    Record: "message_added",
+}
+
+
+_ACTS: Final[dict[type[Any], str]] = {
+    CallModel: "model call",
+    RunTools: "tools",
+    RunMembers: "members",
+    Compile: "compiling",
+    Compact: "compaction",
+    Retrieve: "memory",
+    Remember: "memory",
+    CheckAnswer: "check",
+    FetchFiles: "files",
+    MakeTitle: "title",
+    Record: "record",
+}
+"""What a beat calls an act."""
+
+
+async def drive(stage: Stage) -> Ended:
+    """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
+    the thread back. A run within another is driven as far; the thread goes on with the run that caused it.
+
+    Conflict when the thread was taken over: then everything is another's now, and nothing more is written.
+    """
+    journal = stage.journal
+    while True:
+        if stage.lost is not None:
+            lost = journal.head.id
+            raise ThreadBusy(f"Thread {lost} is another's now: {stage.lost}.", thread_id=lost, reason="fence")
+        if stage.stopping and not journal.head.cancel_requested:
+            journal.head = journal.head.changed(cancel_requested=True)
+        action = decide(stage.setup, journal.situation, journal.clock.now())
+        if isinstance(action, Idle):
+            return "idle"
+        if stage.leaving() and not isinstance(action, Pause | Finish):
+            await (journal.commit() if journal.nested else journal.commit(status="pending"))
+            return "left"
+        if isinstance(action, Pause):
+            if await (_pause_within(stage, action) if journal.nested else _pause(stage, action)):
+                return "paused"
+        elif isinstance(action, Finish):
+            if await (_finish_within(stage, action) if journal.nested else _finish(stage, action)):
+                return "finished"
+        else:
+            await _act(stage, action)
+
+
+async def _act(stage: Stage, action: Action) -> None:
+    journal = stage.journal
+    if isinstance(action, CallModel) and journal.letters:
+        await take_letters(journal)
+    stage.doing = {"act": _ACTS[type(action)], "step": journal.open.steps, "since": format_time(journal.clock.now())}
+    full = stage.setup.definition.log == "full"
+    before = (len(journal.messages), journal.tokens - _answered_tokens(stage)) if full else (0, 0)
+    try:
+        await _perform(stage, action)
+    except Stopped:
+        return
+    if full and len(journal.messages) != before[0]:
+        _note_transformation(stage, action, *before)
+
+
+def _note_transformation(stage: Stage, action: Action, messages: int, tokens: int) -> None:
+    journal = stage.journal
+    data: Json = {
+        "transformation_type": _TRANSFORMATIONS.get(type(action), "message_added"),
+        "messages_before_count": messages,
+        "messages_after_count": len(journal.messages),
+        "tokens_before": tokens,
+        "tokens_after": journal.tokens,
+    }
+    counts = {"messages_count": len(journal.messages), "estimated_tokens": journal.tokens}
+    journal.note(journal.entry("context_transformation", data=data, **counts), first=False)
+
+
+async def _perform(stage: Stage, action: Action) -> None:
+    match action:
+        case Record():
+            stage.journal.note(*action.entries, first=action.first)
+            _remark(stage, action)
+        case CallModel():
+            await call_model(stage, action)
+        case RunTools():
+            await run_tools(stage, action.calls)
+        case RunMembers():
+            await run_members(stage, action.calls, drive)
+        case Compile():
+            await compile_answer(stage, drive)
+        case Compact():
+            await compact(stage, action.tokens)
+        case Retrieve():
+            await retrieve(stage)
+        case FetchFiles():
+            await fetch_files(stage, action.file_ids)
+        case CheckAnswer():
+            await check_answer(stage, action.text)
+        case MakeTitle():
+            await make_title(stage)
+        case Remember():
+            await remember(stage)
+        case Pause() | Finish() | Idle():
+            raise AssertionError("the loop itself rests")
+
+
+def _answered_tokens(stage: Stage) -> int:
+    """The size of results that wait for others of their response, and enter the context with them."""
+    since = stage.journal.situation.since
+    return sum(estimate(stitch.message) for stitch in since if stitch.type == "tool_call" and stitch.message)
+
+
+def _remark(stage: Stage, action: Record) -> None:
+    """What a run must remember of entries that were only recorded."""
+    journal = stage.journal
+    for entry in action.entries:
+        if entry.type == "run_resumed":
+            journal.change_run(status="running", stop_reason=None, state=when_resumed(journal.situation))
+        elif entry.type == "tool_call" and entry.status == "in_doubt":
+            journal.change_run(state=with_doubts(journal.open, [doubt_of(entry)]))
+
+
+async def _pause(stage: Stage, action: Pause) -> bool:
+    """Commit the pause, then tell of it, so that an immediate reply finds it."""
+    journal = stage.journal
+    kind = str(action.waiting_for[0]["kind"])
+    run = {"status": "waiting", "stop_reason": f"awaiting_{kind}"}
+    waits = list(action.waiting_for)
+    notices = notices_of_wait(stage, waits) if action.entries else ()
+    wake_at = _wake_at(waits, journal.clock.now())
+    if not await journal.rest(
+        action.entries, run, notices=notices, status="waiting", waiting_for=waits, wake_at=wake_at
+    ):
+        await take_letters(journal, resting=True)
+        return False
+    stage.tell("paused", {"waiting_for": waits, "pending": _pending(stage)}, now=True)
+    return True
+
+
+def _wake_at(waits: Sequence[Json], now: datetime) -> datetime | None:
+    """When to look again, whatever happens: at the first time limit, or soon where code is missing."""
+    limits = [parse_time(one["until"]) for one in waits if one.get("until")]
+    if any(one["kind"] == "retry" for one in waits):
+        limits.append(now + _LOOK_AGAIN)
+    return min(limits, default=None)
+
+
+async def _pause_within(stage: Stage, action: Pause) -> bool:
+    """Commit the pause of a run within another, which waits for it, and for those beside it to come as far."""
+    journal = stage.journal
+    run = journal.open
+    if action.entries:
+        journal.note(*action.entries)
+        journal.change_run(status="waiting", stop_reason=f"awaiting_{action.waiting_for[0]['kind']}")
+        await journal.commit()
+    waits = [
+        {**one, "run": one.get("run") or str(run.id), "agent": one.get("agent") or run.agent}
+        for one in action.waiting_for
+    ]
+    journal.ledger.resting[run.id] = waits
+    return True
+
+
+async def _finish_within(stage: Stage, action: Finish) -> bool:
+    """Commit the end of a run within another. The thread learns of its cost, and goes on."""
+    journal = stage.journal
+    if action.summary is not None:
+        journal.change_run(state={**journal.open.state, "summary": action.summary})
+    state = _state_after(stage)
+    if state != journal.head.state:
+        journal.note(first=False, state=state)
+    journal.note(*action.entries)
+    journal.change_run(**_changes(stage, action))
+    if not journal.open.compiles:
+        said = await _said(stage, action)
+        told: Json = {"agent": journal.open.agent, "status": action.status, "output_text": said, "error": action.error}
+        stage.tell("member_finished", told)
+    await journal.commit()
+    return True
+
+
+async def _finish(stage: Stage, action: Finish) -> bool:
+    """Commit the end of the run."""
+    journal = stage.journal
+    if action.status == "cancelled" and journal.head.pending_children:
+        # Before its own end, so that whoever comes after a crash does it again.
+        await journal.store.request_cancel_of_children(journal.head)
+    state, said = _state_after(stage), await _said(stage, action)
+    changes = _changes(stage, action)
+    fields = _resting(stage, action, said, shown(journal.open.changed(**changes)))
+    if state != journal.head.state:
+        fields["state"] = state
+    if journal.head.cancel_requested:
+        fields["cancel_requested"] = False
+    letters = report(journal.head, fields["result"], journal.clock) if fields.get("result") else ()
+    notices = notices_of_end(stage, action)
+    written = await _ending(stage, action, changes)
+    try:
+        rests = await journal.rest(action.entries, changes, letters=letters, notices=notices, records=written, **fields)
+    except (Refused, Conflict) as exc:
+        if not written or getattr(exc, "thread_id", None) is not None:
+            raise
+        # The database would not take what the application wrote; the run has ended all the same.
+        _end_alone(stage, exc)
+        return False
+    if not rests:
+        await take_letters(journal, resting=True, ending=True)
+        return False
+    if said and action.answer is not None and not action.answer.compiles:
+        stage.tell("text", {"text": said}, now=True)
+    if action.status == "failed":
+        stage.tell("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
+    return True
+
+
+def _changes(stage: Stage, action: Finish) -> dict[str, Any]:
+    """What becomes of the run."""
+    journal = stage.journal
+    changes: dict[str, Any] = {
+        "status": action.status,
+        "stop_reason": action.stop_reason,
+        "completed_at": journal.clock.now(),
+        "error": action.error,
+        "output_position": _output_position(stage, action),
+    }
+    state = when_ended(journal.situation, action.entries, completed=action.status == "completed")
+    if state != journal.open.state:
+        changes["state"] = state
+    if action.answer is not None and action.answer.output is not None:
+        changes["output"] = action.answer.output
+    return changes
+
+
+def _output_position(stage: Stage, action: Finish) -> int | None:
+    """Where the answer stands: with the run itself, or with the one within it that gave it."""
+    response = stage.journal.situation.response
+    if action.answer is not None:
+        return action.answer.output_position
+    if action.status != "completed" or action.stop_reason == "delegated" or response is None:
+        return None
+    return response.position if response.message is not None else None
+
+
+async def _said(stage: Stage, action: Finish) -> str | None:
+    """The answer of a run that ends."""
+    journal = stage.journal
+    position, response = _output_position(stage, action), journal.situation.response
+    if position is None:
+        return None
+    if response is not None and response.position == position:
+        return answer_of(response.message)
+    return await journal.store.desk.answer_at(journal.head, position)
+
+
+def _state_after(stage: Stage) -> Json:
+    """The state of the thread when the run has ended."""
+    run, state = stage.journal.open, {**stage.journal.head.state}
+    if run.total_cost is not None:
+        state["total_cost"] = float(state.get("total_cost") or 0.0) + run.total_cost
+    if "container_id" in run.state and run.lane is None:
+        state["container_id"] = run.state["container_id"]
+    return state
+
+
+async def _ending(stage: Stage, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
+    """What an application writes with the end of the run. If it cannot say, the run ends all the same."""
+    journal, ending = stage.journal, stage.setup.ending
+    if ending is None or stage.ends_alone:
+        return ()
+    run = journal.open.changed(**changes)
+    noted = [*journal.noted, *action.entries]
+    told: Json = {"text": await _said(stage, action), "output": run.output, "error": action.error, "noted": noted}
+    work = ending(journal.store, journal.head, run, told)
+    try:
+        return await work
+    except Exception as exc:  # whatever it raises, the thread must not be stuck for it
+        _end_alone(stage, exc)
+        return ()
+
+
+def _end_alone(stage: Stage, exc: Exception) -> None:
+    stage.ends_alone = True
+    stage.journal.note(stage.note_error(exc, fatal=False, where="ending"), first=False)
+
+
+def _resting(stage: Stage, action: Finish, said: str | None, doubts: Sequence[Json]) -> dict[str, Any]:
+    """Return the fields of the thread after the run: a chat waits for its next message or continues with one that is
+    queued, a goal ends with its run."""
+    journal = stage.journal
+    if journal.head.kind == "chat":
+        now = journal.clock.now()
+        if journal.queued or journal.unanswered:
+            return {"status": "pending", "waiting_for": [], "wake_at": now}
+        return {"status": "waiting", "waiting_for": [waiting("input", now)], "wake_at": None}
+    summary = said if action.summary is None else action.summary
+    ended = result(action.status, summary, action.error, output=journal.open.output, data=action.data)
+    if doubts:
+        ended["in_doubt"] = list(doubts)
+    return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
+
+
+def _pending(stage: Stage) -> list[Json]:
+    """The calls that others are to answer, of all runs that are open."""
+    lanes = (lane for lane in stage.journal.ledger.lanes if isinstance(lane, Journal))
+    return [
+        {"tool_use_id": call.id, "name": call.name, "input": call.input}
+        for lane in lanes
+        for call in lane.situation.calls
+        if call.state != "answered" and lane.situation.member_run(call) is None
+    ]

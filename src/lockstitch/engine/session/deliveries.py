@@ -1,0 +1,110 @@
+"""Deliveries from the inbox into the log; a child's report to its parent.
+
+The summary is short and made without a model: what `complete_thread` was given, or else the last answer, cut.
+"""
+
+from typing import Any, Final
+
+from lockstitch.engine.decision.in_doubt import sentence
+from lockstitch.engine.session.run_session import Journal
+from lockstitch.model import Clock, Entry, Json, Letter, Thread
+from lockstitch.model.delivery import report as letter_of
+
+
+async def take_letters(journal: Journal, *, resting: bool = False, ending: bool = False) -> None:
+    """Take deliveries into the log: answers at once, results of children where no call is open, or where the end of
+    the run is going to answer it.
+
+    A message to a chat stays in the inbox until this run has ended: it gets its own run. A message to a thread
+    that ends with its run, such as a goal, enters the open run like the result of a child. What cannot enter yet is
+    looked at again; but where the thread is about to rest, only by the next holder.
+    """
+    ledger = journal.ledger
+    async with ledger.taking:
+        letters = await journal.letters_waiting()
+        entries = {letter.id: letter.opened() for letter in letters}
+        ledger.queued = [letter for letter in letters if _gets_own_run(journal, entries[letter.id])]
+        taken = [letter for letter in letters if _may_enter(journal, entries[letter.id], ending)]
+        if len(taken) + len(ledger.queued) < len(letters) and not resting:
+            # It is for a run beside this one, which has not come as far.
+            ledger.letters = True
+        if not taken:
+            return
+        await journal.commit(taken=[_placed(journal, letter) for letter in taken])
+
+
+def _gets_own_run(journal: Journal, entry: Entry) -> bool:
+    return entry.type == "input" and journal.head.kind == "chat"
+
+
+def _may_enter(journal: Journal, entry: Entry, ending: bool) -> bool:
+    if entry.type in ("tool_call", "permission"):
+        return True
+    if _gets_own_run(journal, entry):
+        return False
+    receiver = _receiver(journal, entry)
+    lanes = [one for one in _lanes(journal) if one.lane == receiver.lane and not (ending and one is journal)]
+    return not any(one.in_use or any(call.state != "answered" for call in one.situation.calls) for one in lanes)
+
+
+def _placed(journal: Journal, letter: Letter) -> Letter:
+    """A letter as part of the run that it is for, where its sender did not know which that was; an answer that came too
+    late, when its call was answered or its run over, as no more than a note."""
+    entry = letter.opened()
+    receiver = _receiver(journal, entry)
+    if entry.type in ("tool_call", "permission") and not _is_open(receiver, letter, entry):
+        said = f"An answer to call {entry.call_id} came when it was answered already."
+        data: Json = {"type": "LateAnswer", "message": said, "fatal": False}
+        late = Entry(id=entry.id, type="error", run_id=receiver.open.id, lane=receiver.lane, data=data)
+        return letter.changed(entry=late.as_json())
+    if entry.run_id is not None:
+        return letter
+    return letter.changed(entry=entry.changed(run_id=receiver.open.id, lane=receiver.lane).as_json())
+
+
+def _receiver(journal: Journal, entry: Entry) -> Journal:
+    """The run that an entry is for: its own if it is open, else the one that the thread is driven for."""
+    lanes = _lanes(journal)
+    return next((one for one in lanes if one.run is not None and one.run.id == entry.run_id), lanes[0])
+
+
+def _lanes(journal: Journal) -> list[Journal]:
+    return [one for one in journal.ledger.lanes if isinstance(one, Journal)]
+
+
+def _is_open(receiver: Journal, letter: Letter, answer: Entry) -> bool:
+    """True if the call that a delivery answers is open. An open call of a later response may have the same id."""
+    return any(
+        call.state != "answered"
+        and answer.call_index in (None, call.index)
+        and answer.reply_to in (None, call.response)
+        and (letter.call_id or answer.call_id) in (call.key, call.id)
+        for call in receiver.situation.calls
+    )
+
+
+SUMMARY: Final = 2_000
+"""Characters of a summary."""
+
+
+def result(status: str, summary: str | None, error: str | None, *, output: Any = None, data: Any = None) -> Json:
+    """What a thread ends with. `data` is what it was completed with, `output` its structured answer."""
+    told: Json = {"status": status, "summary": summary, "error": error}
+    if output is not None:
+        told["output"] = output
+    if data is not None:
+        told["data"] = data
+    return told
+
+
+def report(head: Thread, ended: Json, clock: Clock) -> list[Letter]:
+    """The letter to the parent of a thread that ends so; none for a root."""
+    if head.parent_id is None:
+        return []
+    summary = str(ended.get("summary") or ended.get("error") or "")[:SUMMARY]
+    doubts: list[Json] = ended.get("in_doubt") or []
+    if ended["status"] != "completed":
+        # A model of the child knew about the doubts of a completed run, and answered with that knowledge.
+        summary = " ".join(filter(None, (summary, sentence(doubts))))
+    more: Json = {"data": ended.get("data"), "output": ended.get("output"), "in_doubt": doubts or None}
+    return [letter_of(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]

@@ -1,0 +1,344 @@
+"""Starting a run: input, prompt texts, history window, first commit.
+
+What counts are completed turns, one for each thing the user said. A run that is given only so many of them, and every
+run of a team, is not given turns that failed or were cancelled, except turns with calls in doubt: a model that does not
+see such a call could make it again. What is left out is named by position, in the run's state and in its run_started,
+so nothing of it is ever written again.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.engine.config import Definition
+from lockstitch.engine.decision.in_doubt import shown
+from lockstitch.engine.decision.snapshot import unsettled
+from lockstitch.engine.session.run_context import Stage
+from lockstitch.engine.session.run_session import Journal
+from lockstitch.model import TERMINAL, Entry, Json, Letter, Message, Run, Stitch, Thread, codec, new_id, text_of
+from lockstitch.model.message import user
+from lockstitch.store import Store
+
+
+async def looking_back(
+    store: Store,
+    definition: Definition,
+    head: Thread,
+    begins: int,
+    input_position: int | None,
+    again: Run | None,
+    waited: Collection[int] = (),
+) -> Json:
+    """What a run that begins at `begins` is given of its thread's context, as `records.fold.seen` reads it.
+
+    `waited` are messages that came while a turn was open and nobody held the thread: what came of that turn does not
+    concern them.
+    """
+    own = min(begins, input_position or begins)
+    if definition.history == "all" and definition.team is None:
+        return {}
+    if definition.history == 0:
+        return {"context_from": own}
+    first = 0
+    ended = await _turns(store, head, Where("status", "in", ["failed", "cancelled"]))
+    if definition.history != "all":
+        kept = await _turns(store, head, Where("status", "=", "completed"), limit=int(definition.history))
+        # Before the first completed turn, no model has been told about calls in doubt.
+        kept = kept or [run for run in ended if shown(run)]
+        first = min((min(run.first_position, run.input_position or begins) for run in kept), default=own)
+    failed = [run for run in ended if run.first_position >= first and not shown(run)]
+    if again is not None:
+        # What is tried again goes on where it was.
+        failed = [run for run in failed if run.input_position != again.input_position]
+    given: Json = {"context_from": first} if first else {}
+    if failed:
+        all_ = await _turns(store, head, Where("status", "in", sorted(TERMINAL)))
+        left_out = {run.id for run in failed}
+        needed = {run.input_position for run in all_ if run.id not in left_out} | {input_position}
+        needed |= set(waited).difference(run.input_position for run in failed if run.input_position is not None)
+        hidden = _hidden(sorted(all_, key=_sequence), left_out, needed, max(first, head.context_from + 1), begins)
+        if hidden:
+            given["without"] = hidden
+    return given
+
+
+def _hidden(
+    turns: Sequence[Run], left_out: Collection[Any], needed: Collection[int | None], first: int, begins: int
+) -> list[list[int]]:
+    """The positions of turns that are left out, but for what others were caused by."""
+    hidden: set[int] = set()
+    ends = [*(run.first_position for run in turns), begins]
+    for run, (start, end) in zip(turns, pairwise(ends), strict=True):
+        if run.id in left_out:
+            hidden |= {run.input_position or start, *range(start, end)}
+    ranges: list[list[int]] = []
+    for position in sorted(one for one in hidden if one >= first and one not in needed):
+        if ranges and ranges[-1][1] == position - 1:
+            ranges[-1][1] = position
+        else:
+            ranges.append([position, position])
+    return ranges
+
+
+async def _turns(store: Store, head: Thread, status: Where, limit: int | None = None) -> list[Run]:
+    where = (Where("thread_id", "=", head.id), Where("parent_run_id", "is null"), status)
+    return await store.backend.find(Find(Run, where, order=("-sequence",), limit=limit))
+
+
+def _sequence(run: Run) -> int:
+    return run.sequence
+
+
+_SETTINGS: Final = (
+    *("max_steps", "thinking_tokens", "max_tokens", "server_tools", "beta_headers", "api_kwargs", "formatter"),
+    *("stream_meta_history_and_tool_results", "max_retries", "base_delay", "history", "on_busy", "log"),
+)
+"""What a thread's settings tell of its definition, under the names that the documents have for it."""
+
+_MEMBERS: Final = "members"
+"""Where a thread's settings keep the hashes of its members' texts."""
+
+_GIVEN: Final = ("context_from", "without", "injected")
+"""What a run's state and its run_started both say of what it is given."""
+
+_RUN: Final = "lockstitch:run"
+"""Where a message in line keeps what was said of its run."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """The cause of a run: a new message, one in the log or in the inbox, or an earlier run (`again`)."""
+
+    message: Message
+    again: Run | None = None
+    stitch: Stitch | None = None
+    letter: Letter | None = None
+    extras: Json = field(default_factory=dict[str, Any])
+    metadata: Json = field(default_factory=dict[str, Any])
+    tags: Sequence[str] = ()
+    first: bool = False
+    """Whether it may only be the thread's first. Looked at under the claim: of two who give it, one alone begins."""
+    arrived: UUID = field(default_factory=new_id)
+    """Says when the caller gave it. Deliveries with a lower id were accepted before, and are answered before."""
+
+
+def as_message(prompt: str | Sequence[Json] | Message) -> Message:
+    """A prompt as the user's message: a text, content blocks, or the message itself."""
+    if isinstance(prompt, dict):
+        return prompt
+    return user(prompt if isinstance(prompt, str) else list(prompt))
+
+
+def as_entry(given: Input) -> Entry:
+    """A message that waits in line, with what was said of the run that it will cause."""
+    said: Json = {"extras": given.extras, "metadata": given.metadata, "tags": list(given.tags)}
+    told = any(said.values())
+    return Entry(type="input", message=given.message, data={_RUN: said} if told else {})
+
+
+def _in_line(waited: Entry | Stitch, **where: Any) -> Input:
+    """What `as_entry` made an entry of."""
+    return Input(waited.message or user(""), **where, **waited.data.get(_RUN, {}))
+
+
+async def next_input(stage: Stage) -> Input | None:
+    """Return the next cause of a run: the oldest unanswered message of the thread, or its goal."""
+    journal = stage.journal
+    head = journal.head
+    unanswered = [one for one in journal.stitches if one.type == "input" and one.run_id is None]
+    last = await journal.store.desk.last_run(head)
+    after = max(last.first_position, last.input_position or 0) if last is not None else 0
+    for stitch in unanswered:
+        if stitch.position > after:
+            return _in_line(stitch, stitch=stitch)
+    # A goal is begun with its goal. Messages for it enter the run that works on the goal.
+    if head.kind == "chat" or (head.goal is None and last is None):
+        return await waiting_message(journal)
+    if head.goal is None:
+        return None
+    if last is None:
+        return Input(user(head.goal))
+    # It was reopened, by somebody who did not come as far as its next run.
+    return Input(user(""), again=last) if last.status in ("failed", "cancelled") else None
+
+
+async def waiting_message(journal: Journal, before: UUID | None = None) -> Input | None:
+    """The oldest message in the inbox of a held thread, if there is one; only one accepted `before`, if that is said.
+
+    The other deliveries stay in the inbox, and the run that begins looks at them before it ends.
+    """
+    if not journal.head.delivered:
+        return None
+    letters = await journal.letters_waiting()
+    journal.ledger.letters = bool(letters)
+    for letter in letters:
+        entry = letter.opened()
+        if entry.type == "input" and (before is None or letter.id < before):
+            journal.ledger.letters = len(letters) > 1
+            return _in_line(entry, letter=letter)
+    return None
+
+
+async def begin(stage: Stage, given: Input) -> None:
+    """Commit the input, before the model is called."""
+    journal, setup = stage.journal, stage.setup
+    store, head, definition = journal.store, journal.head, setup.definition
+    texts = _texts(stage.system, definition)
+    settings = _settings(definition, texts)
+    if head.settings.get(_MEMBERS):
+        settings[_MEMBERS] = head.settings[_MEMBERS]
+    digests = list(settings["texts"].values()) if head.settings.get("texts") != settings["texts"] else []
+    if digests:
+        await store.desk.write_texts(dict(texts.values()))
+    state: Json = {}
+    if head.state.get("container_id"):
+        state["container_id"] = head.state["container_id"]
+    if given.again is not None and (doubts := unsettled(given.again)):
+        state["unsettled"] = doubts
+    said_at = _input_position(given, head.position)
+    waited = [one.position for one in journal.stitches if one.type == "input" and one.run_id is None]
+    back = await looking_back(store, definition, head, head.position + 1, said_at, given.again, waited)
+    named = {"id": given.letter.id} if given.letter is not None else {}
+    run = store.new_run(
+        head,
+        **named,
+        **_who(stage),
+        state={**state, **back},
+        input_position=said_at,
+        extras=given.extras,
+        metadata=given.metadata,
+        tags=list(given.tags),
+    )
+    started = _started(stage, run, texts, back)
+    said = Entry(type="input", run_id=run.id, step_number=0, message=given.message)
+    entries = [started] if given.stitch or given.letter or given.again else [started, said]
+    fields: dict[str, Any] = {} if settings == head.settings else {"settings": settings}
+    if (head.agent, head.version) != (definition.name, setup.version):
+        fields |= {"agent": definition.name, "version": setup.version}
+    if head.waiting_for:
+        fields["waiting_for"] = []
+    journal.begin(run, entries, by_letter=given.letter is not None, **fields)
+    # The event comes with the commit, and tells of the context as it was before.
+    before = list(journal.messages) if definition.stream_meta_history_and_tool_results else []
+    told: Json = {"agent": definition.name, "model": setup.model, "user_message": text_of(given.message)}
+    stage.tell("started", {**told, "messages": before})
+    taken = []
+    if given.letter is not None:
+        entry = given.letter.opened().changed(run_id=run.id, step_number=0)
+        taken = [given.letter.changed(entry=entry.as_json())]
+    await journal.commit(taken=taken, uses=digests)
+
+
+async def begin_within(
+    stage: Stage, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
+) -> None:
+    """Note the beginning of a run within another: a member's with its task, or a further one of the leader, which has
+    no input but what is there. `log` is what its context begins with. To be committed before the model is called."""
+    journal = stage.journal
+    store, setup = journal.store, stage.setup
+    texts = _texts(stage.system, setup.definition)
+    digests = {name: digest for name, (digest, _) in texts.items()}
+    known: Json = {**(journal.head.settings.get(_MEMBERS) or {})}
+    new = digests not in (journal.head.settings.get("texts"), known.get(setup.definition.name))
+    if new:
+        await store.desk.write_texts(dict(texts.values()))
+    # Nothing is waited for from here on, so that its place is the next one.
+    position = journal.ledger.next_position
+    given = {name: state[name] for name in _GIVEN if name in state}
+    run = store.new_run(
+        journal.head,
+        **_who(stage),
+        id=run_id,
+        parent_run_id=parent.id,
+        state=state,
+        first_position=position,
+        input_position=parent.input_position if task is None else position + 1,
+        tags=parent.tags,
+    )
+    started = _started(stage, run, texts, given)
+    asked = Entry(type="input", run_id=run.id, lane=run.lane, step_number=0, message=user(task or ""))
+    journal.begin_with(run, log, [started] if task is None else [started, asked])
+    if new:
+        latest: Json = journal.head.settings
+        members: Json = {**(latest.get(_MEMBERS) or {}), setup.definition.name: digests}
+        journal.note(settings={**latest, _MEMBERS: members})
+        journal.ledger.uses |= set(digests.values())
+    if task is not None:
+        stage.tell("member_started", {"agent": setup.definition.name, "model": setup.model, "task": task})
+
+
+def _who(stage: Stage) -> dict[str, Any]:
+    """Whose run it is."""
+    setup = stage.setup
+    return {
+        "agent": setup.definition.name,
+        "version": setup.version,
+        "role": "team" if setup.definition.team is not None else "agent",
+        "model": setup.model,
+        "provider": setup.provider.name,
+    }
+
+
+def _started(stage: Stage, run: Run, texts: dict[str, tuple[str, str]], given: Json) -> Entry:
+    """The run_started, which keeps what all requests of a run have in common."""
+    definition = stage.setup.definition
+    stage.parameters = stage.first_request(run.state.get("container_id")).parameters
+    common: Json = {**{name: digest for name, (digest, _) in texts.items()}, "parameters": stage.parameters, **given}
+    data: Json = {
+        "queue_present": stage.listener is not None,
+        "formatter": definition.formatter,
+        "log": definition.log,
+        "request": common,
+    }
+    return Entry(type="run_started", run_id=run.id, lane=run.lane, step_number=0, data=data)
+
+
+def _input_position(given: Input, position: int) -> int | None:
+    """Where the input of a run that begins after `position` stands, or will stand."""
+    if given.stitch is not None:
+        return given.stitch.position
+    if given.again is not None:
+        return given.again.input_position
+    # A letter comes before everything else of its commit, a message after run_started.
+    return position + (1 if given.letter is not None else 2)
+
+
+async def recall(stage: Stage) -> None:
+    """What an open run was begun with: its instructions and parameters, as its run_started keeps them."""
+    journal = stage.journal
+    run = journal.open
+    begun = await journal.store.stitches(journal.head, run.first_position, run.first_position + 1)
+    started = next((one for one in begun if one.type == "run_started" and one.run_id == run.id), None)
+    common: Json = (started.data.get("request") or {}) if started is not None else {}
+    stage.parameters = common.get("parameters") or {}
+    stage.system = await journal.store.desk.text(common["system"]) if common.get("system") else None
+
+
+def _texts(system: str | None, definition: Definition) -> dict[str, tuple[str, str]]:
+    """The texts of a run's requests with their hashes."""
+    found: dict[str, str] = {}
+    if system:
+        found["system"] = system
+    if definition.tools:
+        found["tools"] = codec.dumps(definition.tool_schemas).decode()
+    return {name: (sha256(text.encode()).hexdigest(), text) for name, text in found.items()}
+
+
+def _settings(definition: Definition, texts: dict[str, tuple[str, str]]) -> Json:
+    """What a thread keeps of the definition of its latest run: what differs from the defaults, texts by their hash."""
+    plain = definition.as_json()
+    fields = Definition.model_fields
+    chosen = {name: plain[name] for name in _SETTINGS if plain[name] != _default(fields[name].get_default())}
+    if definition.compactor.type != "none":
+        chosen["compactor_type"] = definition.compactor.type
+    if definition.memory.type != "none":
+        chosen["memory_store_type"] = definition.memory.type
+    return {"model": definition.model, **chosen, "texts": {name: digest for name, (digest, _) in texts.items()}}
+
+
+def _default(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -1,0 +1,72 @@
+"""`note_takeover`: the log names every worker that lost a thread and the worker that executes it now."""
+
+from typing import Final
+from uuid import UUID
+
+from lockstitch.engine.session.run_session import Journal
+from lockstitch.model import Entry, Json, Thread, Worker
+from lockstitch.model.stitch import TAKEN_OVER
+
+_RECENT: Final = 20
+"""Stitches at the end of the log that are searched for the note of a takeover."""
+
+_ENDED: Final = {"died": "ended", "expired": "lost its lease", "taken_over": "was replaced on request"}
+
+
+async def note_takeover(journal: Journal) -> None:
+    """Commit a `thread_taken_over` stitch if a worker lost this thread and the log does not say so yet.
+
+    The stitch is no progress: the thread stays a suspect. It is committed before anything is executed, so that the log
+    names this process too if the thread ends it.
+    """
+    head = journal.head
+    if head.lost_by is None or await _noted(journal, head):
+        return
+    data: Json = {
+        "lost_by": await _described(journal, head.lost_by, lost=True),
+        "taken_by": await _described(journal, head.worker_id) if head.worker_id is not None else None,
+        "alone": head.alone,
+        "losses": head.losses,
+        "crashes": head.crashes,
+    }
+    run = journal.run
+    about: Json = {} if run is None else {"run_id": run.id, "step_number": run.steps}
+    journal.note(Entry(type=TAKEN_OVER, name=_summary(data)[:255], data=data, **about))
+    await journal.commit()
+
+
+def _summary(data: Json) -> str:
+    """Return the takeover on one line, for people."""
+    ended = _ENDED.get(data["lost_by"].get("cause"), "lost it")
+    alone = " alone" if data["alone"] else ""
+    return f"{_process(data['lost_by'])} {ended}, {_process(data['taken_by'])} continues the thread{alone}"
+
+
+def _process(worker: Json | None) -> str:
+    if worker is None or "pid" not in worker:
+        return f"worker {worker['worker']}" if worker else "a worker"
+    return f"process {worker['pid']} on {worker['host']}"
+
+
+async def _noted(journal: Journal, head: Thread) -> bool:
+    """True if the log names the present takeover: a worker claimed the thread since, and released it without progress.
+
+    Only deliveries may follow such a note.
+    """
+    recent = await journal.store.stitches(head, max(1, head.position - _RECENT + 1)) if head.position else []
+    last = next((stitch for stitch in reversed(recent) if stitch.type == TAKEN_OVER), None)
+    if last is None:
+        return False
+    lost_by: Json = last.data.get("lost_by") or {}
+    return (lost_by.get("worker"), last.data.get("losses")) == (str(head.lost_by), head.losses)
+
+
+async def _described(journal: Journal, worker_id: UUID, *, lost: bool = False) -> Json:
+    worker: Worker | None = await journal.store.desk.worker(worker_id)
+    described: Json = {"worker": str(worker_id)}
+    if worker is not None:
+        described |= {"host": worker.host, "pid": worker.pid}
+        if lost:
+            # A lease that has expired is enough to claim one thread; the worker itself is declared dead later.
+            described["cause"] = worker.end_cause or "expired"
+    return described

@@ -1,0 +1,222 @@
+"""Token estimates and prices.
+
+A cost is JSON, in US dollars:
+
+    {"input_cost", "output_cost", "cache_write_cost", "cache_read_cost", "total_cost",
+     "total_input_tokens", "total_output_tokens", "total_cache_creation_tokens", "total_cache_read_tokens",
+     "model_id", "long_context_applied", "currency": "USD", "source", "version"}
+
+input_cost is that of the input tokens which the cache had nothing to do with; total_input_tokens are all of them. A
+sum of costs has "unpriced" beside these: how many calls nobody knew the price of. They are not in its total.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from lockstitch.engine.ports.provider import Usage
+from lockstitch.model import Json, Message, codec
+from lockstitch.model.message import blocks
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice
+
+Overrides = Mapping[str, Mapping[str, float]]
+"""Prices of the user's own, by model: {"input", "output", "cache_read", "cache_write"}, dollars per million tokens.
+
+A cache price that is not given is that of the input.
+"""
+
+_log = logging.getLogger("lockstitch.cost")
+
+_COSTS: Final = ("input_cost", "output_cost", "cache_write_cost", "cache_read_cost")
+_TOKENS: Final = (
+    "total_input_tokens",
+    "total_output_tokens",
+    "total_cache_creation_tokens",
+    "total_cache_read_tokens",
+)
+_MILLION: Final = Decimal(1_000_000)
+_THOUSAND: Final = Decimal(1_000)
+_DATED: Final = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3}|latest)")
+_WITHOUT_PRICE: Final = frozenset({"scripted"})
+"""Providers that nobody pays, so that nobody need be told that their price is unknown."""
+"""What a version adds to the name of a model."""
+
+
+class _Rates(NamedTuple):
+    """Dollars per million tokens, and what one request costs whatever it says."""
+
+    model: str
+    source: str
+    version: str | None
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal
+    cache_write: Decimal
+    request: Decimal = Decimal(0)
+    long_context: bool = False
+
+
+def price(provider: str, model: str, usage: Usage, at: datetime, overrides: Overrides | None = None) -> Json:
+    """The cost of one call made at that time; {} and a warning in the log when nobody knows its price."""
+    rates = _own_rates(model, overrides or {}) or _known_rates(provider, model, usage, at)
+    if rates is None:
+        return {}
+    plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
+    costs = (
+        plain * rates.input / _MILLION + rates.request,
+        usage.output_tokens * rates.output / _MILLION,
+        usage.cache_write_tokens * rates.cache_write / _MILLION,
+        usage.cache_read_tokens * rates.cache_read / _MILLION,
+    )
+    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_write_tokens, usage.cache_read_tokens)
+    return {
+        **{name: float(cost) for name, cost in zip(_COSTS, costs, strict=True)},
+        "total_cost": float(sum(costs)),
+        **dict(zip(_TOKENS, tokens, strict=True)),
+        "model_id": rates.model,
+        "long_context_applied": rates.long_context,
+        "currency": "USD",
+        "source": rates.source,
+        "version": rates.version,
+    }
+
+
+def add(total: Json, cost: Json) -> Json:
+    """The sum so far and one more: the cost of a call, where {} is an unpriced one, or another sum.
+
+    The model named is the first one. `total` may be {}: nothing was called yet.
+    """
+    unpriced = int(total.get("unpriced", 0)) + (int(cost.get("unpriced", 0)) if cost else 1)
+    priced = [one for one in (total, cost) if "total_cost" in one]
+    both: Json = {}
+    if priced:
+        first, last = priced[0], priced[-1]
+        both = {name: _sum(one[name] for one in priced) for name in (*_COSTS, "total_cost")}
+        both.update({name: sum(one[name] for one in priced) for name in _TOKENS})
+        both["model_id"] = first["model_id"]
+        both["long_context_applied"] = any(one["long_context_applied"] for one in priced)
+        both["currency"] = first["currency"]
+        both["source"] = "+".join(sorted({part for one in priced for part in str(one["source"]).split("+")}))
+        both["version"] = last["version"] or first["version"]
+    return {**both, "unpriced": unpriced} if unpriced else both
+
+
+def total(cost: Json) -> float | None:
+    """The dollars of a cost or a sum; None where nothing in it has a price."""
+    return cost.get("total_cost")
+
+
+def _sum(values: Any) -> float:
+    # Through their decimal text, so that a thousand small costs do not drift.
+    return float(sum((Decimal(str(value)) for value in values), Decimal(0)))
+
+
+def _own_rates(model: str, overrides: Overrides) -> _Rates | None:
+    """The user's prices for a model, by its name or the longest name of which it is a version."""
+    names = [name for name in overrides if model == name or _is_version(model, name)] if overrides else []
+    if not names:
+        return None
+    name = max(names, key=len)
+    given = overrides[name]
+    try:
+        rate = {part: Decimal(str(value)) for part, value in given.items()}
+        if not all(value.is_finite() and value >= 0 for value in rate.values()):
+            raise ValueError("a price is a number of dollars, zero or more")
+        read, write = rate.get("cache_read", rate["input"]), rate.get("cache_write", rate["input"])
+        return _Rates(name, "override", None, rate["input"], rate["output"], read, write)
+    except (ArithmeticError, LookupError, ValueError) as exc:
+        _warn(f"The prices given for {name} cannot be used: {exc!r}.")
+        return None
+
+
+def _is_version(model: str, name: str) -> bool:
+    return model.startswith(name) and _DATED.fullmatch(model[len(name) :]) is not None
+
+
+def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rates | None:
+    if provider in _WITHOUT_PRICE:
+        return None
+    try:
+        # Here and not above: its tables take a quarter of a second to load.
+        import genai_prices
+        from genai_prices.data_snapshot import get_snapshot
+    except ModuleNotFoundError:
+        _warn("Nothing has a price, since genai-prices is missing: pip install 'lockstitch[prices]'")
+        return None
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, provider or None, None)
+        prices = found.get_prices(at)
+        return _rates_of(prices, found.id, genai_prices.__version__, usage.input_tokens)
+    except Exception as exc:  # a price that cannot be found out must never fail a run
+        _warn(f"Nobody knows the price of {model} at {provider}: {exc}.")
+        return None
+
+
+def _rates_of(prices: "ModelPrice", model: str, version: str, input_tokens: int) -> _Rates:
+    long_context = False
+
+    def rate(name: str, otherwise: Decimal | None = None) -> Decimal:
+        nonlocal long_context
+        value: Any = getattr(prices, name)
+        if value is None:
+            if otherwise is None:
+                raise LookupError(f"there is no {name} in the table")
+            return otherwise
+        if isinstance(value, Decimal):
+            return value
+        # The highest tier that is reached holds for all tokens of the call.
+        reached = [tier for tier in value.tiers if input_tokens > tier.start]
+        long_context = long_context or bool(reached)
+        return reached[-1].price if reached else value.base
+
+    input = rate("input_mtok")
+    rates = (input, rate("output_mtok", Decimal(0)), rate("cache_read_mtok", input), rate("cache_write_mtok", input))
+    request = rate("requests_kcount", Decimal(0)) / _THOUSAND
+    return _Rates(model, "genai-prices", version, *rates, request, long_context)
+
+
+@cache
+def _warn(message: str) -> None:
+    """Once in a process: what has no price has none at every step."""
+    _log.warning(message)
+
+
+_BYTES_PER_TOKEN: Final = 4
+_MESSAGE: Final = 4
+"""What the frame of a message takes."""
+
+_FLAT: Final = {"image": 1_600, "document": 3_000}
+"""Media count by what models take for them, not by the length of their base64."""
+
+
+def estimate(message: Message) -> int:
+    """About four bytes of JSON text are one token; images and documents are flat."""
+    return _MESSAGE + sum(estimate_block(block) for block in blocks(message))
+
+
+def estimate_all(messages: Iterable[Message]) -> int:
+    return sum(map(estimate, messages))
+
+
+def estimate_json(value: Any) -> int:
+    """The same measure for anything else that is sent: a system text, a list of tools."""
+    return -(-len(codec.dumps(value)) // _BYTES_PER_TOKEN)
+
+
+def estimate_block(block: Json) -> int:
+    """A message is its blocks and little more."""
+    flat = _FLAT.get(str(block.get("type")))
+    if flat is not None:
+        return flat
+    content: Any = block.get("content")
+    if not isinstance(content, list):
+        return estimate_json(block)
+    # A tool result may hold images of its own.
+    inner = [cast("Json", part) for part in cast("list[Any]", content) if isinstance(part, dict)]
+    return estimate_json({**block, "content": None}) + sum(map(estimate_block, inner))

@@ -1,0 +1,163 @@
+"""Webhook events: created in the commit they report, delivered at least once.
+
+A notice stays until its hook has taken it, so what is told may be told twice, by a process that was killed in between
+or by two that looked at once. Its id is the key by which the receiver knows.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, cast
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.engine.concurrency import run_blocking
+from lockstitch.engine.decision.action import Finish
+from lockstitch.engine.session.run_context import Stage
+from lockstitch.engine.session.run_session import Journal
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.model import Json, Notice, codec, format_time
+from lockstitch.store import Store
+
+Hook = str | Callable[[Json], "Awaitable[object] | object"]
+"""A URL that a notice is posted to as JSON, or a function that gets it."""
+
+TIMEOUT: Final = 10.0
+"""Seconds that a hook may take."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
+"""Seconds until a notice that could not be told is tried again: doubled each time."""
+
+AT_ONCE: Final = 20
+
+_log = logging.getLogger("lockstitch")
+
+
+class Telling:
+    """The hooks of an app by name, and what is still to be told to them."""
+
+    def __init__(self, hooks: Iterable[Hook] | Mapping[str, Hook]) -> None:
+        self._hooks: dict[str, Hook] = (
+            dict(cast("Mapping[str, Hook]", hooks))
+            if isinstance(hooks, Mapping)
+            else {_name(hook): hook for hook in hooks}
+        )
+        for name, hook in self._hooks.items():
+            if isinstance(hook, str) and not hook.startswith(("http://", "https://")):
+                raise Refused(f"The hook {name} is neither a function nor a http address: {hook!r}.")
+        self._one_at_a_time = asyncio.Lock()
+        self._soon: set[asyncio.Task[None]] = set()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._hooks)
+
+    def tell_soon(self, store: Store) -> None:
+        """Tell what is due, without waiting for it."""
+        if self._hooks and not self._soon:
+            task = asyncio.create_task(self.tell_due(store))
+            self._soon.add(task)
+            task.add_done_callback(self._soon.discard)
+
+    async def close(self) -> None:
+        """Wait for what is on its way."""
+        await asyncio.gather(*self._soon, return_exceptions=True)
+
+    async def tell_due(self, store: Store, thread_id: UUID | None = None) -> None:
+        """Tell what is due; with a thread only what is of it. What cannot be told stays, and is tried later."""
+        if not self._hooks:
+            return
+        where = [Where("due_at", "<=", store.clock.now()), Where("hook", "in", list(self._hooks))]
+        if thread_id is not None:
+            where.append(Where("thread_id", "=", thread_id))
+        try:
+            async with self._one_at_a_time:
+                await self._tell_all(store, where)
+        except LockstitchError as exc:
+            _log.warning("What is to be told waits: %s", exc)
+
+    async def _tell_all(self, store: Store, where: Sequence[Where]) -> None:
+        for notice in await store.backend.find(Find(Notice, where, order=("due_at", "id"), limit=AT_ONCE)):
+            await self._tell(store, notice)
+
+    async def _tell(self, store: Store, notice: Notice) -> None:
+        pause = min(FIRST_PAUSE * 2**notice.tries, LONGEST_PAUSE)
+        later = store.clock.now() + timedelta(seconds=pause)
+        # First, so that others who look meanwhile leave it alone, and a hook that kills us is not tried at once.
+        await store.backend.put([notice.changed(tries=notice.tries + 1, due_at=later)])
+        told: Json = {"id": str(notice.id), "at": format_time(notice.at), **notice.body}
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                await _call(self._hooks[notice.hook], told)
+        except Exception as exc:  # somebody else's code or server
+            _log.warning("The hook %s could not be told, and is tried again in %.0f s: %s", notice.hook, pause, exc)
+            return
+        await store.backend.delete(Find(Notice, (Where("id", "=", notice.id),)))
+
+
+def _name(hook: Hook) -> str:
+    return hook if isinstance(hook, str) else getattr(hook, "__qualname__", type(hook).__qualname__)
+
+
+async def _call(hook: Hook, told: Json) -> None:
+    if isinstance(hook, str):
+        await run_blocking(lambda: _post(hook, told))
+        return
+    answer = hook(told)
+    if inspect.isawaitable(answer):
+        await answer
+
+
+def _post(url: str, told: Json) -> None:
+    # Only here: it takes longer to load than everything else that a worker without addresses needs.
+    import urllib.error
+    import urllib.request
+
+    headers = {"Content-Type": "application/json", "Idempotency-Key": str(told["id"])}
+    request = urllib.request.Request(url, data=codec.dumps(told), headers=headers, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            answer.read(1024)
+    except urllib.error.HTTPError as exc:
+        exc.close()
+        raise
+
+
+PEOPLE: Final = frozenset({"approval", "doubt", "frontend_tools", "input"})
+"""The kinds of waiting that only somebody outside can end."""
+
+
+def notices_of_wait(stage: Stage, waits: Sequence[Json]) -> list[Notice]:
+    """Who is to be told that a thread begins to wait for somebody."""
+    asked = [one for one in waits if one.get("kind") in PEOPLE]
+    if not asked:
+        return []
+    return notices(stage.journal, stage.hooks, "waiting", {"waiting_for": asked})
+
+
+def notices_of_end(stage: Stage, action: Finish) -> list[Notice]:
+    """Who is to be told that a run has failed."""
+    if action.status != "failed":
+        return []
+    return notices(stage.journal, stage.hooks, "failed", {"error": action.error})
+
+
+def notices(
+    journal: Journal, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
+) -> list[Notice]:
+    """A notice for each of the hooks."""
+    head, now = journal.head, journal.clock.now()
+    body: Json = {
+        "event": event,
+        "thread_id": str(head.id),
+        "key": head.key,
+        "project": head.project,
+        "run_id": str(journal.run.id) if journal.run is not None else None,
+        "agent": head.agent,
+        "goal": head.goal,
+        "title": head.title,
+        **more,
+    }
+    return [Notice(thread_id=head.id, hook=hook, event=event, body=body, due_at=now, at=now) for hook in hooks]

@@ -1,0 +1,350 @@
+"""`import_traces`: sources by name, batch by batch, with a report.
+
+Memory does not grow with the file: what is read is written at once, and only the hashes of what was seen are kept, to
+count everything once however often it comes.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError
+from lockstitch.integrations.spans.batch import Outcome
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.integrations.spans.span import Attachment, Bridge, Item, Piece, Remark, is_root
+from lockstitch.model import Json, codec
+from lockstitch.store import Store
+
+BATCH: Final = 2_000
+"""Spans that one commit carries at most."""
+
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of content that one commit carries, unless one span alone has more."""
+
+
+OnBad = Callable[[LockstitchError], None]
+"""Is told of a part that cannot be read, where what follows it can."""
+
+
+class Source(NamedTuple):
+    """Something to read: its name, as people know it, and how its items are come by."""
+
+    name: str
+    items: Callable[[OnBad], Iterator[Item]]
+
+
+@dataclass(slots=True)
+class Report:
+    """What was imported. The same files give the same figures, however often they are imported."""
+
+    skipped: list[Json] = field(default_factory=list[Json])
+    files: int = 0
+    each: "list[_File]" = field(default_factory=list["_File"])
+    """The files, in the order in which they were imported."""
+    bad_files: set[str] = field(default_factory=set[str])
+    removed: int = 0
+    _traces: set[int] = field(default_factory=set[int])
+    _missing: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """Of spans that lack fields which one would expect: the names of these. A later file may bring them."""
+    _spans: set[int] = field(default_factory=set[int])
+    _model_calls: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, dict[int, tuple[int, int]]])
+    """By thread and position: the tokens of a model call, and the number of tools that it asked for."""
+    _tool_calls: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
+    """By thread and position: the position of the response that asked for a tool call, else 0."""
+
+    @property
+    def traces(self) -> int:
+        return len(self._traces)
+
+    @property
+    def missing(self) -> Counter[str]:
+        """Fields that one would expect of the spans and that are not there, and how often."""
+        return Counter(name for names in self._missing.values() for name in names)
+
+    @property
+    def spans(self) -> int:
+        return len(self._spans)
+
+    def add(self, outcome: Outcome) -> None:
+        self._traces.difference_update(map(_hash, outcome.gone))
+        self._traces.update(map(_hash, outcome.traces))
+        self._spans.update(map(_hash, outcome.spans))
+        for span_id, missing in outcome.missing.items():
+            span = _hash(span_id)
+            self._missing.pop(span, None)
+            if missing and span in self._spans:
+                self._missing[span] = tuple(missing)
+        for thread_id in outcome.dissolved:
+            self._tool_calls.pop(hash(thread_id), None)
+            self._model_calls.pop(hash(thread_id), None)
+        for row in outcome.rows:
+            thread = hash(row.thread_id)
+            tools, models = self._tool_calls.setdefault(thread, {}), self._model_calls.setdefault(thread, {})
+            tools.pop(row.position, None)
+            models.pop(row.position, None)
+            if row.type == "llm_call":
+                models[row.position] = (row.input_tokens or 0) + (row.output_tokens or 0), row.calls or 0
+            elif row.type == "tool_call":
+                tools[row.position] = row.reply_to or 0
+
+    def _asked_or_run(self) -> int:
+        """Tool calls: what the model calls asked for, with or without a span of its own, and what nobody here did."""
+        asked = sum(calls for models in self._model_calls.values() for _, calls in models.values())
+        return asked + sum(
+            asker not in self._model_calls[thread]
+            for thread, tools in self._tool_calls.items()
+            for asker in tools.values()
+        )
+
+    def saw(self, span_id: str) -> bool:
+        return _hash(span_id) in self._spans
+
+    def as_json(self) -> Json:
+        return {
+            "traces": self.traces,
+            "runs": self.spans,
+            "llm_calls": sum(map(len, self._model_calls.values())),
+            "tool_calls": self._asked_or_run(),
+            "tokens": sum(tokens for models in self._model_calls.values() for tokens, _ in models.values()),
+            "skipped": self.skipped,
+            "missing": dict(sorted(self.missing.items())),
+            "files": [file.as_json() for file in self.each],
+        }
+
+
+Progress = Callable[[Report, str], None]
+
+
+class Importing:
+    """One import: what is read through a bridge's reader goes into one project of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        bridge: Bridge,
+        *,
+        replace: bool = False,
+        keep_secrets: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._ingest = Ingest(store, bridge, keep_secrets=keep_secrets)
+        self._replace = replace
+        self._progress = progress
+        self._report = Report()
+        self._whole: dict[str, set[str]] = {}
+        """Traces whose root lists everything below it."""
+
+    async def run(self, sources: Iterator[Source]) -> Report:
+        """Import file by file, and return the report. What cannot be read or written is named and left out.
+
+        Each file is committed before the next one is read. Raises `StoreError` if the store does not work; the files
+        before are in the record then. If there is only one file and nothing of it can be written, the reason is raised.
+        """
+        traces: set[str] = set()
+        failure: Exception | None = None
+        for source in sources:
+            self._report.files += 1
+            file = _File(source.name)
+            await self._import(source, file)
+            self._report.each.append(file)
+            traces |= file.traces
+            failure = failure or file.failure
+        if failure is not None and self._report.files == 1 and not self._report.spans:
+            raise failure
+        if self._report.bad_files:
+            # Spans of a file that was not imported completely are missing here, not in the trace.
+            traces = set()
+        for trace_id in sorted(traces if self._replace else self._whole):
+            keep = self._report.saw if self._replace else self._whole[trace_id].__contains__
+            self._report.removed += await self._ingest.drop_others(trace_id, keep)
+        return self._report
+
+    async def _import(self, source: Source, file: "_File") -> None:
+        """Read and write one file, batch by batch."""
+        batch: list[Item] = []
+        size = 0
+        items = source.items(partial(self._skip, file))
+        while True:
+            try:
+                item = next(items)
+            except StopIteration:
+                break
+            except (LockstitchError, OSError) as exc:
+                self._skip(file, exc)
+                break
+            batch.append(item)
+            size += _size(item)
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
+                await self._write(batch, file)
+                batch, size = [], 0
+        if batch:
+            await self._write(batch, file)
+
+    async def _write(self, batch: Sequence[Item], file: "_File") -> None:
+        """Write a batch. If that fails, it is halved until the spans that cannot be written are alone."""
+        try:
+            outcome = await self._ingest.take(batch)
+        except StoreError:
+            raise
+        except Exception as exc:
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._write(batch[:half], file)
+                await self._write(batch[half:], file)
+                return
+            file.failure = file.failure or exc
+            self._skip(file, exc, f"{file.name}: span {_name(batch[0])}: {exc}")
+            return
+        self._report.add(outcome)
+        file.add(outcome)
+        for item in batch:
+            self._note_children(item)
+        for _, why in outcome.refused:
+            self._report.skipped.append({"file": file.name, "why": why})
+            file.skipped += 1
+        if self._progress is not None:
+            self._progress(self._report, file.name)
+
+    def _skip(self, file: "_File", exc: Exception, why: str = "") -> None:
+        self._report.bad_files.add(file.name)
+        self._report.skipped.append({"file": file.name, "why": why or str(exc)})
+        file.skipped += 1
+        file.error = file.error or why or str(exc)
+
+    def _note_children(self, item: Item) -> None:
+        """A root that lists its children was given whole: what is not listed is no part of the trace any more."""
+        if isinstance(item, Attachment | Remark) or not item.get("children") or not is_root(item):
+            return
+        self._whole.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
+
+
+@dataclass(slots=True)
+class _File:
+    """The result of the import of one file."""
+
+    name: str
+    traces: set[str] = field(default_factory=set[str])
+    spans: int = 0
+    skipped: int = 0
+    """Parts that could not be read or written."""
+    error: str | None = None
+    """The first reason for which a part could not be read or written."""
+    failure: Exception | None = None
+    """The first error that writing it raised."""
+
+    def add(self, outcome: Outcome) -> None:
+        self.traces = (self.traces - outcome.gone) | outcome.traces
+        self.spans += len(outcome.spans)
+
+    def as_json(self) -> Json:
+        return {
+            "file": self.name,
+            "traces": len(self.traces),
+            "runs": self.spans,
+            "skipped": self.skipped,
+            "error": self.error,
+        }
+
+
+def _name(item: Item) -> str:
+    if isinstance(item, Attachment | Remark):
+        return item.span_id or ""
+    return item["id"]
+
+
+def _size(item: Item) -> int:
+    if isinstance(item, Attachment):
+        return len(item.content)
+    return 200 if isinstance(item, Remark) else _weight(item)
+
+
+def _weight(piece: Piece) -> int:
+    try:
+        return len(codec.dumps(piece))
+    except LockstitchError:
+        return 0
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(errors="replace"), digest_size=8).digest(), "big")
+
+
+NAMES: Final = ("langsmith", "otel")
+STANDARD_INPUT: Final = "-"
+_PIPED: Final = "standard input"
+
+
+async def import_traces(store: Store, source: str, path: str, **options: Any) -> Report:
+    """Import another system's traces from a file, a folder, or standard input (`-`) into a store's project.
+
+    The options are those of `Opened.into`.
+    """
+    return await open_bridge(source, path, sys.stdin.buffer).into(store, **options)
+
+
+class Opened(NamedTuple):
+    """A bridge, and what there is to read through it."""
+
+    bridge: Bridge
+    sources: Iterator[Source]
+
+    async def into(
+        self, store: Store, *, replace: bool = False, keep_secrets: bool = False, progress: Progress | None = None
+    ) -> Report:
+        """Import all of it into a store's project.
+
+        With `replace` the traces are whole: spans that are in them no more are removed. Values in metadata that look
+        like secrets are replaced unless `keep_secrets`.
+        """
+        importing = Importing(store, self.bridge, replace=replace, keep_secrets=keep_secrets, progress=progress)
+        return await importing.run(self.sources)
+
+
+def open_bridge(name: str, path: str, standard_input: BinaryIO) -> Opened:
+    """The bridge of a name and the files of a path: itself, or those of a folder in their order; `-` is the input."""
+    if path != STANDARD_INPUT and not Path(path).exists():
+        raise NotFound(f"There is no file or folder {path}.")
+    if name == "langsmith":
+        return _langsmith(path, standard_input)
+    if name == "otel":
+        return _otel(path, standard_input)
+    raise Refused(f"{name!r} is no source of traces; there are {', '.join(NAMES)}.")
+
+
+def _langsmith(path: str, standard_input: BinaryIO) -> Opened:
+    from lockstitch.integrations import langsmith
+
+    def source(found: Path | None) -> Source:
+        def items(on_bad: OnBad) -> Iterator[Item]:
+            return langsmith.read(found) if found else langsmith.read(standard_input, _PIPED)
+
+        return Source(str(found or _PIPED), items)
+
+    return Opened(langsmith.LangSmith(), map(source, _files(path, langsmith.files)))
+
+
+def _otel(path: str, standard_input: BinaryIO) -> Opened:
+    try:
+        from lockstitch.integrations import otel
+    except ModuleNotFoundError as exc:
+        raise Refused("Reading OpenTelemetry needs opentelemetry-proto: pip install 'lockstitch[otel]'") from exc
+
+    def source(found: Path | None) -> Source:
+        def items(on_bad: OnBad) -> Iterator[Item]:
+            if found:
+                return otel.read_file(found, on_bad=on_bad)
+            return otel.read_stream(standard_input, _PIPED, on_bad=on_bad)
+
+        return Source(str(found or _PIPED), items)
+
+    return Opened(otel.OpenTelemetry(), map(source, _files(path, otel.files)))
+
+
+def _files(path: str, below: Callable[[Path], Iterable[Path]]) -> Iterable[Path | None]:
+    """The files of a path; None stands for standard input."""
+    return [None] if path == STANDARD_INPUT else below(Path(path))

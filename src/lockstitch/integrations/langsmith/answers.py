@@ -1,0 +1,170 @@
+"""The answers of a model, from whatever an llm run gave: LangChain's generations or a provider's own response."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from lockstitch.integrations.langsmith.messages import Said, assistant, blocks_of, messages_in, said, text_in
+from lockstitch.integrations.langsmith.runs import bag, count, first_bag, first_text, items, text
+from lockstitch.integrations.spans.span import Generation
+from lockstitch.integrations.spans.values import as_text, name
+from lockstitch.model import Json
+
+_REASONS: Final = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
+_USAGE: Final = ("usage_metadata", "usageMetadata", "token_usage", "tokenUsage", "usage", "estimatedTokenUsage")
+_STATUS: Final = ("status_code", "http_status", "http_status_code", "statusCode")
+_WORDS: Final = ("output", "answer", "response", "completion", "result", "text", "content", "output_text")
+_FREE: Final = ("usage_metadata", "usage", "model", "id")
+
+
+class Answer(NamedTuple):
+    """One answer, and the bags around it where its details may stand, the nearest first."""
+
+    message: Said
+    around: list[Json]
+    text: str | None = None
+    prompt: int = 0
+    """Which of the prompts it answers: a batch counts each apart, several answers to one are counted once."""
+
+
+def answers_in(outputs: Json) -> list[Answer]:
+    """All answers in what an llm run gave, in their order."""
+    outer = _response(outputs)
+    for find in (_generations, _choices, _responses_api, _candidates, _messages):
+        if found := list(find(outputs)):
+            return found
+    own = said(outer) or said(outputs.get("output"))
+    if own is None and isinstance(outer.get("content"), list) and outer.get("stop_reason"):
+        own = Said("assistant", outer)
+    if own is not None:
+        return [Answer(own, [outer, outputs])]
+    words = _words(outputs)
+    return [Answer(Said("assistant", {"content": words}), [outputs], words)] if words else []
+
+
+def generation(answer: Answer, *, failed: bool) -> Generation:
+    """An answer as a message of ours, with its id, its end and whether something went wrong with it."""
+    message = assistant(answer.message)
+    bags = details(answer)
+    written = answer.text if answer.text is not None else text_in(message["content"])
+    reason = first_text(*(each.get(key) for each in bags for key in _REASONS))
+    return Generation(
+        message=message,
+        text=written,
+        id=_message_id(answer),
+        finish_reason=name(reason),
+        failed=failed or reason == "refusal" or any(map(_is_error, bags)) or _refuses(answer.message),
+    )
+
+
+def details(answer: Answer) -> list[Json]:
+    """Where the details of an answer may stand, the nearest first."""
+    fields = answer.message.fields
+    near = [bag(fields.get("response_metadata")), fields]
+    return [each for each in (*near, *answer.around) if each]
+
+
+def own_usage(answer: Answer) -> list[Any]:
+    """What LangChain itself counted for an answer: every provider's counts in the same words."""
+    return [answer.message.fields.get("usage_metadata")]
+
+
+def usages(answer: Answer) -> Iterator[Any]:
+    """What else may count an answer's tokens, the nearest first."""
+    for each in details(answer):
+        for key in _USAGE:
+            yield each.get(key)
+
+
+def _generations(outputs: Json) -> Iterator[Answer]:
+    beside = first_bag(outputs.get("llm_output"), outputs.get("llmOutput"))
+    for prompt, group in enumerate(items(outputs.get("generations"))):
+        for each in items(group) if isinstance(group, list) else [group]:
+            one = bag(each)
+            info = first_bag(one.get("generation_info"), one.get("generationInfo"))
+            message = said(one.get("message")) or said(one)
+            written = one.get("text") if isinstance(one.get("text"), str) else None
+            if message is None and written is not None:
+                message = Said("assistant", {"content": written})
+            if message is not None and message.speaker == "assistant":
+                yield Answer(message, [info, beside], written, prompt)
+
+
+def _choices(outputs: Json) -> Iterator[Answer]:
+    response = _response(outputs)
+    for each in items(response.get("choices")):
+        choice = bag(each)
+        fields = first_bag(choice.get("message"), choice.get("delta"))
+        if not fields and text(choice.get("text")):
+            fields = {"content": choice["text"]}
+        if fields:
+            yield Answer(Said("assistant", fields), [choice, response, outputs])
+
+
+def _responses_api(outputs: Json) -> Iterator[Answer]:
+    """OpenAI's Responses: one answer whose items are texts, thoughts and calls."""
+    response = _response(outputs)
+    parts = items(response.get("output"))
+    if not any(text(bag(part).get("type")) in ("message", "reasoning", "function_call") for part in parts):
+        return
+    blocks: list[Any] = []
+    for part in parts:
+        blocks.extend(items(bag(part).get("content")) if bag(part).get("type") == "message" else [part])
+    yield Answer(Said("assistant", {"content": blocks}), [response, outputs])
+
+
+def _candidates(outputs: Json) -> Iterator[Answer]:
+    """Gemini's own response."""
+    response = _response(outputs)
+    for each in items(response.get("candidates")):
+        candidate = bag(each)
+        if parts := items(bag(candidate.get("content")).get("parts")):
+            calls = [bag(part).get("functionCall") or bag(part).get("function_call") for part in parts]
+            fields: Json = {"content": [part for part, call in zip(parts, calls, strict=True) if not call]}
+            fields["tool_calls"] = [call for call in calls if call]
+            yield Answer(Said("assistant", fields), [candidate, response, outputs])
+
+
+def _messages(outputs: Json) -> Iterator[Answer]:
+    """What the model added: the answers after everything that others said."""
+    added: list[Said] = []
+    for message in messages_in(outputs):
+        added = [*added, message] if message.speaker == "assistant" else []
+    for message in added:
+        yield Answer(message, [outputs])
+
+
+def _response(outputs: Json) -> Json:
+    """A wrapped response may stand by itself, or as the one member of the outputs."""
+    inner = first_bag(outputs.get("output"), outputs.get("message"), outputs.get("response"))
+    is_response = any(key in inner for key in ("choices", "content", "output", "candidates"))
+    return inner if is_response and "generations" not in outputs else outputs
+
+
+def _words(outputs: Json) -> str | None:
+    """The text of a free-form answer; of a shape that nobody knows, its JSON, so that it can at least be read."""
+    found = first_text(*(outputs.get(key) for key in _WORDS))
+    if found:
+        return found
+    rest = {key: value for key, value in outputs.items() if key not in _FREE and value not in (None, "", [], {})}
+    if set(rest) <= {"generations", "llm_output", "llmOutput", "run", "type", "messages"}:
+        return None
+    return next((value for value in rest.values() if isinstance(value, str)), None) if len(rest) == 1 else as_text(rest)
+
+
+def _message_id(answer: Answer) -> str | None:
+    own = answer.message.fields.get("id")
+    if isinstance(own, str) and own:
+        return name(own)
+    several = len(items(bag(answer.around[1] if len(answer.around) > 1 else {}).get("choices"))) > 1
+    return None if several else next((name(each["id"]) for each in answer.around if text(each.get("id"))), None)
+
+
+def _refuses(message: Said) -> bool:
+    beside = bag(message.fields.get("additional_kwargs"))
+    refusals = (message.fields.get("refusal"), beside.get("refusal"))
+    return any(map(text, refusals)) or any(bag(each).get("type") == "refusal" for each in blocks_of(message))
+
+
+def _is_error(where: Json) -> bool:
+    error = where.get("error")
+    return bool(error) or any(count(where.get(key)) >= 400 for key in _STATUS)

@@ -1,0 +1,247 @@
+"""A run as LangSmith has it: a list of run objects, the root first, each as its own JSON would be exported there.
+
+Of a mirror the pieces that were told are given back as they were, up to what was redacted and how a time is spelled.
+A run of ours is told in the same shape: a chain with its model calls and tools as children, and members as chains.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound
+from lockstitch.model import Json, Run, Stitch, Thread, as_id, foreign_id, format_time
+from lockstitch.model.context import history
+from lockstitch.model.message import blocks, text_of, tool_uses
+from lockstitch.store import Store
+
+_SOURCES: Final = ("langsmith", "otel")
+
+_NAMES: Final = {
+    "id": "id",
+    "trace_id": "trace_id",
+    "parent_id": "parent_run_id",
+    "order": "dotted_order",
+    "name": "name",
+    "kind": "run_type",
+    "start": "start_time",
+    "end": "end_time",
+    "inputs": "inputs",
+    "outputs": "outputs",
+    "error": "error",
+    "status": "status",
+    "tags": "tags",
+    "events": "events",
+    "thread_id": "thread_id",
+    "user_id": "user_id",
+    "session_id": "session_id",
+    "group": "session_name",
+    "total_tokens": "total_tokens",
+    "total_cost": "total_cost",
+    "children": "child_run_ids",
+}
+"""LangSmith's names of what a piece holds; `extra` and `metadata` become one bag again."""
+
+
+async def export_run(store: Store, ref: str) -> list[Json]:
+    """The run with this id, ours or the source's own, with everything below it. NotFound when there is none."""
+    run = await find_run(store, ref)
+    if run.source != "native":
+        log = await store.log(run.id)
+        return sorted((given_back(one.data) for one in log if one.data.get("id")), key=_place)
+    head = await store.thread(run.thread_id)
+    runs = [one for one in await store.runs(head) if one.turn == run.turn]
+    below = [run, *_below(run, runs)]
+    told: list[Json] = []
+    for one in below:
+        told += _told(head, one, await store.log(one.id), parent=None if one is run else str(one.parent_run_id))
+    return _ordered(told, str(run.id))
+
+
+async def find_run(store: Store, ref: str) -> Run:
+    """A run by its id, or by the id that the source gave it, within the project."""
+    for source in _SOURCES:
+        found = await store.backend.get(Run, (foreign_id(store.project, source, f"run:{ref}"),))
+        if found is not None:
+            return found
+    if as_id(ref):
+        run = await store.backend.get(Run, (as_id(ref),))
+        if run is not None:
+            return run
+    for run in await store.backend.find(Find(Run, (Where("foreign_id", "=", ref),))):
+        if (await store.thread(run.thread_id)).project == store.project:
+            return run
+    raise NotFound(f"There is no run {ref} in this store.")
+
+
+def given_back(piece: Json) -> Json:
+    """A span of a mirror under LangSmith's names, as it was told."""
+    run: Json = {name: piece[key] for key, name in _NAMES.items() if key in piece}
+    extra = dict(piece.get("extra") or {})
+    if "metadata" in piece:
+        extra["metadata"] = piece["metadata"]
+    if extra:
+        run["extra"] = extra
+    return {"parent_run_id": None, **run}
+
+
+def _place(run: Json) -> tuple[bool, str, str]:
+    """The root first, then as they began."""
+    root = run.get("id") == run.get("trace_id")
+    return (not root, str(run.get("start_time") or ""), str(run.get("dotted_order") or ""))
+
+
+def _below(run: Run, runs: Sequence[Run]) -> Iterable[Run]:
+    for one in runs:
+        if one.parent_run_id == run.id:
+            yield one
+            yield from _below(one, runs)
+
+
+def _told(head: Thread, run: Run, log: Sequence[Stitch], parent: str | None) -> list[Json]:
+    """A run of ours as a chain, and below it its model calls and tools."""
+    said = {stitch.position: stitch for stitch in log}
+    asked = {(stitch.position, index): call for stitch in log for index, call in enumerate(tool_uses(stitch.message))}
+    told = [_chain(head, run, said, parent)]
+    for stitch in log:
+        if stitch.type == "llm_call":
+            told.append(_model_call(run, stitch, log))
+        elif stitch.type == "tool_call":
+            told.append(_tool_call(run, stitch, asked.get((stitch.reply_to or 0, stitch.call_index or 0))))
+    return told
+
+
+def _chain(head: Thread, run: Run, said: dict[int, Stitch], parent: str | None) -> Json:
+    question, answer = said.get(run.input_position or 0), said.get(run.output_position or 0)
+    metadata = {
+        **run.metadata,
+        "ls_model_name": run.model,
+        "ls_provider": run.provider,
+        "thread_id": head.key or str(head.id),
+    }
+    message = answer.message if answer else None
+    failed = run.status in ("failed", "cancelled")
+    return {
+        "id": str(run.id),
+        "parent_run_id": parent,
+        "name": run.agent or "agent",
+        "run_type": "chain",
+        "start_time": format_time(run.started_at),
+        "end_time": format_time(run.completed_at) if run.completed_at else None,
+        "status": "error" if failed else "success" if run.status == "completed" else "pending",
+        "error": run.error or run.status if failed else None,
+        "inputs": {"messages": [question.message] if question and question.message else []},
+        "outputs": {"generations": [[{"text": text_of(message), "message": message}]]} if message else {},
+        "extra": {"metadata": {name: value for name, value in metadata.items() if value is not None}},
+        "tags": run.tags,
+        "user_id": head.user_id,
+        "thread_id": str(head.id),
+        "session_id": head.key or str(head.id),
+        "session_name": head.project,
+        "prompt_tokens": run.input_tokens,
+        "completion_tokens": run.output_tokens,
+        "total_tokens": run.input_tokens + run.output_tokens,
+        "total_cost": run.total_cost,
+    }
+
+
+def _model_call(run: Run, stitch: Stitch, log: Sequence[Stitch]) -> Json:
+    data, message = stitch.data, stitch.message
+    model = data.get("model") or stitch.name
+    text = text_of(message) if message else str(data.get("text") or "")
+    reason = data.get("finish_reason") or stitch.status
+    kwargs: Json = {
+        "id": stitch.call_id or str(stitch.id),
+        "type": "ai",
+        "content": _content(message, text),
+        "tool_calls": [
+            {"name": call.get("name"), "args": call.get("input"), "id": call.get("id"), "type": "tool_call"}
+            for call in tool_uses(message)
+        ],
+        "response_metadata": {"finish_reason": reason, "model_name": model, "model_provider": run.provider},
+    }
+    counted = stitch.input_tokens is not None or stitch.output_tokens is not None
+    tokens = (stitch.input_tokens or 0, stitch.output_tokens or 0)
+    if counted:
+        kwargs["usage_metadata"] = dict(
+            zip(("input_tokens", "output_tokens", "total_tokens"), (*tokens, sum(tokens)), strict=True)
+        )
+    before = history([one for one in log if one.position < stitch.position], run.id)
+    return {
+        **_span(run, stitch, stitch.name or "model", "llm"),
+        "inputs": {"prompt": data["prompt"]} if data.get("prompt") else {"messages": [before]},
+        "outputs": {
+            "generations": [
+                [{"text": text, "type": "ChatGeneration", "message": _constructed("AIMessage", kwargs)}],
+            ]
+        },
+        "extra": {"metadata": {"ls_model_name": model, "ls_provider": run.provider, **_named(data, "purpose")}},
+        "prompt_tokens": tokens[0] if counted else None,
+        "completion_tokens": tokens[1] if counted else None,
+        "total_tokens": sum(tokens) if counted else None,
+        "total_cost": data.get("cost"),
+    }
+
+
+def _tool_call(run: Run, stitch: Stitch, call: Json | None) -> Json:
+    content: Any = (stitch.message or {}).get("content")
+    failed = stitch.status not in ("ok", "settled")
+    kwargs: Json = {
+        "type": "tool",
+        "name": stitch.name,
+        "tool_call_id": stitch.call_id,
+        "content": content,
+        "status": "error" if failed else "success",
+    }
+    return {
+        **_span(run, stitch, stitch.name or "tool", "tool"),
+        "inputs": (call or {}).get("input") or {},
+        "outputs": {"output": _constructed("ToolMessage", kwargs)},
+        "extra": {"metadata": {"tool_call_id": stitch.call_id}},
+        "status": "error" if failed else "success",
+        "error": str(content) if failed else None,
+    }
+
+
+def _span(run: Run, stitch: Stitch, name: str, kind: str) -> Json:
+    """What every child has. A stitch is written when it is over."""
+    end = stitch.at or run.started_at
+    start = end - timedelta(milliseconds=stitch.duration_ms or 0)
+    return {
+        "id": str(stitch.id),
+        "parent_run_id": str(run.id),
+        "name": name,
+        "run_type": kind,
+        "start_time": format_time(start),
+        "end_time": format_time(end),
+        "status": "success",
+        "error": None,
+        "tags": [],
+    }
+
+
+def _content(message: Json | None, text: str) -> Any:
+    """The text of an answer that is nothing else, or its blocks."""
+    parts = blocks(message) if message else []
+    return text if all(block.get("type") in ("text", "tool_use") for block in parts) else parts
+
+
+def _constructed(kind: str, kwargs: Json) -> Json:
+    """A message as LangChain serialises one."""
+    return {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", kind], "kwargs": kwargs}
+
+
+def _named(data: Json, *names: str) -> Json:
+    return {name: data[name] for name in names if data.get(name) is not None}
+
+
+def _ordered(told: list[Json], trace_id: str) -> list[Json]:
+    """Each with its place in the trace: its own time and id behind those of whatever it is below."""
+    orders: dict[str, str] = {}
+    for run in told:
+        began = datetime.fromisoformat(str(run["start_time"]))
+        own = f"{began:%Y%m%dT%H%M%S%f}Z{run['id']}"
+        above = orders.get(str(run["parent_run_id"]))
+        orders[str(run["id"])] = run["dotted_order"] = f"{above}.{own}" if above else own
+        run["trace_id"] = trace_id
+    return [told[0], *sorted(told[1:], key=lambda run: str(run["dotted_order"]))]

@@ -1,0 +1,391 @@
+"""`SpanFacts` of a run object: role, tokens, tools.
+
+Input includes what the cache had to do with. LangChain and OpenAI count that way; Anthropic's and Bedrock's own words
+leave cache reads and writes out of the input, so there they are added. Cache writes stand in two places: as a sum, and
+by time to live; some versions fill only one of them, so the larger is right.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal
+
+from lockstitch.integrations.langsmith.answers import Answer, answers_in, details, generation, own_usage, usages
+from lockstitch.integrations.langsmith.messages import (
+    Said,
+    assistant,
+    blocks_of,
+    content_of,
+    messages_in,
+    result_of,
+    results_in,
+    said,
+    text_in,
+    tool_input,
+    tool_message,
+)
+from lockstitch.integrations.langsmith.runs import bag, count, first_bag, first_text, items, text
+from lockstitch.integrations.spans.span import Call, Generation, Meaning, Piece, Result, Tokens
+from lockstitch.integrations.spans.values import as_text, name
+from lockstitch.model import Json, tool_uses
+
+_INPUT = (
+    "input_tokens",
+    "prompt_tokens",
+    "promptTokens",
+    "inputTokens",
+    "prompt_token_count",
+    "promptTokenCount",
+    "prompt_eval_count",
+)
+_OUTPUT = (
+    "output_tokens",
+    "completion_tokens",
+    "completionTokens",
+    "outputTokens",
+    "candidates_token_count",
+    "candidatesTokenCount",
+    "eval_count",
+)
+_TOTAL = ("total_tokens", "totalTokens", "total_token_count", "totalTokenCount")
+_DETAILS = (
+    "input_token_details",
+    "input_tokens_details",
+    "prompt_tokens_details",
+    "prompt_token_details",
+    "promptTokensDetails",
+)
+_READ = ("cache_read", "cached_tokens", "cachedTokens")
+_WRITE = ("cache_creation", "cache_write", "cache_write_tokens")
+_FORMS = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+_APART_READ = ("cache_read_input_tokens", "cacheReadInputTokens")
+_APART_WRITE = ("cache_creation_input_tokens", "cacheWriteInputTokens")
+_WITHIN_READ = ("cached_content_token_count", "cachedContentTokenCount")
+_EXCLUSIVE = ("input_tokens", "inputTokens")
+_THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
+
+
+def tokens_of(usage: Any) -> Tokens | None:
+    """The four counts of one usage object; None if it counts nothing that has a direction."""
+    said = bag(usage)
+    if not any(count(said.get(key)) or said.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
+        return None
+    details = first_bag(*(said.get(key) for key in _DETAILS))
+    within_read = _largest(details, _READ) or _largest(said, _WITHIN_READ)
+    within_write = max(_largest(details, _WRITE), sum(count(details.get(form)) for form in _FORMS))
+    apart_read = _largest(said, _APART_READ)
+    by_form = sum(count(bag(said.get("cache_creation")).get(form)) for form in _FORMS)
+    apart_write = max(_largest(said, _APART_WRITE), by_form)
+    read, write = max(within_read, apart_read), max(within_write, apart_write)
+    given = _largest(said, _INPUT)
+    # Only where the two stand apart are they left out of the input; and no input is smaller than its parts.
+    # `prompt_tokens` is OpenAI's word, and includes them whatever a gateway writes beside it.
+    apart = (apart_read or apart_write) and not (within_read or within_write) and any(key in said for key in _EXCLUSIVE)
+    inclusive = given + read + write if apart or given < read + write else given
+    return Tokens(inclusive, _largest(said, _OUTPUT) + _largest(said, _THOUGHTS), read, write)
+
+
+def total_of(usage: Any) -> int:
+    return _largest(bag(usage), _TOTAL)
+
+
+def _largest(said: Json, keys: tuple[str, ...]) -> int:
+    return max(count(said.get(key)) for key in keys)
+
+
+_ASKED: Final = ("input", "question", "query", "q", "prompt", "text", "message", "user_input", "human_input", "content")
+_ANSWERED: Final = ("output", "answer", "response", "result", "text", "completion", "content", "output_text")
+_NOT_PARAMETERS: Final = frozenset({"tools", "functions", "messages", "prompt", "prompts", "input", "_type", "system"})
+# LangChain's own message ids are made of the run's id (lc_run--…, run-…) and say nothing of the provider.
+_PROVIDERS_ID: Final = re.compile(r"(chatcmpl|msg|resp|cmpl|gen|req|message)[-_].+")
+_LS_PARAMETERS: Final = {"ls_temperature": "temperature", "ls_max_tokens": "max_tokens", "ls_stop": "stop"}
+
+
+class LangSmith:
+    """The bridge for pieces that came from LangSmith's clients and exports."""
+
+    source = "langsmith"
+    root_names_trace = True
+
+    def meaning(self, piece: Piece) -> Meaning:
+        """What a merged piece says; never raises, whatever stands in it."""
+        role = _role(piece)
+        if role == "llm":
+            return _model_call(piece)
+        if role == "tool":
+            return _tool_call(piece)
+        return _other(piece)
+
+
+def _role(piece: Piece) -> Literal["llm", "tool", "span"]:
+    kind = str(piece.get("kind") or "").lower()
+    if kind in ("llm", "chat_model"):
+        return "llm"
+    if kind:
+        return "tool" if kind == "tool" else "span"
+    # A patch of older clients does not say what it is; until the post comes, what it gave tells.
+    outputs = bag(piece.get("outputs"))
+    if isinstance(outputs.get("generations"), list):
+        return "llm"
+    message = said(outputs.get("output"))
+    return "tool" if message is not None and message.speaker == "tool" else "span"
+
+
+def _model_call(piece: Piece) -> Meaning:
+    inputs, outputs, metadata, extra = (bag(piece.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
+    took, gave = list(messages_in(inputs)), list(messages_in(outputs))
+    answers = answers_in(outputs)
+    error = text(piece.get("error"))
+    generations = [generation(answer, failed=bool(error)) for answer in answers]
+    if error and not generations:
+        generations = [Generation({"role": "assistant", "content": []}, "", None, None, failed=True)]
+    around = [each for answer in answers for each in details(answer)]
+    asked = bag(extra.get("invocation_params"))
+    tokens, missing = _tokens(piece, answers, outputs)
+    model = _first(around, "model_name", "model", "modelName") or name(metadata.get("ls_model_name"))
+    model = model or _first([asked, inputs], "model_name", "model", "model_id", "modelName")
+    ended = bool(answers or error or "end" in piece)
+    if ended:
+        missing += _missing(piece, model=model, generations=generations)
+    return Meaning(
+        role="llm",
+        model=model,
+        provider=_first(around, "model_provider") or name(metadata.get("ls_provider")),
+        response_id=_response_id(answers),
+        has_content=any(each.message["content"] for each in generations),
+        parameters=_parameters(piece, asked, metadata),
+        generations=generations,
+        tokens=tokens,
+        cost=_cost(piece, extra),
+        results=_results(took, gave),
+        said=_last_said(inputs, took),
+        answer=next((each.text for each in reversed(generations) if each.text), None),
+        missing=missing,
+    )
+
+
+def _tool_call(piece: Piece) -> Meaning:
+    inputs, outputs, metadata, extra = (bag(piece.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
+    took, gave = list(messages_in(inputs)), list(messages_in(outputs))
+    message = _tool_message(outputs.get("output", outputs), _known_call(extra, metadata, inputs))
+    result = _result(piece, outputs, message)
+    call_id = (result.call_id if result else None) or _known_call(extra, metadata, inputs)
+    if result:
+        result = result._replace(call_id=call_id)
+    missing = ["tool_call_id"] if call_id is None else []
+    if result is None and "end" in piece:
+        missing.append("outputs.output")
+    tool = name(piece.get("name")) or (result.name if result else None) or name(inputs.get("name")) or ""
+    own = result_of(message) if message else None
+    return Meaning(
+        role="tool",
+        has_content=bool(inputs or outputs),
+        call=Call(call_id, tool, tool_input(inputs)),
+        result=result._replace(name=tool or None) if result else None,
+        results=[each for each in _results(took, gave) if each != own],
+        said=_last_said(inputs, took),
+        answer=_last_answer(outputs, gave),
+        missing=[*missing, *_missing_times(piece)],
+    )
+
+
+def _other(piece: Piece) -> Meaning:
+    inputs, outputs = bag(piece.get("inputs")), bag(piece.get("outputs"))
+    took, gave = list(messages_in(inputs)), list(messages_in(outputs))
+    return Meaning(
+        role="span",
+        has_content=bool(inputs or outputs),
+        results=_results(took, gave),
+        said=_last_said(inputs, took),
+        answer=_last_answer(outputs, gave),
+        missing=_missing_times(piece),
+    )
+
+
+def _tokens(piece: Piece, answers: list[Answer], outputs: Json) -> tuple[Tokens | None, list[str]]:
+    """What the call counted, told once, from the surest place that tells; and what is missing of it."""
+    metadata, extra = bag(piece.get("metadata")), bag(piece.get("extra"))
+    beside = bag(outputs.get("llm_output")) or bag(outputs.get("llmOutput"))
+    places = (
+        lambda: _by_prompt(answers, own_usage),
+        lambda: tokens_of(metadata.get("usage_metadata")),
+        lambda: tokens_of(outputs.get("usage_metadata")),
+        lambda: _by_prompt(answers, usages),
+        lambda: tokens_of(outputs.get("usage")),
+        lambda: tokens_of(beside.get("token_usage") or beside.get("tokenUsage") or beside.get("usage")),
+        lambda: tokens_of(extra),
+    )
+    nothing: Tokens | None = None
+    for place in places:
+        if found := place():
+            if any(found):
+                return found, []
+            nothing = found
+    if nothing:
+        return nothing, []
+    bags = [usage for answer in answers for usage in usages(answer)]
+    totals = (
+        total_of(usage) for usage in (*bags, metadata.get("usage_metadata"), outputs.get("usage_metadata"), piece)
+    )
+    total = next((each for each in totals if each), 0)
+    if total:
+        return Tokens(input=total), ["usage_metadata.input_tokens"]
+    return None, ["usage_metadata"] if "end" in piece and not piece.get("error") else []
+
+
+def _by_prompt(answers: list[Answer], places: Callable[[Answer], Iterable[Any]]) -> Tokens | None:
+    """The sum over prompts; of several answers to one prompt the first that counts does so for all."""
+    counted: dict[int, Tokens] = {}
+    for answer in answers:
+        found = next((tokens for usage in places(answer) if (tokens := tokens_of(usage))), None)
+        if found and not any(counted.get(answer.prompt, ())):
+            counted[answer.prompt] = found
+    return Tokens(*(sum(part) for part in zip(*counted.values(), strict=True))) if counted else None
+
+
+def _cost(piece: Piece, extra: Json) -> float | None:
+    """A model call has nothing below it, so what the source says of the whole is its own."""
+    total = piece.get("total_cost")
+    if isinstance(total, int | float) and not isinstance(total, bool):
+        return float(total)
+    parts = [extra.get(key) for key in ("prompt_cost", "completion_cost")]
+    known = [float(part) for part in parts if isinstance(part, int | float) and abs(part) < 1e300]
+    return sum(known) if known else None
+
+
+def _response_id(answers: list[Answer]) -> str | None:
+    for answer in answers:
+        fields = answer.message.fields
+        own = bag(fields.get("response_metadata")).get("id")
+        given = [own, fields.get("id"), *(each.get("id") for each in answer.around)]
+        found = [each for each in given if isinstance(each, str) and _PROVIDERS_ID.fullmatch(each)]
+        if isinstance(own, str) and own:
+            return name(own)
+        if found:
+            return name(found[0])
+    return None
+
+
+def _parameters(piece: Piece, asked: Json, metadata: Json) -> Json:
+    inputs = bag(piece.get("inputs"))
+    # A wrapped SDK records the whole request as the run's inputs.
+    source = asked or ({key: each for key, each in inputs.items() if key != "extra"} if "messages" in inputs else {})
+    found = {key: each for key, each in source.items() if key not in _NOT_PARAMETERS and each is not None}
+    for key, word in _LS_PARAMETERS.items():
+        if metadata.get(key) is not None:
+            found.setdefault(word, metadata[key])
+    return found
+
+
+def _known_call(extra: Json, metadata: Json, inputs: Json) -> str | None:
+    own = inputs.get("id") if inputs.get("type") == "tool_call" else None
+    return next((found for each in (extra, metadata) if (found := name(each.get("tool_call_id")))), None) or name(own)
+
+
+def _tool_message(output: Any, call_id: str | None) -> Said | None:
+    """The tool message in what a tool run gave: bare, in a Command of LangGraph's, or as Python prints it."""
+    if isinstance(output, str):
+        fields = tool_message(output)
+        return Said("tool", fields) if fields else None
+    found = [message for message in messages_in(output) if message.speaker == "tool"]
+    ours = [message for message in found if call_id and message.fields.get("tool_call_id") == call_id]
+    return next(iter(ours or found), None)
+
+
+def _result(piece: Piece, outputs: Json, message: Said | None) -> Result | None:
+    error = text(piece.get("error"))
+    tool = name(piece.get("name"))
+    if message is not None:
+        told = result_of(message)
+        failed = True if error else told.failed if told.failed is not None else _fate(piece)
+        return told._replace(failed=failed)
+    if error and not outputs:
+        return Result(None, tool, error, failed=True)
+    if not outputs:
+        return None
+    content = outputs["output"] if set(outputs) == {"output"} else outputs
+    return Result(
+        None, tool, "null" if content is None else content_of(content), failed=True if error else _fate(piece)
+    )
+
+
+def _fate(piece: Piece) -> bool | None:
+    """What became of a run that carries no error: done well if it ended, unknown if it did not."""
+    status = str(piece.get("status") or "").lower()
+    if status in ("error", "interrupted"):
+        return True
+    return False if status == "success" or "end" in piece else None
+
+
+def _results(took: list[Said], gave: list[Said]) -> list[Result]:
+    """Results of calls that inputs and outputs mention; what both mention is one, as a state that grows holds both."""
+    seen: Counter[str] = Counter()
+    found: list[Result] = []
+    for key, result in _mentioned(took):
+        seen[key] += 1
+        found.append(result)
+    for key, result in _mentioned(gave):
+        if seen[key]:
+            seen[key] -= 1
+        else:
+            found.append(result)
+    return found
+
+
+def _mentioned(messages: list[Said]) -> Iterator[tuple[str, Result]]:
+    asked: set[str | None] = set()
+    for message in messages:
+        if message.speaker == "assistant":
+            asked |= {call.get("id") for call in tool_uses(assistant(message))}
+        for result in results_in(message):
+            own = message.fields.get("id")
+            key = as_text([own if isinstance(own, str) else None, result.call_id, result.content])
+            yield key, result._replace(asked=result.call_id in asked)
+
+
+def _last_said(inputs: Json, took: list[Said]) -> str | None:
+    spoken = _last_words(took, "user")
+    if spoken:
+        return spoken
+    prompts = [each for each in items(inputs.get("prompts")) if text(each)]
+    plain = [each for each in items(inputs.get("messages")) if text(each)]
+    only = list(inputs.values()) if len(inputs) == 1 else []
+    return first_text(*prompts[-1:], *(inputs.get(key) for key in _ASKED), *only, *plain[-1:])
+
+
+def _last_answer(outputs: Json, gave: list[Said]) -> str | None:
+    spoken = _last_words(gave, "assistant")
+    if spoken:
+        return spoken
+    only = list(outputs.values()) if len(outputs) == 1 else []
+    known = first_text(*(outputs.get(key) for key in _ANSWERED), *only)
+    if known or "output" in outputs:
+        return known
+    answers = [generation(answer, failed=False).text for answer in answers_in(outputs)]
+    return first_text(*answers[-1:])
+
+
+def _last_words(messages: list[Said], speaker: str) -> str | None:
+    return next((words for each in reversed(messages) if each.speaker == speaker and (words := _words(each))), None)
+
+
+def _words(message: Said) -> str:
+    if message.speaker == "assistant":
+        return text_in(assistant(message)["content"])
+    return text_in(blocks_of(message))
+
+
+def _missing(piece: Piece, *, model: str | None, generations: list[Generation]) -> list[str]:
+    found = [] if model else ["model_name"]
+    if not piece.get("error"):
+        found += [] if any(each.id for each in generations) else ["message.id"]
+        found += [] if any(each.finish_reason for each in generations) else ["finish_reason"]
+    return [*found, *_missing_times(piece)]
+
+
+def _missing_times(piece: Piece) -> list[str]:
+    return [word for key, word in (("start", "start_time"), ("end", "end_time")) if key not in piece]
+
+
+def _first(bags: list[Json], *keys: str) -> str | None:
+    return next((found for each in bags for key in keys if (found := text(each.get(key)))), None)

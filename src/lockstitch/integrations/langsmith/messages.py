@@ -1,0 +1,286 @@
+"""Messages and tool arguments in every serialisation.
+
+The same message may be a constructor ({lc, type, id: […, "AIMessage"], kwargs}), a plain object with `type` or `role`,
+an object with its fields under `data`, or a pair of role and text. Here it is one thing: a `Said`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple, cast
+
+from lockstitch.integrations.langsmith.runs import bag, first_text, items, text
+from lockstitch.integrations.spans.span import Result
+from lockstitch.integrations.spans.values import LONGEST, as_text, literal, name, parse, storable
+from lockstitch.model import Json, Message
+
+_DEEPEST_ARGUMENTS: Final = 60
+_REPR: Final = re.compile(
+    r"""content=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?=\s|$)(?:.*\bname='(?P<name>[^']*)')?""", re.DOTALL
+)
+_REPR_ID: Final = re.compile(r"""\btool_call_id='([^']*)'""")
+_REPR_STATUS: Final = re.compile(r"""\bstatus='([^']*)'""")
+
+
+def arguments(value: Any) -> Any:
+    """What a model asked with. Text that is no JSON object is kept under `__invalid_json`, as our providers do."""
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return {}
+    try:
+        parsed = storable(parse(value), parsed=True)
+    except (ValueError, RecursionError):
+        return {"__invalid_json": value}
+    return bag(parsed) if isinstance(parsed, dict) else {"__invalid_json": value}
+
+
+def tool_input(inputs: Any) -> Any:
+    """What a tool run was given: {"input": "{'a': 2}"} of older versions is a Python object's text.
+
+    Read as a literal, never evaluated; then as JSON; else it stays the text that it is, since a tool may well take one.
+    """
+    given = bag(inputs)
+    if set(given) == {"input"}:
+        only = given["input"]
+        return _literal(only) if isinstance(only, str) else bag(only) or given
+    if given.get("type") == "tool_call" and isinstance(given.get("args"), dict):
+        return given["args"]
+    return given
+
+
+def tool_message(words: str) -> dict[str, Any] | None:
+    """The fields of a ToolMessage that an old version wrote down as Python prints it; None if it is none."""
+    if len(words) > LONGEST or not words.startswith("content=") or not (called := _REPR_ID.search(words)):
+        return None
+    match = _REPR.match(words)
+    if match is None:
+        return None
+    content = literal(match["content"])
+    if content is None:
+        return None
+    status = _REPR_STATUS.search(words)
+    fields = {"content": content, "tool_call_id": called[1], "name": match["name"], "status": status and status[1]}
+    return {key: value for key, value in storable(fields).items() if value is not None}
+
+
+def _literal(words: str) -> Any:
+    start = words.strip()
+    if start[:1] not in ("{", "[") or len(words) > LONGEST or _depth(start) > _DEEPEST_ARGUMENTS:
+        return _json(words)
+    found = literal(start)
+    return cast("Any", found) if isinstance(found, dict | list) else _json(words)
+
+
+def _json(words: str) -> Any:
+    try:
+        found = storable(parse(words), parsed=True)
+    except (ValueError, RecursionError):
+        return words
+    return cast("Any", found) if isinstance(found, dict | list) else words
+
+
+def _depth(words: str) -> int:
+    """No deeper than this: an upper bound, cheap, and enough to keep a parser that recurses out of trouble."""
+    deepest = level = 0
+    for character in words:
+        if character in "[({":
+            level += 1
+            deepest = max(deepest, level)
+        elif character in "])}":
+            level -= 1
+    return deepest
+
+
+Speaker = Literal["user", "assistant", "system", "tool"]
+
+_SPEAKERS: Final[dict[str, Speaker]] = {
+    "human": "user",
+    "user": "user",
+    "ai": "assistant",
+    "assistant": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+_PLACES: Final = ("messages", "generations", "output", "input", "update", "kwargs", "message", "data")
+_TEXTS: Final = frozenset({"text", "input_text", "output_text"})
+_DEEPEST: Final = 8
+
+
+class Said(NamedTuple):
+    """One message: who spoke, and the fields it came with."""
+
+    speaker: Speaker
+    fields: Json
+
+    @property
+    def content(self) -> Any:
+        return self.fields.get("content")
+
+
+def said(value: Any) -> Said | None:
+    """The message that `value` is; None if it is none."""
+    if isinstance(value, list | tuple):
+        pair = items(cast("Any", value))
+        if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str):
+            speaker = _SPEAKERS.get(pair[0].lower())
+            return Said(speaker, {"content": pair[1]}) if speaker else None
+        return None
+    fields = bag(value)
+    kwargs, path = fields.get("kwargs"), items(fields.get("id"))
+    if isinstance(kwargs, dict) and path:
+        kind = path[-1].removesuffix("Chunk").removesuffix("Message").lower() if isinstance(path[-1], str) else ""
+        speaker = _SPEAKERS.get(kind) or _spoken(bag(kwargs))
+        return Said(speaker, bag(kwargs)) if speaker else None
+    if isinstance(fields.get("data"), dict) and "content" in bag(fields["data"]):
+        fields = {**fields, **bag(fields["data"]), "type": fields.get("type")}
+    speaker = _spoken(fields)
+    if speaker and any(key in fields for key in ("content", "tool_calls", "function_call", "parts", "tool_call_id")):
+        return Said(speaker, fields)
+    return None
+
+
+def _spoken(fields: Json) -> Speaker | None:
+    for word in (fields.get("role"), fields.get("type")):
+        if isinstance(word, str):
+            speaker = _SPEAKERS.get(word.removesuffix("MessageChunk").removesuffix("Message").lower())
+            if speaker:
+                return speaker
+    return None
+
+
+def messages_in(value: Any, depth: int = 0) -> Iterator[Said]:
+    """All messages that stand in what a run took or gave, in their order."""
+    if depth > _DEEPEST:
+        return
+    message = said(value)
+    if message is not None:
+        yield message
+    elif isinstance(value, list | tuple):
+        for each in items(cast("Any", value)):
+            yield from messages_in(each, depth + 1)
+    elif isinstance(value, dict):
+        for place in _PLACES:
+            if isinstance(bag(value).get(place), dict | list):
+                yield from messages_in(bag(value)[place], depth + 1)
+
+
+def blocks_of(message: Said) -> list[Any]:
+    """The content of a message as blocks of ours; what is unknown stays as it is."""
+    fields = message.fields
+    content = fields.get("content", fields.get("parts"))
+    found = [_block(each) for each in (items(content) or [content])]
+    thought = first_text(bag(fields.get("additional_kwargs")).get("reasoning_content"), fields.get("reasoning_content"))
+    if thought and not any(bag(each).get("type") == "thinking" for each in found):
+        found.insert(0, {"type": "thinking", "thinking": thought})
+    return [each for each in found if each is not None]
+
+
+def assistant(message: Said) -> Message:
+    """An answer of a model as a message of ours: its blocks, then the calls that stand only beside them."""
+    blocks = blocks_of(message)
+    _add_calls(blocks, calls_of(message.fields))
+    return {"role": "assistant", "content": blocks}
+
+
+def calls_of(fields: Json) -> list[Json]:
+    """The tool_use blocks of what a message asks for beside its content, in whichever place it says so."""
+    beside = bag(fields.get("additional_kwargs"))
+    for source in (fields, beside):
+        if calls := [call for each in items(source.get("tool_calls")) if (call := _call(each))]:
+            return calls
+    for source in (fields, beside):
+        if call := _call(source.get("function_call")):
+            return [call]
+    return []
+
+
+def text_in(blocks: list[Any]) -> str:
+    return "".join(each["text"] for each in blocks if bag(each).get("type") == "text" and text(each.get("text")))
+
+
+def result_of(message: Said) -> Result:
+    """What a tool message tells."""
+    fields = message.fields
+    status = fields.get("status")
+    return Result(
+        call_id=name(fields.get("tool_call_id")),
+        name=name(fields.get("name")),
+        content=content_of(fields.get("content")),
+        failed=True if status == "error" else False if status == "success" else None,
+    )
+
+
+def results_in(message: Said) -> list[Result]:
+    """The results that a message carries: a tool's message is one, a user's may have blocks of them."""
+    if message.speaker == "tool":
+        return [result_of(message)]
+    found: list[Result] = []
+    for each in items(message.content):
+        block = bag(each)
+        if block.get("type") == "tool_result":
+            failed = block.get("is_error")
+            content = content_of(block.get("content"))
+            found.append(Result(name(block.get("tool_use_id")), None, content, failed if failed is not None else None))
+    return [each._replace(failed=bool(each.failed)) if each.failed is not None else each for each in found]
+
+
+def content_of(value: Any) -> Any:
+    """A result as text, or as the list of blocks that it is."""
+    if isinstance(value, list) and value and all(text(bag(each).get("type")) for each in items(cast("Any", value))):
+        return cast("Any", value)
+    return "" if value is None else as_text(value)
+
+
+def _block(each: Any) -> Any:
+    if isinstance(each, str):
+        return {"type": "text", "text": each} if each else None
+    block = bag(each)
+    kind = text(block.get("type"))
+    if kind in _TEXTS or (kind is None and isinstance(block.get("text"), str)):
+        return {**block, "type": "text", "text": block["text"]} if text(block.get("text")) else None
+    if kind in ("tool_use", "tool_call", "function_call"):
+        return _call(block)
+    if kind == "reasoning":
+        return _thought(block)
+    return each if block else None
+
+
+def _thought(block: Json) -> Any:
+    said_aloud = first_text(block.get("reasoning"), block.get("text"))
+    summary = "\n".join(bag(each)["text"] for each in items(block.get("summary")) if text(bag(each).get("text")))
+    kept = {key: value for key, value in block.items() if key not in ("type", "reasoning", "text")}
+    return {**kept, "type": "thinking", "thinking": said_aloud or summary}
+
+
+def _call(value: Any) -> Json | None:
+    """A request for a tool, in LangChain's, OpenAI's or Anthropic's words, as a tool_use block."""
+    asked = bag(value)
+    function = bag(asked.get("function")) or asked
+    tool = name(function.get("name"))
+    if tool is None:
+        return None
+    given = [function[key] for key in ("args", "arguments", "input") if function.get(key) is not None]
+    call_id = name(asked.get("call_id")) or name(asked.get("id")) or name(asked.get("tool_call_id"))
+    block: Json = {"type": "tool_use", "id": call_id, "name": tool, "input": arguments(given[0] if given else "")}
+    return block if call_id else {key: each for key, each in block.items() if key != "id"}
+
+
+def _add_calls(blocks: list[Any], calls: list[Json]) -> None:
+    """A call that stands in the content too is the same call; ids alone do not tell, since servers repeat them."""
+    open_blocks = [each for each in blocks if bag(each).get("type") == "tool_use"]
+    for call in calls:
+        same = next((each for each in open_blocks if _same(each, call)), None)
+        if same is None:
+            blocks.append(call)
+            continue
+        open_blocks = [each for each in open_blocks if each is not same]
+        if not same.get("input"):
+            # while it streams, a block's own input is empty, and the call beside it has the whole
+            same["input"] = call["input"]
+
+
+def _same(block: Json, call: Json) -> bool:
+    return block.get("id") == call.get("id") and block.get("name") == call.get("name")

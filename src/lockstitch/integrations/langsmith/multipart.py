@@ -1,0 +1,147 @@
+"""Multipart bodies: a run in parts, its attachments, and feedback.
+
+Parts are found by the boundary alone. What clients say about lengths differs between them and is not needed.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from lockstitch.errors import Unreadable
+from lockstitch.integrations.langsmith.runs import bag, pieces, remark
+from lockstitch.integrations.langsmith.stream import Source
+from lockstitch.integrations.spans.budget import Budget
+from lockstitch.integrations.spans.span import Attachment, Item
+from lockstitch.integrations.spans.values import name as bounded
+from lockstitch.integrations.spans.values import parse
+from lockstitch.model import Json
+
+_BOUNDARY: Final = re.compile(r'boundary="?([^";,]+)"?', re.IGNORECASE)
+_NAME: Final = re.compile(r'[;\s]name="([^"]*)"|[;\s]name=([^;\s]+)', re.IGNORECASE)
+_HEADERS: Final = 1 << 16
+
+
+class Part(NamedTuple):
+    name: str
+    media_type: str | None
+    content: bytes
+
+
+def boundary_of(source: Source, headers: Mapping[str, str]) -> bytes | None:
+    """The boundary that the header names, or the one that the body begins with; None if it is no multipart body."""
+    start = source.peek(512)
+    declared = next((value for key, value in headers.items() if key.lower() == "content-type"), "")
+    match = _BOUNDARY.search(declared)
+    if match and f"--{match[1]}".encode() in start:
+        return match[1].encode()
+    line = start.split(b"\r\n", 1)[0]
+    return line[2:] if line.startswith(b"--") and 2 < len(line) < 200 and b"\r\n" in start else None
+
+
+def multipart(
+    source: Source, boundary: bytes, name: str, limit: int, on_bad: Callable[[Unreadable], None] | None = None
+) -> Iterator[Item]:
+    """What a multipart body holds, in its order; the parts of one run as one piece.
+
+    `on_bad` is told of a part that is no JSON, and the others are read; without it that is raised.
+    """
+    run = _Run(source.budget)
+    for part in _parts(source, boundary, name, limit):
+        kind, _, rest = part.name.partition(".")
+        if kind in ("post", "patch"):
+            run_id, _, field = rest.partition(".")
+            if not run.takes(kind, run_id):
+                yield from run.done()
+                run.begin(kind, run_id)
+            source.budget.weigh(part.content)
+            run.add(field, _json(part, name, on_bad))
+            continue
+        yield from run.done()
+        if kind == "attachment":
+            run_id, _, title = rest.partition(".")
+            yield Attachment(bounded(run_id) or "", bounded(title) or "attachment", part.media_type, part.content)
+        elif kind == "feedback":
+            said = remark({"id": rest, **bag(_json(part, name, on_bad))})
+            if said is not None:
+                yield said
+    yield from run.done()
+
+
+class _Run:
+    """The run whose parts are coming in. They follow each other; one that strays is a piece of its own."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._key: tuple[str, str] | None = None
+        self._fields: Json = {}
+
+    def takes(self, kind: str, run_id: str) -> bool:
+        return self._key == (kind, run_id)
+
+    def begin(self, kind: str, run_id: str) -> None:
+        self._key, self._fields = (kind, run_id), {"id": run_id}
+
+    def add(self, field: str, value: Any) -> None:
+        if field:
+            self._fields[field] = value
+        else:
+            # In place: a run may come in many parts.
+            self._fields.update({key: each for key, each in bag(value).items() if each is not None})
+
+    def done(self) -> Iterator[Item]:
+        key, self._key = self._key, None
+        if key is not None:
+            yield from pieces(self._fields, parsed=True, budget=self._budget)
+
+
+def _json(part: Part, name: str, on_bad: Callable[[Unreadable], None] | None) -> Any:
+    try:
+        return parse(part.content)
+    except (ValueError, RecursionError) as exc:
+        wrong = Unreadable(name, f"this is no JSON: {exc}", where=f"part {part.name}")
+        if on_bad is None:
+            raise wrong from exc
+        on_bad(wrong)
+        return None
+
+
+def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[Part]:
+    delimiter = b"\r\n--" + boundary
+    buffer = bytearray(b"\r\n")
+    searched = number = 0
+    inside = False
+    while True:
+        end = buffer.find(delimiter, searched)
+        if end >= 0 and len(buffer) < end + len(delimiter) + 2 and (more := source.read()):
+            buffer += more
+            continue
+        if end < 0:
+            if len(buffer) > limit + _HEADERS:
+                raise Unreadable(name, f"one part is larger than {limit >> 20} MB", where=f"part {number}")
+            searched = max(0, len(buffer) - len(delimiter))
+            more = source.read()
+            if not more:
+                reason = source.failure or "it ends in the middle of a part; those before it were read"
+                raise Unreadable(name, reason, where=f"part {number}", cut=True)
+            buffer += more
+            continue
+        if inside:
+            source.budget.record()
+            yield part_of(bytes(buffer[:end]))
+        inside = True
+        number += 1
+        after = end + len(delimiter)
+        if buffer.startswith(b"--", after):
+            return
+        del buffer[:after]
+        searched = 0
+
+
+def part_of(data: bytes) -> Part:
+    """Return the part between two boundaries."""
+    head, _, content = data.partition(b"\r\n\r\n")
+    lines = head.decode(errors="replace").split("\r\n")
+    headers = {key.strip().lower(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    match = _NAME.search(headers.get("content-disposition", ""))
+    media_type = headers.get("content-type", "").partition(";")[0].strip()
+    return Part((match[1] or match[2] or "") if match else "", bounded(media_type), content)

@@ -1,0 +1,228 @@
+"""Redaction of a body that LangSmith's clients send, before it is stored: the same values go that the record hides.
+
+The body keeps its form: runs, batches, lines, multipart bodies and saved requests. Where a body cannot be read, the
+texts in it that look like credentials are replaced everywhere. Only values that redaction knows by their name
+may be left there.
+"""
+
+import base64
+import binascii
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import zstandard
+
+from lockstitch.integrations.langsmith.multipart import boundary_of, part_of
+from lockstitch.integrations.langsmith.runs import SAID, THREAD, bag, items, looks_like_feedback
+from lockstitch.integrations.langsmith.stream import STREAMED, Source
+from lockstitch.integrations.spans.batch import may_hide, redact, without_credentials
+from lockstitch.integrations.spans.budget import Budget
+from lockstitch.integrations.spans.compression import GZIP_MAGIC, ZSTD_MAGIC
+from lockstitch.integrations.spans.values import DECODER, parse
+
+_INNER: Final = ("run", "trace", "data", "body", "payload")
+_BLANK: Final = re.compile(r"[ \t\r\n\x1e\ufeff]*")
+_KEPT: Final = frozenset({*THREAD, "user_id"})
+"""Names in metadata that say where a run belongs. The record needs them, so redaction does not hide them here."""
+_DEEPEST: Final = 200
+_SAVED: Final = 2
+
+
+def redacted_body(body: bytes, headers: Mapping[str, str], budget: Budget, hide: frozenset[str]) -> bytes:
+    """Return the body without values that redaction hides; the very same object if it has none.
+
+    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    """
+    with budget.running():
+        return _Redacting(budget, hide).body(body, headers)
+
+
+class _Redacting:
+    def __init__(self, budget: Budget, hide: frozenset[str]) -> None:
+        self._budget = budget
+        self._hide = hide
+
+    def body(self, body: bytes, headers: Mapping[str, str], saved: int = 0) -> bytes:
+        source = Source(BytesIO(body).read, budget=self._budget).unpacked()
+        boundary = boundary_of(source, headers)
+        plain = _as_utf8(b"".join(iter(source.read, b"")))
+        if not plain or (not may_hide(plain, self._hide, self._budget.pause) and b"body_base64" not in plain):
+            return body
+        new = self._multipart(plain, boundary) if boundary else self._documents(plain, saved)
+        return body if new is plain else _packed(new, body)
+
+    def _multipart(self, plain: bytes, boundary: bytes) -> bytes:
+        delimiter = b"\r\n--" + boundary
+        parts = list(self._parts(b"\r\n" + plain, delimiter))
+        new = [self._part(part) for part in parts]
+        if all(one is other for one, other in zip(new, parts, strict=True)):
+            return plain
+        return delimiter.join(new)[2:]
+
+    def _parts(self, content: bytes, delimiter: bytes) -> Iterator[bytes]:
+        """Yield the parts between the delimiters. Each part counts as a record, since many of them take memory."""
+        start = 0
+        while (end := content.find(delimiter, start)) >= 0:
+            self._budget.record()
+            yield content[start:end]
+            start = end + len(delimiter)
+        yield content[start:]
+
+    def _part(self, part: bytes) -> bytes:
+        self._budget.step()
+        kind, _, rest = part_of(part).name.partition(".")
+        if kind in ("attachment", "feedback"):
+            return part
+        if kind not in ("post", "patch"):
+            return without_credentials(part, self._budget.pause)
+        field = rest.partition(".")[2]
+        head, blank, content = part.partition(b"\r\n\r\n")
+        self._budget.weigh(content)
+        try:
+            value = parse(content)
+            new = self._field(field, value)
+        except (ValueError, RecursionError):
+            return without_credentials(part, self._budget.pause)
+        return part if new is value else head + blank + _dumped(new)
+
+    def _field(self, field: str, value: Any) -> Any:
+        """A member of a run, or a whole run if the part names no member."""
+        if field:
+            return self._run({field: value}, 0)[field]
+        return self._run(bag(value), 0) if isinstance(value, dict) else value
+
+    def _documents(self, plain: bytes, saved: int) -> bytes:
+        self._budget.weigh(plain)
+        text = plain.decode(errors="replace")
+        parts: list[str] = []
+        at, changed = 0, False
+        while True:
+            self._budget.step()
+            start = _end(_BLANK, text, at)
+            if start >= len(text):
+                parts.append(text[at:])
+                break
+            try:
+                value, end = DECODER.raw_decode(text, start)
+                hidden = self._record(value, 0, saved)
+            except (ValueError, RecursionError):
+                rest = text[at:].encode(errors="replace")
+                new = without_credentials(rest, self._budget.pause)
+                changed |= new is not rest
+                parts.append(new.decode(errors="replace"))
+                break
+            changed |= hidden is not value
+            parts.append(text[at:start])
+            parts.append(text[start:end] if hidden is value else _dumped(hidden).decode())
+            at = end
+        return "".join(parts).encode(errors="replace") if changed else plain
+
+    def _record(self, value: Any, depth: int, saved: int) -> Any:
+        if depth > _DEEPEST:
+            return value
+        if isinstance(value, list):
+            return self._each(items(value), depth, saved)
+        if not isinstance(value, dict):
+            return self._hidden(value)
+        found = bag(value)
+        self._budget.step()
+        if isinstance(found.get("body_base64"), str):
+            return self._request(found, saved)
+        streamed = [name for name in STREAMED if isinstance(found.get(name), list)]
+        if "run_type" not in found and streamed:
+            changes = {name: self._each(items(found[name]), depth, saved) for name in streamed}
+            rest = {name: item for name, item in found.items() if name not in changes}
+            return _with(found, {**changes, **self._hidden(rest)})
+        if looks_like_feedback(found):
+            return found
+        changes = {name: self._run(bag(found[name]), depth) for name in _INNER if isinstance(found.get(name), dict)}
+        inner = _with(found, changes)
+        return inner if changes else self._run(found, depth)
+
+    def _hidden(self, value: Any) -> Any:
+        return redact(value, self._hide, self._budget.pause)
+
+    def _each(self, values: list[Any], depth: int, saved: int) -> list[Any]:
+        new = [self._record(value, depth + 1, saved) for value in values]
+        return values if all(one is other for one, other in zip(new, values, strict=True)) else new
+
+    def _run(self, run: dict[str, Any], depth: int) -> dict[str, Any]:
+        self._budget.step()
+        changes: dict[str, Any] = {}
+        for name, value in run.items():
+            if name in ("extra", "metadata"):
+                changes[name] = self._bag(value)
+            elif name == "child_runs" and isinstance(value, list) and depth < _DEEPEST:
+                changes[name] = self._each(items(value), depth, 0)
+            elif name not in SAID:
+                changes[name] = self._hidden({name: value})[name]
+        return _with(run, changes)
+
+    def _bag(self, value: Any) -> Any:
+        """`extra` or `metadata`, which may be JSON in a text."""
+        if isinstance(value, str):
+            if value[:1] not in ("{", "["):
+                return self._hidden(value)
+            try:
+                inner = parse(value)
+            except (ValueError, RecursionError):
+                return self._hidden(value)
+            new = self._bag(inner)
+            return value if new is inner else _dumped(new).decode()
+        if not isinstance(value, dict):
+            return self._hidden(value)
+        known = bag(value)
+        kept = {name: item for name, item in known.items() if name in _KEPT}
+        about = known.get("metadata")
+        rest = {name: item for name, item in known.items() if name not in kept and name != "metadata"}
+        changes = {"metadata": self._bag(about)} if "metadata" in known else {}
+        hidden = self._hidden(rest)
+        return _with(known, {**changes, **(hidden if hidden is not rest else {})})
+
+    def _request(self, envelope: dict[str, Any], saved: int) -> dict[str, Any]:
+        """A request that a client saved: its headers, and its body in base64."""
+        changes = self._hidden({name: item for name, item in envelope.items() if name != "body_base64"})
+        if saved < _SAVED:
+            try:
+                body = base64.b64decode(envelope["body_base64"], validate=True)
+            except (binascii.Error, ValueError):
+                return _with(envelope, changes)
+            headers = {str(name): str(value) for name, value in bag(envelope.get("headers")).items()}
+            new = self.body(body, headers, saved + 1)
+            if new is not body:
+                changes["body_base64"] = base64.b64encode(new).decode()
+        return _with(envelope, changes)
+
+
+def _with(old: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with changes; the very same if they change nothing."""
+    different = {name: value for name, value in changes.items() if value is not old.get(name)}
+    return {**old, **different} if different else old
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+
+
+def _as_utf8(plain: bytes) -> bytes:
+    if plain[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        return plain
+    return plain.decode("utf-16", errors="replace").encode(errors="replace")
+
+
+def _packed(new: bytes, like: bytes) -> bytes:
+    """Compress a body in the same way as before, so that it stays small."""
+    if like.startswith(GZIP_MAGIC):
+        return gzip.compress(new, 1)
+    if like.startswith(ZSTD_MAGIC):
+        return zstandard.compress(new, 1)
+    return new
+
+
+def _end(pattern: "re.Pattern[str]", text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at

@@ -1,0 +1,305 @@
+"""Run objects as `SpanData`; times and values in any form.
+
+Kept under their own names in `extra`: whatever the vocabulary of pieces has no word for (token counts and costs in
+parts, feedback_stats, invocation_params, runtime, …). Dropped: `serialized`, a description of the client's object that
+says nothing about the run, and the lists of relatives that the tree itself tells.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, cast
+
+from lockstitch.integrations.spans.budget import Budget, unlimited
+from lockstitch.integrations.spans.span import Piece, Remark
+from lockstitch.integrations.spans.values import as_text, name, parse, storable
+from lockstitch.model import Json, codec, format_time
+
+_NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What a count of seconds, milliseconds, microseconds or nanoseconds since 1970 looks like can be told from its size:
+# 1e11 seconds is the year 5138, and 1e11 milliseconds was in 1973.
+_UNITS = ((1e11, 1), (1e14, 1_000), (1e17, 1_000_000), (float("inf"), 1_000_000_000))
+
+
+def time_text(value: Any) -> str | None:
+    """`value` as the record writes times; None if it is none. Without a zone it is UTC, as LangSmith means it."""
+    moment = _moment(value)
+    if moment is None:
+        return None
+    try:
+        return format_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (OverflowError, ValueError):
+        return None
+
+
+def _moment(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, str):
+        return _read(value.strip())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _since_1970(value)
+    return None
+
+
+def _read(text: str) -> datetime | None:
+    if _NUMBER.fullmatch(text) and not (len(text) == 8 and text.startswith(("19", "20"))):
+        return _since_1970(float(text) if "." in text else int(text))
+    try:
+        return datetime.fromisoformat(text.removesuffix(" UTC"))
+    except ValueError:
+        return None
+
+
+def _since_1970(number: float) -> datetime | None:
+    try:
+        unit = next(unit for limit, unit in _UNITS if abs(number) < limit)
+        if isinstance(number, int):
+            return _EPOCH + timedelta(microseconds=number * 1_000_000 // unit)
+        return _EPOCH + timedelta(seconds=number / unit)
+    except (OverflowError, ValueError, StopIteration):
+        return None
+
+
+def bag(value: Any) -> Json:
+    """`value`, if it is an object with named members."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """`value`, if it is a list."""
+    return cast("list[Any]", value) if isinstance(value, list | tuple) else []
+
+
+def text(value: Any) -> str | None:
+    """`value`, if it is text with something in it."""
+    return value if isinstance(value, str) and value else None
+
+
+def first_text(*values: Any) -> str | None:
+    return next((value for value in values if isinstance(value, str) and value), None)
+
+
+def first_bag(*values: Any) -> Json:
+    """The first of `values` that is an object with members."""
+    return next((found for value in values if (found := bag(value))), cast("Json", {}))
+
+
+def count(value: Any) -> int:
+    """A number of tokens: a whole number of 0 or more, however it is written; 0 for what no model can count."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 <= value < 2**31 else 0
+
+
+SAID: Final = frozenset(
+    {
+        "id",
+        "run_id",
+        "trace_id",
+        "parent_run_id",
+        "parent_run_ids",
+        "dotted_order",
+        "name",
+        "run_type",
+        "start_time",
+        "end_time",
+        "inputs",
+        "outputs",
+        "error",
+        "status",
+        "tags",
+        "events",
+        "extra",
+        "metadata",
+        "thread_id",
+        "user_id",
+        "session_id",
+        "session_name",
+        "project_name",
+        "total_tokens",
+        "total_cost",
+        "child_run_ids",
+        "direct_child_run_ids",
+        "child_runs",
+        "serialized",
+        "operation",
+    }
+)
+THREAD: Final = ("thread_id", "conversation_id", "session_id")
+_DOT: Final = re.compile(r"(?:^|\.)\d{8}T\d{6,15}Z")
+_DEEPEST: Final = 200
+
+
+def looks_like_run(value: Mapping[str, Any]) -> bool:
+    """Whether an object is a run, or what is left of one."""
+    return any(value.get(key) for key in ("id", "run_id", "dotted_order")) and not looks_like_feedback(value)
+
+
+def looks_like_feedback(value: Mapping[str, Any]) -> bool:
+    return "key" in value and ("score" in value or "value" in value) and not ("run_type" in value or "inputs" in value)
+
+
+def pieces(
+    run: Mapping[str, Any], *, trace_id: str | None = None, parsed: bool = False, budget: Budget | None = None
+) -> Iterator[Piece]:
+    """Yield the run and the runs nested in it, parents first.
+
+    `trace_id` is the id of the trace, where a run around this one names it. `parsed` is passed on to `storable`.
+    """
+    yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, None, 0, budget or unlimited())
+
+
+def remark(feedback: Mapping[str, Any]) -> Remark | None:
+    """Feedback as its own object; None if it says nothing about anything."""
+    said = bag(storable(dict(feedback)))
+    key = name(said.get("key"))
+    span_id, trace_id = name(said.get("run_id")), name(said.get("trace_id"))
+    if key is None or (span_id is None and trace_id is None):
+        return None
+    value = said.get("value")
+    score = said.get("score")
+    return Remark(
+        id=name(said.get("id")) or codec.digest(said),
+        span_id=span_id,
+        trace_id=trace_id,
+        key=key,
+        score=float(score) if isinstance(score, bool | int | float) and abs(score) < 1e300 else None,
+        value=None if value is None else value if isinstance(value, dict) else {"value": value},
+        comment=first_text(said.get("comment")),
+        at=time_text(said.get("created_at")),
+    )
+
+
+def _pieces(
+    run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None, depth: int, budget: Budget
+) -> Iterator[Piece]:
+    """`trace_id` and `inferred`: of the run around this one, as that names its trace or as it was inferred."""
+    budget.item()
+    piece = _piece(run, trace_id, inferred, parent_id)
+    below = [bag(child) for child in items(run.get("child_runs")) if bag(child)] if depth < _DEEPEST else []
+    own, inferred = piece.get("id"), piece.get("trace_id")
+    trace = None if piece.get("inferred") else inferred
+    nested = [each for child in below for each in _pieces(child, trace, inferred, own, depth + 1, budget)]
+    listed = [child for child in map(name, items(_parsed(run.get("child_run_ids")))) if child]
+    # An empty list says nothing: the JavaScript client sends one with every run.
+    if children := listed or [child for each in nested if (child := each.get("id"))]:
+        # Each run lists all runs below it, so deep nesting repeats ids.
+        budget.item_size(sum(map(len, children)))
+        piece["children"] = children
+    yield piece
+    yield from nested
+
+
+def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> Piece:
+    order = first_text(run.get("dotted_order"))
+    line = _line(order)
+    parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]
+    own = name(run.get("id")) or name(run.get("run_id")) or (line[-1] if line else None) or codec.digest(run)
+    parent = name(run.get("parent_run_id")) or (parents[-1] if parents else None)
+    parent = parent or (line[-2] if len(line) > 1 else None) or parent_id
+    trace = name(run.get("trace_id")) or (line[0] if line else None) or trace_id or (parents[0] if parents else None)
+    extra = _object(run.get("extra"), "value")
+    metadata = {**bag(_parsed(run.get("metadata"))), **bag(_parsed(extra.pop("metadata", None)))}
+    for key, value in run.items():
+        if key not in SAID and value is not None:
+            extra.setdefault(key, value)
+    title = first_text(run.get("name"))
+    if title and title != name(title):
+        extra["name"] = title
+    found: dict[str, Any] = {
+        "id": own,
+        "trace_id": trace or inferred or parent or own,
+        "inferred": None if trace else True,
+        "parent_id": parent if parent != own else None,
+        "name": name(title),
+        "kind": name(run.get("run_type")),
+        "start": time_text(run.get("start_time")),
+        "end": time_text(run.get("end_time")),
+        "order": order,
+        "inputs": _object(run.get("inputs"), "input") if run.get("inputs") is not None else None,
+        "outputs": _object(run.get("outputs"), "output") if run.get("outputs") is not None else None,
+        "error": _error(run.get("error")),
+        "status": name(run.get("status")),
+        "tags": _tags(run.get("tags")),
+        "metadata": metadata if metadata or "metadata" in bag(run.get("extra")) else None,
+        "events": _events(run.get("events")),
+        "extra": {key: value for key, value in extra.items() if value is not None} or None,
+        "thread_id": name(run.get("thread_id")) or _first_name(metadata, THREAD),
+        "user_id": name(run.get("user_id")) or _first_name(metadata, ("user_id",)),
+        "session_id": name(run.get("session_id")),
+        "group": name(run.get("session_name")) or name(run.get("project_name")),
+        "total_tokens": _whole(run.get("total_tokens")),
+        "total_cost": _number(run.get("total_cost")),
+    }
+    return {key: value for key, value in found.items() if value is not None}  # type: ignore[return-value]
+
+
+def _line(order: str | None) -> list[str]:
+    """The ids in a dotted_order, from the root to the run itself."""
+    if not order or not _DOT.match(order):
+        return []
+    return [each for each in map(name, _DOT.split(order)[1:]) if each]
+
+
+def _first_name(bag_of: Json, keys: tuple[str, ...]) -> str | None:
+    return next((found for key in keys if (found := name(bag_of.get(key)))), None)
+
+
+def _parsed(value: Any) -> Any:
+    """A value that stands as JSON text, as the columns of a bulk export do; anything else as it is."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return storable(parse(value), parsed=True)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _object(value: Any, word: str) -> Json:
+    """What goes in or out is an object; what is none becomes the one member of one."""
+    value = _parsed(value)
+    if value is None or value == "":
+        return {}
+    return dict(bag(value)) if isinstance(value, dict) else {word: value}
+
+
+def _error(value: Any) -> str | None:
+    return as_text(value) if value is not None and value != "" and value != {} and value is not False else None
+
+
+def _tags(value: Any) -> list[str] | None:
+    value = _parsed(value)
+    if isinstance(value, str):
+        return [value] if value else None
+    return [as_text(each) for each in items(value)] if isinstance(value, list) else None
+
+
+def _events(value: Any) -> list[Any] | None:
+    value = _parsed(value)
+    if isinstance(value, dict):
+        return [value]
+    return items(value) if isinstance(value, list) else None
+
+
+def _number(value: Any) -> float | None:
+    """Costs come as numbers, as decimals and as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    # what counts tokens fits a 64-bit column
+    return int(number) if number is not None and 0 <= number < 2**53 else None

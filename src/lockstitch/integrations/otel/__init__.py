@@ -1,0 +1,17 @@
+"""OpenTelemetry: traces as OTLP carries them, in the conventions that instrumentations of models and agents follow."""
+
+from lockstitch.integrations.otel.facts import OpenTelemetry, same_call, tells_more
+from lockstitch.integrations.otel.framing import LIMIT
+from lockstitch.integrations.otel.reader import files, read, read_body, read_file, read_stream
+
+__all__ = [
+    "LIMIT",
+    "OpenTelemetry",
+    "files",
+    "read",
+    "read_body",
+    "read_file",
+    "read_stream",
+    "same_call",
+    "tells_more",
+]

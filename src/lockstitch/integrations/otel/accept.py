@@ -1,0 +1,95 @@
+"""`screen`: look at an OTLP request before it is accepted: which spans can be read, and which values must go."""
+
+import gzip
+import io
+from typing import NamedTuple
+
+from lockstitch.errors import Unreadable
+from lockstitch.integrations.otel.decode import checked
+from lockstitch.integrations.otel.framing import Frame, frames
+from lockstitch.integrations.otel.redaction import redacted
+from lockstitch.integrations.spans.batch import may_hide
+from lockstitch.integrations.spans.budget import Budget
+from lockstitch.integrations.spans.compression import GZIP_MAGIC, ZSTD_MAGIC
+
+_SHOWN = 5
+
+
+class Screened(NamedTuple):
+    """The result of `screen`."""
+
+    body: bytes
+    """The body to store: the very same if redaction has nothing to hide."""
+    accepted: int
+    rejected: int
+    """Spans, or larger parts, that cannot be read."""
+    problems: list[str]
+    """The errors of the first of them."""
+
+    @property
+    def malformed(self) -> bool:
+        """True if nothing of the request can be read."""
+        return bool(self.rejected) and not self.accepted
+
+
+def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[str] = frozenset()) -> Screened:
+    """Read all spans of a body, and hide the values that the record would not keep.
+
+    If something is hidden, parts that cannot be read are left out of the new body, because their content is unknown.
+    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    """
+    accepted = rejected = 0
+    problems: list[str] = []
+    parts: list[bytes] = []
+    hidden = False
+    with budget.running():
+        for frame in frames(io.BytesIO(body), "the body", budget=budget):
+            found = [frame] if isinstance(frame, Unreadable) else checked(frame)
+            read = unread = False
+            for span in found:
+                budget.item()
+                if isinstance(span, Unreadable):
+                    rejected, unread = rejected + 1, True
+                    problems += [str(span)] if len(problems) < _SHOWN else []
+                else:
+                    accepted += 1
+                    read = True
+            if isinstance(frame, Frame) and not keep_secrets and (read or not unread):
+                changed = _redacted(frame, hide, budget) if read else None
+                hidden |= changed is not None
+                parts.append(changed if changed is not None else _whole(frame))
+    new = b"".join(parts) if hidden else body
+    if hidden and body.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
+        # As small as it was, about.
+        new = gzip.compress(new, 1)
+    return Screened(new, accepted, rejected, problems)
+
+
+def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | None:
+    """Return the record without values that redaction hides, or None if it has none."""
+    if not may_hide(frame.body, hide, budget.pause):
+        return None
+    if frame.form == "json":
+        return redacted(frame, hide, budget.pause)
+    # The package that reads protobuf is an optional extra.
+    from lockstitch.integrations.otel import protobuf_redaction
+
+    return protobuf_redaction.redacted(frame, hide, budget.pause)
+
+
+def _whole(frame: Frame) -> bytes:
+    """Return a record in the form that the body of a request has."""
+    if frame.form == "json":
+        return frame.body if frame.body.endswith(b"\n") else frame.body + b"\n"
+    if frame.form == "request":
+        return frame.body
+    return b"\x0a" + _varint(len(frame.body)) + frame.body
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,128 @@
+"""OpenInference, the conventions of Arize and Phoenix: lists flattened into names, and the raw request and response."""
+
+from typing import Any
+
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.facts import counted
+from lockstitch.integrations.otel.messages import gather
+from lockstitch.integrations.otel.values import (
+    as_count,
+    as_json,
+    as_list,
+    as_number,
+    as_text,
+    first,
+    parsed,
+    provider_name,
+)
+from lockstitch.integrations.spans.span import Piece
+from lockstitch.model import Json
+
+_LISTS: tuple[tuple[str, Side, str], ...] = (
+    ("llm.input_messages", "inputs", "messages"),
+    ("llm.output_messages", "outputs", "messages"),
+    ("llm.prompts", "inputs", "prompts"),
+    ("llm.choices", "outputs", "choices"),
+    ("retrieval.documents", "outputs", "documents"),
+    ("reranker.input_documents", "inputs", "documents"),
+    ("reranker.output_documents", "outputs", "documents"),
+    ("embedding.embeddings", "outputs", "embeddings"),
+)
+_VALUES: tuple[tuple[Side, str], ...] = (("inputs", "input"), ("outputs", "output"))
+_HEADS = frozenset({"openinference", "llm", "input", "output", "metadata", "tag", "session", "user"}) | {
+    prefix.partition(".")[0] for prefix, _, _ in _LISTS
+}
+_WRAPPERS = frozenset(
+    {"message", "message_content", "tool_call", "document", "embedding", "prompt", "completion", "image"}
+)
+
+
+class OpenInference:
+    def take(self, content: Content) -> None:
+        attributes = content.attributes
+        if not content.heads & _HEADS:
+            return
+        content.is_named((as_text(attributes.get("openinference.span.kind")) or "").lower())
+        for prefix, side, key in _LISTS:
+            if prefix.partition(".")[0] not in content.heads:
+                continue
+            content.put(side, key, _unwrapped(gather(attributes, prefix)), prefix)
+        content.put("inputs", "tools", _tools(gather(attributes, "llm.tools")), "llm.tools")
+        for side, key in _VALUES:
+            if attributes.get(f"{key}.mime_type") == "text/plain":
+                content.put(side, key, attributes.pop(f"{key}.value", None), f"{key}.value")
+            else:
+                content.move(f"{key}.value", side, key)
+        if isinstance(attributes.get("metadata"), str):
+            metadata = parsed(attributes["metadata"])
+            if isinstance(metadata, dict):
+                content.metadata.update(as_json(metadata))
+                del attributes["metadata"]
+        content.tags.extend(tag for tag in as_list(attributes.pop("tag.tags", None)) if isinstance(tag, str))
+        content.belongs(
+            thread_id=attributes.get("session.id"),
+            session_id=attributes.get("session.id"),
+            user_id=attributes.get("user.id"),
+        )
+
+    def facts(self, attributes: Json, piece: Piece) -> Facts:
+        if "openinference.span.kind" not in attributes and "llm.model_name" not in attributes:
+            return Facts()
+        parameters = as_json(_read(attributes.get("llm.invocation_parameters")))
+        raw = as_json(as_json(as_json(piece.get("outputs")).get("output")).get("usage"))
+        finish_reason = as_text(attributes.get("llm.finish_reason"))
+        return Facts(
+            model=as_text(first(attributes, "llm.response.model_name", "llm.model_name")),
+            asked_model=as_text(first({**parameters, **attributes}, "llm.request.model_name", "model", "model_name")),
+            provider=provider_name(attributes.get("llm.provider"), attributes.get("llm.system")),
+            finish_reasons=[finish_reason] if finish_reason else [],
+            tokens=counted(
+                attributes.get("llm.token_count.prompt"),
+                attributes.get("llm.token_count.completion"),
+                cache_read=first(
+                    attributes,
+                    "llm.token_count.prompt_details.cache_read",
+                    "llm.token_count.prompt_details.cache_input",
+                ),
+                cache_write=attributes.get("llm.token_count.prompt_details.cache_write"),
+                raw=raw,
+                total=attributes.get("llm.token_count.total"),
+            ),
+            total_tokens=as_count(attributes.get("llm.token_count.total")),
+            cost=as_number(attributes.get("llm.cost.total")),
+            parameters={
+                key: value
+                for key, value in parameters.items()
+                if key not in ("model", "model_name", "tools", "messages", "_type") and value is not None
+            },
+            tool_name=as_text(attributes.get("tool.name")),
+            call_id=as_text(first(attributes, "tool.id", "tool_call.id")),
+            args=_read(attributes.get("tool.parameters")),
+        )
+
+
+def _unwrapped(value: Any) -> Any:
+    """Entries without the names that only say what they are: {"message": {"role": …}} is {"role": …}."""
+    if isinstance(value, list):
+        return [_unwrapped(item) for item in as_list(value)]
+    if not isinstance(value, dict):
+        return value
+    entry: Json = {}
+    for key, item in as_json(value).items():
+        item = _unwrapped(item)
+        if key in _WRAPPERS and isinstance(item, dict):
+            for name, inner in as_json(item).items():
+                entry.setdefault(name, inner)
+        else:
+            entry[key] = item
+    return entry
+
+
+def _tools(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return [_read(as_json(as_json(tool).get("tool")).get("json_schema")) or tool for tool in as_list(value)]
+
+
+def _read(value: Any) -> Any:
+    return parsed(value) if isinstance(value, str) else value

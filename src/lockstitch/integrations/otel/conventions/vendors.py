@@ -1,0 +1,217 @@
+"""LangSmith, Traceloop, Logfire and pydantic-ai."""
+
+from typing import Any
+
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.facts import raw_counts
+from lockstitch.integrations.otel.values import as_json, as_list, as_number, as_text, first, parsed, provider_name
+from lockstitch.integrations.spans.span import Piece
+from lockstitch.model import Json
+
+_HEADS = frozenset({"logfire", "pydantic_ai", "all_messages_events", "events"})
+_STREAMED = "streaming response from"
+_TEMPLATES = {
+    "Chat Completion with": "llm",
+    "Message with": "llm",
+    "Responses API with": "llm",
+    "Completion with": "llm",
+    "Embedding Creation with": "embedding",
+    _STREAMED: "llm",
+    "agent run": "agent",
+    "running tool": "tool",
+}
+_LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
+    ("tool_arguments", "inputs", "arguments"),
+    ("tool_response", "outputs", "result"),
+    ("final_result", "outputs", "result"),
+    ("response_data", "outputs", "output"),
+)
+
+
+class Logfire:
+    def take(self, content: Content) -> None:
+        attributes = content.attributes
+        if not content.heads & _HEADS and not _is_ours(content) and " " not in content.name:
+            return
+        self._take_dialogue(content)
+        if _is_ours(content):
+            for name, side, key in _LOGFIRE_CONTENT:
+                content.move(name, side, key)
+            request = attributes.get("request_data")
+            asked = as_json(parsed(request) if isinstance(request, str) else request)
+            # Newer versions leave only the model's name there.
+            if "messages" in asked or "prompt" in asked or "input" in asked:
+                content.move("request_data", "inputs", "input")
+        content.tags.extend(tag for tag in as_list(attributes.pop("logfire.tags", None)) if isinstance(tag, str))
+        template = as_text(attributes.get("logfire.msg_template")) or content.name
+        content.is_named(next((kind for words, kind in _TEMPLATES.items() if template.startswith(words)), None))
+        if _answers_elsewhere(content, template):
+            # The answer of a stream is told by an entry of its own, which is the model call then.
+            content.kind = "request"
+
+    def facts(self, attributes: Json, piece: Piece) -> Facts:
+        outputs = as_json(piece.get("outputs"))
+        usage = as_json(as_json(outputs.get("output")).get("usage") or outputs.get("usage"))
+        return Facts(
+            tokens=raw_counts(usage) if _says_logfire(attributes) else None,
+            cost=as_number(attributes.get("operation.cost")),
+        )
+
+    def _take_dialogue(self, content: Content) -> None:
+        """A whole exchange in one attribute: what came before the answer is input, the rest is output."""
+        for name in ("pydantic_ai.all_messages", "all_messages_events", "events"):
+            said = content.attributes.get(name)
+            messages = as_list(parsed(said) if isinstance(said, str) else said)
+            if not messages or not all(isinstance(message, dict) for message in messages):
+                continue
+            del content.attributes[name]
+            turn = _turn(messages)
+            content.put("inputs", "messages", messages[:turn] or None, name)
+            content.put("outputs", "messages", messages[turn:] or None, name)
+
+
+def _turn(messages: list[Any]) -> int:
+    """Where the answer begins: at the first choice, else after the last thing that a person said."""
+    last = 0
+    for place, message in enumerate(map(as_json, messages)):
+        if message.get("event.name") == "gen_ai.choice":
+            return place
+        asks = message.get("role") in ("user", "system") and not _only_results(message)
+        # Events of one model call end with its answer, so a tool's result among them came before it.
+        answered = message.get("event.name") == "gen_ai.tool.message" and "gen_ai.message.index" not in message
+        if asks or answered:
+            last = place + 1
+    return last
+
+
+def _only_results(message: Json) -> bool:
+    parts = as_list(message.get("parts"))
+    return bool(parts) and all(as_json(part).get("type") == "tool_call_response" for part in parts)
+
+
+def _answers_elsewhere(content: Content, template: str) -> bool:
+    return (
+        content.kind == "llm"
+        and content.scope.startswith("logfire.")
+        and not template.startswith(_STREAMED)
+        and not content.outputs
+        and "gen_ai.response.id" not in content.attributes
+        and "error.type" not in content.attributes
+        and content.attributes.get("logfire.span_type") == "span"
+        and content.extra.get("code") != "error"
+    )
+
+
+def _is_ours(content: Content) -> bool:
+    return content.scope.startswith(("logfire", "pydantic-ai", "pydantic_ai")) or _says_logfire(content.attributes)
+
+
+def _says_logfire(attributes: Json) -> bool:
+    return "logfire.span_type" in attributes or "logfire.msg" in attributes
+
+
+_PROPERTIES = "traceloop.association.properties."
+_CALLBACK = frozenset({"inputs", "outputs", "output", "input_str", "tags", "metadata", "kwargs"})
+_TRACELOOP_CONTENT: tuple[tuple[str, Side, str], ...] = (
+    ("traceloop.entity.input", "inputs", "input"),
+    ("gen_ai.task.input", "inputs", "input"),
+    ("traceloop.entity.output", "outputs", "output"),
+    ("gen_ai.task.output", "outputs", "output"),
+)
+
+
+class Traceloop:
+    def take(self, content: Content) -> None:
+        attributes = content.attributes
+        if "traceloop" not in content.heads and "gen_ai.task.input" not in attributes:
+            return
+        for name in [name for name in attributes if name.startswith(_PROPERTIES)]:
+            value = attributes.pop(name)
+            content.metadata.setdefault(name[len(_PROPERTIES) :], parsed(value) if isinstance(value, str) else value)
+        for name, side, key in _TRACELOOP_CONTENT:
+            content.move(name, side, key)
+        self._unwrap(content, "inputs", ("arguments", "input"), ("inputs",))
+        self._unwrap(content, "outputs", ("result", "output"), ("outputs", "output"))
+        content.is_named((as_text(attributes.get("traceloop.span.kind")) or "").lower())
+        content.belongs(
+            thread_id=first(content.metadata, "thread_id", "session_id", "conversation_id", "chat_id"),
+            session_id=content.metadata.get("session_id"),
+            user_id=content.metadata.get("user_id"),
+        )
+
+    def facts(self, attributes: Json, piece: Piece) -> Facts:
+        if "traceloop.entity.path" not in attributes and "traceloop.entity.name" not in attributes:
+            return Facts()
+        metadata = as_json(piece.get("metadata"))
+        callback = as_json(as_json(piece.get("extra")).get("callback"))
+        return Facts(
+            asked_model=as_text(metadata.get("ls_model_name")),
+            provider=provider_name(metadata.get("ls_provider")),
+            tool_name=as_text(attributes.get("traceloop.entity.name")),
+            call_id=as_text(as_json(callback.get("kwargs")).get("tool_call_id")),
+        )
+
+    def _unwrap(self, content: Content, side: Side, keys: tuple[str, ...], inner: tuple[str, ...]) -> None:
+        """What LangChain's callback got, without the callback's own arguments around it; those go to the extras."""
+        bag = content.inputs if side == "inputs" else content.outputs
+        for key in keys:
+            wrapper = as_json(bag.get(key))
+            within = next((name for name in inner if name in wrapper), None)
+            if within is None or "kwargs" not in wrapper or not wrapper.keys() <= _CALLBACK:
+                continue
+            value: Any = wrapper.pop(within)
+            del bag[key]
+            bag["input" if side == "inputs" else "output"] = value
+            content.tags.extend(
+                tag for tag in as_list(wrapper.pop("tags", None)) if isinstance(tag, str) and tag not in content.tags
+            )
+            for name, item in as_json(wrapper.pop("metadata", None)).items():
+                content.metadata.setdefault(name, item)
+            callback = content.extra.setdefault("callback", {})
+            for name, item in wrapper.items():
+                if isinstance(item, dict):
+                    callback[name] = {**as_json(item), **as_json(callback.get(name))}
+                else:
+                    callback.setdefault(name, item)
+
+
+_METADATA = "langsmith.metadata."
+
+
+class LangSmith:
+    def take(self, content: Content) -> None:
+        attributes = content.attributes
+        if "langsmith" not in content.heads:
+            return
+        for name in [name for name in attributes if name.startswith(_METADATA)]:
+            value = attributes.pop(name)
+            content.metadata.setdefault(name[len(_METADATA) :], parsed(value) if isinstance(value, str) else value)
+        tags: Any = attributes.pop("langsmith.span.tags", None)
+        if isinstance(tags, str):
+            content.tags.extend(tag.strip() for tag in tags.split(",") if tag.strip())
+        elif isinstance(tags, list):
+            content.tags.extend(tag for tag in tags if isinstance(tag, str))  # pyright: ignore[reportUnknownVariableType]
+        content.is_named((as_text(attributes.get("langsmith.span.kind")) or "").lower())
+        # A "session" of LangSmith is a project of it; conversations are told by the metadata alone.
+        content.belongs(
+            thread_id=first(content.metadata, "thread_id", "session_id", "conversation_id"),
+            session_id=content.metadata.get("session_id"),
+            user_id=content.metadata.get("user_id"),
+            group=attributes.get("langsmith.trace.session_name"),
+        )
+
+    def facts(self, attributes: Json, piece: Piece) -> Facts:
+        if "langsmith.span.kind" not in attributes:
+            return Facts()
+        metadata = as_json(piece.get("metadata"))
+        # LangChain counts the cache as part of the input.
+        return Facts(
+            asked_model=as_text(metadata.get("ls_model_name")),
+            provider=provider_name(metadata.get("ls_provider")),
+            tokens=raw_counts(as_json(metadata.get("usage_metadata"))),
+            parameters={
+                name.removeprefix("ls_"): metadata[name]
+                for name in ("ls_temperature", "ls_max_tokens", "ls_stop")
+                if metadata.get(name) is not None
+            },
+        )

@@ -1,0 +1,228 @@
+"""OTLP JSON as plain spans."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+import orjson
+
+from lockstitch.errors import Refused, Unreadable
+from lockstitch.integrations.otel.framing import HEAVIEST, Frame, weight
+from lockstitch.integrations.otel.spans import (
+    CODES,
+    KINDS,
+    Span,
+    dropped_of,
+    event_of,
+    integer,
+    known,
+    link_of,
+    scope_of,
+    word,
+    wrong_ids,
+)
+from lockstitch.integrations.otel.values import DEEPEST, as_json, as_list, as_text, deeper_than, loads
+from lockstitch.integrations.spans.values import storable
+from lockstitch.model import Json
+
+
+def json_spans(frame: Frame) -> Iterator[Span | Unreadable]:
+    """The spans of a document. Metrics and logs are no traces: they have no spans and are no error."""
+    try:
+        document = document_of(frame.body)
+    except ValueError as exc:
+        raise Unreadable(f"{frame.where}: this is no JSON: {exc}.") from exc
+    yield from _of_document(document, frame.where)
+
+
+def document_of(body: bytes) -> Any:
+    try:
+        # No number of OTLP has more than 64 bits, so the exact and slower reader is not needed here.
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return loads(body)
+
+
+def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
+    if isinstance(document, list):
+        for number, one in enumerate(as_list(document), 1):
+            yield from (
+                _of_document(one, f"{where}, entry {number}")
+                if isinstance(one, dict)
+                else iter([Unreadable(f"{where}, entry {number}: this is no OTLP request.")])
+            )
+        return
+    request = as_json(as_json(document).get("trace")) or as_json(document)
+    groups = either(request, "resourceSpans", "resource_spans", "batches")
+    if groups is None:
+        if any(key.startswith(_OTHER_SIGNALS) for key in request):
+            return
+        # An empty request is a request; anything else without spans is another kind of file.
+        if not isinstance(document, dict) or request:
+            raise Unreadable(f"{where}: this JSON has no resourceSpans, so it is no OTLP trace.")
+        return
+    number = 0
+    for group in map(as_json, as_list(groups)):
+        resource = pairs_of(as_json(group.get("resource")).get("attributes"))
+        for scoped in map(as_json, as_list(either(group, *SCOPED))):
+            own = as_json(either(scoped, "scope", "instrumentationLibrary"))
+            scope = scope_of(_text(own.get("name")), _text(own.get("version")), pairs_of(own.get("attributes")))
+            for span in as_list(scoped.get("spans")):
+                number += 1
+                try:
+                    yield span_of(as_json(span), resource, scope)
+                except (ValueError, OverflowError) as exc:
+                    yield Unreadable(f"{where}, span {number}: {exc}.")
+
+
+_OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles", "resource_metrics", "resource_logs")
+SCOPED = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
+
+
+def span_of(span: Json, resource: Json, scope: Json) -> Span:
+    """Return a span of OTLP/JSON as a plain one. `ValueError` says what is wrong with it."""
+    trace_id = _id(either(span, "traceId", "trace_id"), 16)
+    span_id = _id(either(span, "spanId", "span_id"), 8)
+    if problem := wrong_ids(trace_id, span_id):
+        raise ValueError(problem)
+    status = as_json(span.get("status"))
+    return Span(
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_id=known(_id(either(span, "parentSpanId", "parent_span_id"), 8)),
+        name=_text(span.get("name")),
+        kind=word(KINDS, span.get("kind")),
+        start=integer(either(span, "startTimeUnixNano", "start_time_unix_nano")),
+        end=integer(either(span, "endTimeUnixNano", "end_time_unix_nano")),
+        code=word(CODES, status.get("code")),
+        message=_text(status.get("message")),
+        attributes=pairs_of(span.get("attributes")),
+        events=[
+            event_of(
+                _text(one.get("name")),
+                integer(either(one, "timeUnixNano", "time_unix_nano")),
+                pairs_of(one.get("attributes")),
+            )
+            for one in map(as_json, as_list(span.get("events")))
+        ],
+        links=[
+            link_of(
+                _id(either(one, "traceId", "trace_id"), 16),
+                _id(either(one, "spanId", "span_id"), 8),
+                pairs_of(one.get("attributes")),
+            )
+            for one in map(as_json, as_list(span.get("links")))
+        ],
+        trace_state=_text(either(span, "traceState", "trace_state")),
+        dropped=dropped_of(
+            integer(either(span, "droppedAttributesCount", "dropped_attributes_count")),
+            integer(either(span, "droppedEventsCount", "dropped_events_count")),
+            integer(either(span, "droppedLinksCount", "dropped_links_count")),
+        ),
+        resource=resource,
+        scope=scope,
+    )
+
+
+def pairs_of(pairs: Any, depth: int = 0) -> Json:
+    return {
+        storable(pair["key"]): _any_value(pair.get("value"), depth)
+        for pair in map(as_json, as_list(pairs))
+        if isinstance(pair.get("key"), str)
+    }
+
+
+def _any_value(value: Any, depth: int) -> Any:
+    """An AnyValue. Numbers may be text, and a value that is not wrapped is taken as it is."""
+    if depth > DEEPEST:
+        raise ValueError("an attribute is nested too deeply")
+    if value == {}:
+        return None
+    for name, item in as_json(value).items():
+        kind = _VALUES.get(name, name)
+        if kind == "stringValue" and isinstance(item, str):
+            return storable(item)
+        if kind == "intValue":
+            return integer(item)
+        if kind == "doubleValue":
+            return storable(float(item)) if isinstance(item, str | int | float) else None
+        if kind == "arrayValue":
+            return [_any_value(one, depth + 1) for one in as_list(as_json(item).get("values"))]
+        if kind == "kvlistValue":
+            return pairs_of(as_json(item).get("values"), depth + 1)
+        value = item
+        break
+    if deeper_than(value, DEEPEST - depth):
+        raise ValueError("an attribute is nested too deeply")
+    return storable(value)
+
+
+_VALUES = {
+    "string_value": "stringValue",
+    "int_value": "intValue",
+    "double_value": "doubleValue",
+    "array_value": "arrayValue",
+    "kvlist_value": "kvlistValue",
+}
+
+
+def _id(value: Any, size: int) -> str:
+    """An id in hex, as OTLP/JSON has it. Whoever followed protobuf's own JSON instead wrote base64, which is longer."""
+    text = as_text(value) or ""
+    if not text or re.fullmatch(f"[0-9a-fA-F]{{{2 * size}}}", text):
+        return text.lower()
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != size:
+        raise ValueError(f"{text[:40]!r} is no id of {size} bytes")
+    return raw.hex()
+
+
+def either(bag: Json, *names: str) -> Any:
+    return next((bag[name] for name in names if bag.get(name) is not None), None)
+
+
+def _text(value: Any) -> str:
+    return storable(value) if isinstance(value, str) else ""
+
+
+def checked(frame: Frame) -> Iterator[object]:
+    """Yield something for each span of a record: an `Unreadable` that names it if it cannot be read.
+
+    The same as `spans`, but in protobuf the attributes are not read, which takes most of the time.
+    """
+    return _read(frame, only_check=True)
+
+
+def spans(frame: Frame) -> Iterator[Span | Unreadable]:
+    """The spans of a record; what cannot be read comes as an Unreadable that names it, and the rest goes on."""
+    return cast("Iterator[Span | Unreadable]", _read(frame, only_check=False))
+
+
+def _read(frame: Frame, *, only_check: bool) -> Iterator[object]:
+    if weight(frame) > HEAVIEST:
+        yield Unreadable(f"{frame.where}: it holds more values than one record may. Export smaller batches.")
+        return
+    try:
+        if frame.form == "json":
+            yield from json_spans(frame)
+        else:
+            yield from _protobuf_spans(frame, only_check)
+    except Unreadable as exc:
+        yield exc
+    except Refused:
+        raise
+    except ValueError as exc:
+        yield Unreadable(f"{frame.where}: {exc}.")
+
+
+def _protobuf_spans(frame: Frame, only_check: bool) -> Iterator[object]:
+    try:
+        from lockstitch.integrations.otel import protobuf
+    except ImportError as exc:
+        raise Refused(f"{exc.name} is missing: pip install 'lockstitch[otel]'") from exc
+    return protobuf.checked(frame) if only_check else protobuf.spans(frame)

@@ -1,0 +1,378 @@
+"""`SpanFacts` of a span: model calls, tools, tokens, duplicates.
+
+GenAI, OpenInference and LangChain count so; Anthropic's own figures leave the cache out. Instrumentations that pass
+those on unchanged are recognised by it.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+from lockstitch.integrations.otel.conventions import DIALECTS
+from lockstitch.integrations.otel.conventions.convention import Facts, merged
+from lockstitch.integrations.otel.messages import Said, message, messages, told
+from lockstitch.integrations.otel.values import arguments, as_count, as_json, as_list, as_text, first, provider_name
+from lockstitch.integrations.spans.span import Call, Generation, Meaning, Piece, Result, Tokens
+from lockstitch.model import Json
+
+
+class Answer(NamedTuple):
+    """What outputs say."""
+
+    said: list[Said]
+    """Messages of an assistant: of a model call one per choice."""
+    results: list[Result]
+    """Results of tools among them."""
+    dialogue: list[Said]
+    """All messages, whoever said them."""
+    id: str | None = None
+    """The response's own id."""
+    model: str | None = None
+    usage: Json = {}
+    in_items: bool = False
+    """Whether one answer of a model is told in several messages."""
+
+
+def answer_of(outputs: Json) -> Answer:
+    """Reads the messages that are there as such, else the response that was kept raw."""
+    found = _response(as_json(outputs.get("output"))) or _response(outputs)
+    dialogue = messages(outputs.get("messages")) or (found.said if found else _elsewhere(outputs))
+    said = [one for one in dialogue if one.role == "assistant"]
+    if found and not said:
+        said = found.said
+    elif found and len(found.said) == len(said):
+        # The response knows what the messages that were made of it left out.
+        said = [
+            one._replace(
+                id=one.id or other.id,
+                finish_reason=one.finish_reason or other.finish_reason,
+                about=one.about or other.about,
+            )
+            for one, other in zip(said, found.said, strict=True)
+        ]
+    results = [result for one in dialogue for result in one.results]
+    in_items = any(_is_item(as_json(one)) for one in as_list(outputs.get("messages")))
+    if found:
+        return Answer(said, results, dialogue, found.id, found.model, found.usage, in_items)
+    return Answer(said, results, dialogue, in_items=in_items)
+
+
+def _elsewhere(outputs: Json) -> list[Said]:
+    """Messages in places where frameworks leave them; at last a bare text, which is an answer too."""
+    value = outputs.get("output")
+    inner = as_json(value)
+    itself = message(outputs)
+    # LangGraph's commands: a node's output as the change that it makes.
+    commands = [as_json(as_json(one).get("update")).get("messages") for one in [outputs, inner, *as_list(value)]]
+    for place in (value, inner.get("output"), inner.get("messages"), *commands):
+        if itself:
+            return [itself]
+        if dialogue := messages(place):
+            return dialogue
+    text = as_text(first(outputs, "output", "answer", "text", "result"))
+    return [Said("assistant", [{"type": "text", "text": text}], [])] if text else []
+
+
+def _is_item(value: Json) -> bool:
+    return value.get("event.name") == "gen_ai.assistant.message" or value.get("type") in _ITEMS
+
+
+_ITEMS = ("function_call", "reasoning", "message")
+
+
+def _response(value: Json) -> Answer | None:
+    """A provider's or LangChain's response, if this is one."""
+    if isinstance(value.get("choices"), list):
+        return _answer(value, [_choice(as_json(choice)) for choice in as_list(value["choices"])])
+    if isinstance(value.get("generations"), list):
+        batches = as_list(value["generations"])
+        flat = [one for batch in batches for one in (as_list(batch) if isinstance(batch, list) else [batch])]
+        return _answer({**as_json(value.get("llm_output")), "usage": {}}, [_choice(as_json(one)) for one in flat])
+    if value.get("type") == "message" and isinstance(value.get("content"), list):
+        # The id of Anthropic's response is that of its one message.
+        return _answer(value, [message({"role": "assistant", **value})])
+    if isinstance(value.get("output"), list) and (value.get("object") == "response" or "usage" in value):
+        # OpenAI's Responses: several items are one answer.
+        items = [one for one in messages(value.get("output")) if one.role == "assistant"]
+        return _answer(value, [together(items)] if items else [])
+    if isinstance(value.get("message"), dict) and ("usage" in value or "role" in as_json(value["message"])):
+        return _answer(value, [message({"role": "assistant", **as_json(value["message"])})])
+    if (text := value.get("combined_chunk_content")) is not None:
+        return _answer(value, [Said("assistant", [{"type": "text", "text": str(text)}] if text else [], [])])
+    return None
+
+
+def _answer(value: Json, said: list[Said | None]) -> Answer:
+    kept = [one for one in said if one]
+    model = as_text(first(value, "model", "model_name"))
+    return Answer(kept, [], kept, as_text(value.get("id")), model, as_json(value.get("usage")))
+
+
+def _choice(choice: Json) -> Said | None:
+    if isinstance(choice.get("message"), dict):
+        return message({**choice, "message": {"role": "assistant", **as_json(choice["message"])}})
+    text = as_text(first(choice, "text", "completion.text"))
+    reason = as_text(first({**as_json(choice.get("generation_info")), **choice}, "finish_reason"))
+    return Said("assistant", [{"type": "text", "text": text}] if text else [], [], None, reason)
+
+
+def together(items: list[Said]) -> Said:
+    """The items of one response of OpenAI's Responses as the one message that they are."""
+    return Said("assistant", [block for item in items for block in item.blocks], [])
+
+
+def counted(
+    input_tokens: Any,
+    output_tokens: Any,
+    *,
+    cache_read: Any = None,
+    cache_write: Any = None,
+    raw: Json | None = None,
+    total: Any = None,
+) -> Tokens | None:
+    """The counts of a span, `raw` being the provider's own where the span has them too; None if it has none."""
+    asked, answered = as_count(input_tokens), as_count(output_tokens)
+    own = raw_counts(raw or {})
+    if asked is None and answered is None:
+        return own
+    read = as_count(cache_read)
+    written = as_count(cache_write)
+    if own:
+        read = own.cache_read if read is None else read
+        written = own.cache_write if written is None else written
+        asked = own.input if asked is None else asked
+        answered = own.output if answered is None else answered
+    asked, answered, read, written = asked or 0, answered or 0, read or 0, written or 0
+    cached = read + written
+    alone = as_count((raw or {}).get("input_tokens")) == asked and own is not None and own.input == asked + cached
+    if cached and (cached > asked or alone or as_count(total) == asked + answered + cached):
+        asked += cached
+    return Tokens(asked, answered, read, written)
+
+
+def raw_counts(usage: Json) -> Tokens | None:
+    """A provider's own counts: Anthropic's, OpenAI's of both APIs, or LangChain's."""
+    asked = as_count(first(usage, "input_tokens", "prompt_tokens"))
+    answered = as_count(first(usage, "output_tokens", "completion_tokens"))
+    if asked is None and answered is None:
+        return None
+    asked, answered = asked or 0, answered or 0
+    if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
+        read = as_count(usage.get("cache_read_input_tokens")) or 0
+        written = as_count(usage.get("cache_creation_input_tokens")) or 0
+        return Tokens(asked + read + written, answered, read, written)
+    details = as_json(first(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details"))
+    read = as_count(first(details, "cached_tokens", "cache_read")) or 0
+    written = as_count(first(details, "cache_write_tokens", "cache_creation")) or 0
+    return Tokens(asked, answered, read, written)
+
+
+_MODEL_CALLS = frozenset({"llm", "chat_model", "chat", "text_completion", "generate_content", "completion"})
+_TOOLS = frozenset({"tool", "execute_tool"})
+
+
+class OpenTelemetry:
+    """OpenTelemetry's side of the bridge."""
+
+    source = "otel"
+    root_names_trace = False
+
+    def meaning(self, piece: Piece) -> Meaning:
+        """What a merged piece says; never raises, whatever stands in it."""
+        extra = as_json(piece.get("extra"))
+        attributes = as_json(extra.get("attributes"))
+        kind = (as_text(piece.get("kind")) or "").lower()
+        inputs, outputs = as_json(piece.get("inputs")), as_json(piece.get("outputs"))
+        asked, answer = _asked(inputs), answer_of(outputs)
+        if kind not in _MODEL_CALLS and kind not in _TOOLS:
+            return _plain(asked, answer, role="span")
+        facts = merged([dialect.facts(attributes, piece) for dialect in DIALECTS])
+        if kind in _TOOLS:
+            return _tool_call(piece, facts, answer)
+        return _model_call(piece, facts, asked, answer)
+
+
+def _model_call(piece: Piece, facts: Facts, asked: list[Said], answer: Answer) -> Meaning:
+    first = answer.said[0] if answer.said else None
+    about: Json = first.about if first else {}
+    model = facts.model or answer.model or as_text(about.get("model_name")) or facts.asked_model
+    provider = facts.provider or provider_name(about.get("model_provider"))
+    response_id = facts.response_id or answer.id or as_text(about.get("id"))
+    tokens = _tokens(facts, answer, about)
+    parameters = dict(facts.parameters)
+    if facts.asked_model:
+        parameters.setdefault("model", facts.asked_model)
+    generations = _generations(piece, facts, answer, response_id)
+    has_content = any(said.blocks for said in answer.said) or any(said.blocks or said.results for said in asked)
+    plain = _plain(asked, answer, role="llm")
+    present = {
+        "model": model,
+        "provider": provider,
+        "tokens": tokens,
+        "content": has_content or None,
+        "start": piece.get("start"),
+        "end": piece.get("end"),
+    }
+    return Meaning(
+        role="llm",
+        model=model,
+        provider=provider,
+        response_id=response_id,
+        has_content=has_content,
+        parameters=parameters,
+        generations=generations,
+        tokens=tokens,
+        cost=facts.cost if facts.cost is not None and facts.cost >= 0 else None,
+        results=plain.results,
+        said=plain.said,
+        answer=plain.answer,
+        missing=[name for name, value in present.items() if value is None],
+    )
+
+
+def _tokens(facts: Facts, answer: Answer, about: Json) -> Tokens | None:
+    """The attributes' counts; where they lack the cache, the response in the outputs may have it."""
+    own = raw_counts(answer.usage) or raw_counts(as_json(about.get("usage_metadata")))
+    if own is None:
+        own = raw_counts(as_json(about.get("token_usage")))
+    said = facts.tokens
+    if said is None or own is None:
+        return said or own
+    if said.cache_read or said.cache_write or own.input != said.input:
+        return said
+    return said._replace(cache_read=own.cache_read, cache_write=own.cache_write)
+
+
+def _generations(piece: Piece, facts: Facts, answer: Answer, response_id: str | None) -> list[Generation]:
+    failed = bool(piece.get("error"))
+    reasons = facts.finish_reasons
+    made = [
+        Generation(
+            message={"role": "assistant", "content": said.blocks},
+            text=said.text,
+            id=said.id or (response_id if place == 0 else None),
+            finish_reason=reasons[place] if place < len(reasons) else said.finish_reason,
+            failed=failed,
+        )
+        for place, said in enumerate([together(answer.said)] if answer.in_items and answer.said else answer.said)
+    ]
+    if not made and (failed or reasons or response_id or facts.tokens or piece.get("end")):
+        # It answered, or failed to; nobody told what.
+        reason = reasons[0] if reasons else None
+        made = [Generation({"role": "assistant", "content": []}, "", response_id, reason, failed)]
+    return made
+
+
+def _tool_call(piece: Piece, facts: Facts, answer: Answer) -> Meaning:
+    shape = as_json(as_json(piece.get("extra")).get("shape"))
+    inputs, outputs = as_json(piece.get("inputs")), as_json(piece.get("outputs"))
+    known = answer.results[0] if answer.results else None
+    name = facts.tool_name or (known.name if known else None) or _bare_name(piece)
+    call_id = facts.call_id or (known.call_id if known else None) or as_text(inputs.get("tool_call_id"))
+    args: Any = inputs
+    if shape.get("inputs") in ("plain", "parts"):
+        args = arguments(inputs.get("arguments", inputs.get("input")))
+    if inputs.get("type") == "tool_call" and "args" in inputs:
+        call_id, args = call_id or as_text(inputs.get("id")), inputs["args"]
+    if args is None or args == {}:
+        args = as_json(facts.args)
+    failed = True if piece.get("error") else known.failed if known else None
+    if failed is None and "end" in piece:
+        failed = False
+    content: Any = None
+    if known:
+        content = known.content
+    elif outputs.keys() == {"output"}:
+        content = told(outputs["output"])
+    elif outputs:
+        content = told(outputs.get("result", outputs) if shape.get("outputs") == "parts" else outputs)
+    elif piece.get("error"):
+        content = str(piece.get("error"))
+    result = Result(call_id, name, content, failed) if content is not None else None
+    present = {"call_id": call_id, "result": result, "start": piece.get("start"), "end": piece.get("end")}
+    return Meaning(
+        role="tool",
+        has_content=bool(inputs or outputs),
+        call=Call(call_id, name, args),
+        result=result,
+        missing=[field for field, value in present.items() if value is None],
+    )
+
+
+def _plain(asked: list[Said], answer: Answer, *, role: Literal["llm", "span"]) -> Meaning:
+    results: list[Result] = []
+    known: set[str | None] = set()
+    for said in asked:
+        known |= {block.get("id") for block in said.blocks if block.get("type") == "tool_use"}
+        results += [result._replace(asked=result.call_id in known) for result in said.results]
+    told = {result.call_id for result in results if result.call_id}
+    results += [result for result in answer.results if result.call_id not in told]
+    return Meaning(
+        role=role,
+        has_content=bool(asked or answer.said),
+        results=results,
+        said=_last_words(asked, "user") or (_last_words(answer.dialogue, "user") if not asked else None),
+        answer=_last_words(answer.said, "assistant"),
+    )
+
+
+def _asked(inputs: Json) -> list[Said]:
+    """The messages that went in, wherever they stand with their words; a bare text is what a user said."""
+    wordless: list[Said] = []
+    for bag in (inputs, as_json(inputs.get("input"))):
+        for key in ("messages", "input", "prompt", "prompts", "question", "query"):
+            value = bag.get(key)
+            found = messages(value) or [_user(prompt) for prompt in map(as_json, as_list(value)) if "text" in prompt]
+            if not found and (text := as_text(value)):
+                found = [_user({"text": text})]
+            if any(said.blocks or said.results for said in found):
+                return found
+            wordless = wordless or found
+    return wordless
+
+
+def _user(prompt: Json) -> Said:
+    return Said("user", [{"type": "text", "text": str(prompt["text"])}], [])
+
+
+def _last_words(said: list[Said], role: str) -> str | None:
+    return next((one.text for one in reversed(said) if one.role == role and one.text), None)
+
+
+def _bare_name(piece: Piece) -> str:
+    name = as_text(piece.get("name")) or "tool"
+    return name.removeprefix("execute_tool ").removeprefix("running tool: ").removesuffix(".tool") or "tool"
+
+
+def same_call(one: tuple[Piece, Meaning], other: tuple[Piece, Meaning]) -> bool:
+    """Whether both tell of the same model call, in one trace or in two.
+
+    They name the same response of the same provider, and the one went on while the other did. The times matter: what
+    stands behind an endpoint (a gateway with a cache, a server of one's own) may give every response the same id. A
+    call that failed has no response to name; then the one is the other's own child.
+    """
+    (piece, meaning), (twin, meant) = one, other
+    if meaning.role != "llm" or meant.role != "llm":
+        return False
+    if meaning.response_id is None or meant.response_id is None:
+        return _is_child(piece, twin) or _is_child(twin, piece)
+    if (meaning.provider, meaning.response_id) != (meant.provider, meant.response_id):
+        return False
+    return _begins_during(piece, twin) or _begins_during(twin, piece)
+
+
+def tells_more(one: tuple[Piece, Meaning], other: tuple[Piece, Meaning]) -> bool:
+    """Whether of two spans of one call the first is to be kept: it has the content, or else it is around the other."""
+    (piece, meaning), (twin, meant) = one, other
+    if meaning.has_content != meant.has_content:
+        return meaning.has_content
+    if piece.get("start") != twin.get("start"):
+        return piece.get("start", "~") < twin.get("start", "~")
+    return (twin.get("end", ""), twin.get("id", "")) < (piece.get("end", ""), piece.get("id", ""))
+
+
+def _is_child(inner: Piece, outer: Piece) -> bool:
+    return "id" in outer and inner.get("parent_id") == outer["id"]
+
+
+def _begins_during(inner: Piece, outer: Piece) -> bool:
+    begin, start, end = inner.get("start"), outer.get("start"), outer.get("end")
+    return begin is None or start is None or (start <= begin and (end is None or begin <= end))

@@ -1,0 +1,262 @@
+"""Messages in any form spans carry; flattened lists.
+
+The forms are GenAI's (role and parts), OpenAI's and Anthropic's requests and responses, OpenInference's and Traceloop's
+(the same, flattened once), events, and LangChain's messages as it serialises them in three ways. Each message tells by
+its own keys which form it has, so no caller must know.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+from lockstitch.integrations.otel.values import DEEPEST, arguments, as_json, as_list, as_text, deeper_than, first
+from lockstitch.integrations.spans.span import Result
+from lockstitch.integrations.spans.values import storable
+from lockstitch.model import Json, codec
+
+_ROLES = {
+    "ai": "assistant",
+    "aimessage": "assistant",
+    "aimessagechunk": "assistant",
+    "assistant": "assistant",
+    "model": "assistant",
+    "human": "user",
+    "humanmessage": "user",
+    "humanmessagechunk": "user",
+    "user": "user",
+    "system": "system",
+    "systemmessage": "system",
+    "developer": "system",
+    "tool": "tool",
+    "toolmessage": "tool",
+    "function": "tool",
+    "functionmessage": "tool",
+}
+_TEXTS = ("text", "output_text", "input_text", "refusal", "summary_text")
+_THOUGHTS = ("thinking", "reasoning", "redacted_thinking")
+_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "function")
+_RESULTS = ("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output")
+
+
+class Said(NamedTuple):
+    """One message: who said what."""
+
+    role: str
+    blocks: list[Json]
+    """In our vocabulary, results left out."""
+    results: list[Result]
+    id: str | None = None
+    finish_reason: str | None = None
+    about: Json = {}
+    """What LangChain keeps beside a message: the response's own id, model and usage."""
+
+    @property
+    def text(self) -> str:
+        return "".join(str(block.get("text", "")) for block in self.blocks if block.get("type") == "text")
+
+
+def messages(value: Any) -> list[Said]:
+    """All messages of a value that is a message, or a list of them, or a list of such lists."""
+    return list(_messages(value, 0))
+
+
+def _messages(value: Any, depth: int) -> Iterator[Said]:
+    if isinstance(value, list):
+        if depth < 3:
+            for item in as_list(value):
+                yield from _messages(item, depth + 1)
+    elif isinstance(value, dict) and (said := message(as_json(value))):
+        yield said
+
+
+def message(value: Json) -> Said | None:
+    """One message, if this is one."""
+    kind = as_text(value.get("type")) or ""
+    if value.get("lc") and isinstance(value.get("kwargs"), dict):
+        # LangChain's constructor: the class is the last word of its path.
+        words = [word for word in as_list(value.get("id")) if isinstance(word, str)]
+        return _one({"type": words[-1] if words else "", **as_json(value["kwargs"])})
+    if isinstance(value.get("data"), dict) and kind.lower() in _ROLES:
+        return _one({"type": kind, **as_json(value["data"])})
+    if isinstance(value.get("message"), dict):
+        said = as_json(value["message"])
+        if not said.keys() & {"role", "type", "lc"} and value.keys() & {"event.name", "finish_reason", "index"}:
+            # A choice, which is always the model's.
+            said = {"role": "assistant", **said}
+        inner = message(said)
+        reason = as_text(first(value, "finish_reason", "finishReason")) or as_text(
+            as_json(value.get("generation_info")).get("finish_reason")
+        )
+        return inner._replace(finish_reason=inner.finish_reason or reason) if inner else None
+    if kind in _CALLS or kind in _RESULTS or (kind in _THOUGHTS and "role" not in value):
+        # An item of OpenAI's Responses, or a call on its own.
+        blocks, results = _blocks([value])
+        return Said("tool" if results else "assistant", blocks, results, as_text(value.get("id")))
+    return _one(value)
+
+
+def _one(value: Json) -> Said | None:
+    role = _role(value)
+    if role is None:
+        return None
+    content = first(value, "parts", "contents", "content", "message_content")
+    calls = [*as_list(value.get("tool_calls")), *as_list(as_json(value.get("additional_kwargs")).get("tool_calls"))]
+    if name := as_text(value.get("function_call_name")):
+        calls.append({"name": name, "arguments": value.get("function_call_arguments_json")})
+    if role == "tool" and not _has_results(content):
+        return Said("tool", [], [_result_of(value, content)], as_text(value.get("id")))
+    blocks, results = _blocks([*_listed(value.get("reasoning")), *_listed(content), *map(_as_call, calls)])
+    about = as_json(value.get("response_metadata"))
+    if isinstance(value.get("usage_metadata"), dict):
+        about = {**about, "usage_metadata": value["usage_metadata"]}
+    reason = as_text(first(value, "finish_reason", "stop_reason")) or as_text(
+        first(about, "finish_reason", "stop_reason", "done_reason")
+    )
+    return Said(role, blocks, results, as_text(value.get("id")), reason, about)
+
+
+def _role(value: Json) -> str | None:
+    for word in (value.get("role"), value.get("type"), str(value.get("event.name", "")).removeprefix("gen_ai.")):
+        if isinstance(word, str) and (role := _ROLES.get(word.lower().removesuffix(".message"))):
+            return role
+    if value.get("event.name") == "gen_ai.choice" or (value.get("type") == "message" and "content" in value):
+        return "assistant"
+    return None
+
+
+def _has_results(content: Any) -> bool:
+    return any(as_json(part).get("type") in _RESULTS for part in as_list(content))
+
+
+def _listed(content: Any) -> list[Any]:
+    if isinstance(content, list):
+        return as_list(content)
+    return [] if content is None or content == "" else [content]
+
+
+def _as_call(value: Any) -> Json:
+    call = as_json(value)
+    return {**(as_json(call.get("tool_call")) or call), "type": "tool_call"}
+
+
+def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
+    blocks: list[Json] = []
+    results: list[Result] = []
+    asked: set[str] = set()
+    for part in parts:
+        if isinstance(part, str):
+            blocks.append({"type": "text", "text": part})
+            continue
+        entry = as_json(part)
+        kind = as_text(entry.get("type")) or ("text" if "text" in entry else "")
+        if kind in _TEXTS:
+            if text := as_text(first(entry, "text", "content", "refusal")):
+                blocks.append({"type": "text", "text": text})
+        elif kind in _THOUGHTS:
+            blocks.extend(_thought(entry, kind))
+        elif kind in _CALLS:
+            call = _call(entry)
+            # Some tell a call twice, among the parts and in a list of its own.
+            if not (call["id"] and call["id"] in asked):
+                blocks.append(call)
+                asked.add(call["id"])
+        elif kind in _RESULTS:
+            results.append(_result_of(entry, first(entry, "response", "result", "output", "content")))
+        elif kind == "server_tool_call":
+            blocks.append({**_call(entry), "type": "server_tool_use"})
+        elif entry:
+            blocks.append(entry)
+    return blocks, results
+
+
+def _thought(entry: Json, kind: str) -> list[Json]:
+    text = as_text(first(entry, "thinking", "reasoning", "text", "content"))
+    if text is None and (summary := as_list(entry.get("summary"))):
+        text = "\n".join(str(as_json(part).get("text", "")) for part in summary)
+    if text is None:
+        return [entry] if kind == "redacted_thinking" else []
+    signature = as_text(entry.get("signature"))
+    return [{"type": "thinking", "thinking": text, **({"signature": signature} if signature else {})}]
+
+
+def _call(entry: Json) -> Json:
+    function = as_json(entry.get("function"))
+    name = as_text(first(entry, "name", "tool_name")) or as_text(function.get("name")) or ""
+    said = first(entry, "input", "args", "arguments")
+    args = arguments(said if said is not None else function.get("arguments"))
+    return {
+        "type": "tool_use",
+        "id": as_text(first(entry, "call_id", "id", "tool_call_id")) or "",
+        "name": name,
+        "input": args if isinstance(args, dict) else {} if args is None or args == "" else {"input": args},
+    }
+
+
+def _result_of(entry: Json, content: Any) -> Result:
+    status = entry.get("status")
+    failed = entry.get("is_error")
+    if not isinstance(failed, bool):
+        failed = status == "error" if status in ("error", "success") else None
+    call_id = as_text(first(entry, "tool_call_id", "tool_use_id", "call_id", "id"))
+    return Result(call_id, as_text(entry.get("name")), told(content), failed)
+
+
+def told(content: Any) -> Any:
+    """A result as a result block has it: text, or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, list) and content and all(as_json(part).get("type") for part in as_list(content)):
+        blocks, _ = _blocks(as_list(content))
+        if blocks:
+            return blocks
+    # A piece that came through a store is neither too deep nor full of what JSON has no word for; any other may be.
+    return "" if deeper_than(content, DEEPEST) else codec.dumps(storable(content)).decode()
+
+
+def gather(attributes: Json, prefix: str) -> Any:
+    """Takes the numbered attributes below a prefix out, as the list they were; None if there are none.
+
+    Numbers in the names are places of a list, and the prefix itself is one. They only order: a place far out makes no
+    long list.
+    """
+    start = prefix + "."
+    names = [name for name in attributes if name.startswith(start) and _is_place(name[len(start) :])]
+    if not names:
+        return None
+    tree: Json = {}
+    for name in names:
+        node = tree
+        *way, last = name[len(start) :].split(".")[:_DEEPEST]
+        for step in way:
+            below: Any = node.get(step)
+            if not isinstance(below, _Node):
+                # A name may be a leaf and a branch at once; the leaf then stands under "".
+                node[step] = below = _Node() if below is None else _Node({"": below})
+            node = below
+        if isinstance(node.get(last), _Node):
+            node[last][""] = attributes.pop(name)
+        else:
+            node[last] = attributes.pop(name)
+    return _settled(tree)
+
+
+_DEEPEST = 30
+
+
+def _is_place(rest: str) -> bool:
+    place = rest.split(".", 1)[0]
+    return place.isascii() and place.isdigit() and len(place) < 10
+
+
+class _Node(dict[str, Any]):
+    """A branch, so that an object that came as a value is not taken for one."""
+
+
+def _settled(node: Json) -> Any:
+    settled: Json = {
+        key: _settled(cast("Json", value)) if isinstance(value, _Node) else value for key, value in node.items()
+    }
+    if settled and all(_is_place(key) for key in settled):
+        return [settled[key] for key in sorted(settled, key=int)]
+    return settled

@@ -1,0 +1,101 @@
+"""OTLP in protobuf, as plain spans. Only who reads it needs the package opentelemetry-proto."""
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from lockstitch.errors import Unreadable
+from lockstitch.integrations.otel.framing import Frame
+from lockstitch.integrations.otel.spans import (
+    CODES,
+    KINDS,
+    Span,
+    dropped_of,
+    event_of,
+    known,
+    link_of,
+    scope_of,
+    word,
+    wrong_ids,
+)
+from lockstitch.integrations.spans.values import storable
+from lockstitch.model import Json
+
+
+def spans(frame: Frame) -> Iterator[Span | Unreadable]:
+    """The spans of a request, or of a part of one."""
+    yield from _of_message(_groups(frame), frame.where)
+
+
+def checked(frame: Frame) -> Iterator[object]:
+    """Yield each span of a request or of a part of one, without reading it, or an `Unreadable` that names it."""
+    every = (span for group in _groups(frame) for scoped in group.scope_spans for span in scoped.spans)
+    for number, span in enumerate(every, 1):
+        problem = wrong_ids(span.trace_id.hex(), span.span_id.hex())
+        yield span if problem is None else Unreadable(f"{frame.where}, span {number}: {problem}.")
+
+
+def _groups(frame: Frame) -> list[Any]:
+    try:
+        if frame.form == "request":
+            return list(ExportTraceServiceRequest.FromString(frame.body).resource_spans)
+        return [ResourceSpans.FromString(frame.body)]
+    except DecodeError as exc:
+        raise Unreadable(f"{frame.where}: this is no OTLP protobuf: {exc}.") from exc
+
+
+def _of_message(groups: Iterable[Any], where: str) -> Iterator[Span | Unreadable]:
+    number = 0
+    for group in groups:
+        resource = attributes_of(group.resource.attributes)
+        for scoped in group.scope_spans:
+            scope = scope_of(scoped.scope.name, scoped.scope.version, attributes_of(scoped.scope.attributes))
+            for span in scoped.spans:
+                number += 1
+                if problem := wrong_ids(span.trace_id.hex(), span.span_id.hex()):
+                    yield Unreadable(f"{where}, span {number}: {problem}.")
+                    continue
+                yield span_of(span, resource, scope)
+
+
+def span_of(span: Any, resource: Json, scope: Json) -> Span:
+    """Return a span of protobuf as a plain one."""
+    return Span(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=known(span.parent_span_id.hex()),
+        name=storable(span.name),
+        kind=word(KINDS, span.kind),
+        start=span.start_time_unix_nano,
+        end=span.end_time_unix_nano,
+        code=word(CODES, span.status.code),
+        message=storable(span.status.message),
+        attributes=attributes_of(span.attributes),
+        events=[event_of(one.name, one.time_unix_nano, attributes_of(one.attributes)) for one in span.events],
+        links=[link_of(one.trace_id.hex(), one.span_id.hex(), attributes_of(one.attributes)) for one in span.links],
+        trace_state=storable(span.trace_state),
+        dropped=dropped_of(span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count),
+        resource=resource,
+        scope=scope,
+    )
+
+
+def attributes_of(pairs: Iterable[Any]) -> Json:
+    return {storable(pair.key): _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    which = value.WhichOneof("value")
+    if which is None:
+        return None
+    if which == "array_value":
+        return [_value(item) for item in value.array_value.values]
+    if which == "kvlist_value":
+        return attributes_of(value.kvlist_value.values)
+    if which == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode()
+    return storable(getattr(value, which))

@@ -1,0 +1,106 @@
+"""Exported traces, from a file, a folder, a stream or a request's body, as pieces; one at a time, in bounded memory."""
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from lockstitch.errors import Unreadable
+from lockstitch.integrations.otel.decode import spans
+from lockstitch.integrations.otel.framing import LIMIT, Frame, frames
+from lockstitch.integrations.otel.spans import piece_of
+from lockstitch.integrations.otel.values import as_json, as_text, loads
+from lockstitch.integrations.spans.budget import Budget, unlimited
+from lockstitch.integrations.spans.span import Piece
+
+OnBad = Callable[[Unreadable], None]
+"""Is told of what cannot be read; without one the first such thing is raised."""
+
+_HEADERS = ".headers.json"
+_OTHER_SIGNALS = ("/v1/metrics", "/v1/logs", "/v1/profiles")
+
+
+def read(source: Path | str, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[Piece]:
+    """The pieces of a file, of all files in a folder and below it (sorted by path), or of standard input ("-").
+
+    Beside a recorded body `x.body` its `x.headers.json` may lie: bodies that were sent to the endpoints of metrics and
+    logs are passed over. Unreadable names what it is about: file, line or part, span. With `on_bad` it is told and
+    what follows is read, as far as it can be found; without, it is raised.
+    """
+    if source == "-":
+        yield from read_stream(sys.stdin.buffer, "standard input", on_bad=on_bad, limit=limit)
+        return
+    for path in files(Path(source)):
+        yield from read_file(path, on_bad=on_bad, limit=limit)
+
+
+def files(source: Path) -> list[Path]:
+    """The files that `read` would read, in its order."""
+    if not source.is_dir():
+        return [source]
+    found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return [path for path in found if not path.name.endswith(_HEADERS) and not _is_other_signal(path)]
+
+
+def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[Piece]:
+    """The pieces of one file."""
+    try:
+        with path.open("rb") as stream:
+            yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit)
+    except OSError as exc:
+        _tell(Unreadable(f"{path}: {exc.strerror or exc}."), on_bad, exc)
+
+
+def read_stream(
+    stream: BinaryIO,
+    where: str = "the stream",
+    *,
+    on_bad: OnBad | None = None,
+    limit: int = LIMIT,
+    budget: Budget | None = None,
+) -> Iterator[Piece]:
+    """Yield the pieces of a stream of bytes. `where` names the stream in errors.
+
+    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    """
+    budget = budget or unlimited()
+    for frame in frames(stream, where, limit, budget):
+        if not isinstance(frame, Frame):
+            _tell(frame, on_bad)
+            continue
+        for span in spans(frame):
+            budget.item()
+            if isinstance(span, Unreadable):
+                _tell(span, on_bad)
+            else:
+                yield piece_of(span)
+
+
+def read_body(
+    body: bytes,
+    where: str = "the body",
+    *,
+    on_bad: OnBad | None = None,
+    limit: int = LIMIT,
+    budget: Budget | None = None,
+) -> Iterator[Piece]:
+    """Yield the pieces of one request's body, protobuf or JSON, packed or not: its own bytes tell which."""
+    return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit, budget=budget)
+
+
+def _tell(error: Unreadable, on_bad: OnBad | None, cause: Exception | None = None) -> None:
+    if on_bad is None:
+        raise error from (cause or error.__cause__)
+    on_bad(error)
+
+
+def _is_other_signal(path: Path) -> bool:
+    beside = path.with_name(path.name.removesuffix(path.suffix) + _HEADERS)
+    if not beside.is_file():
+        return False
+    try:
+        sent_to = as_text(as_json(loads(beside.read_bytes())).get("path")) or ""
+    except (OSError, ValueError):
+        return False
+    return sent_to.split("?")[0].endswith(_OTHER_SIGNALS)

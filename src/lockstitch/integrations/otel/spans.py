@@ -1,0 +1,235 @@
+"""`OtlpSpan`, and how it becomes `SpanData`."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lockstitch.integrations.otel.conventions import DIALECTS
+from lockstitch.integrations.otel.conventions.convention import Content
+from lockstitch.integrations.otel.values import as_json, as_text
+from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.values import storable
+from lockstitch.model import Json, format_time
+
+KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+CODES = ("unset", "ok", "error")
+
+
+@dataclass(slots=True)
+class Span:
+    """One span as OTLP has it; ids in hex, times in nanoseconds, values as JSON."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str = ""
+    name: str = ""
+    kind: str = "unspecified"
+    start: int = 0
+    end: int = 0
+    code: str = "unset"
+    message: str = ""
+    attributes: Json = field(default_factory=dict[str, Any])
+    events: list[Json] = field(default_factory=list[Json])
+    links: list[Json] = field(default_factory=list[Json])
+    trace_state: str = ""
+    dropped: Json = field(default_factory=dict[str, Any])
+    resource: Json = field(default_factory=dict[str, Any])
+    scope: Json = field(default_factory=dict[str, Any])
+
+
+def wrong_ids(trace_id: str, span_id: str) -> str | None:
+    if len(trace_id) != 32 or not known(trace_id):
+        return "it has no trace id"
+    if len(span_id) != 16 or not known(span_id):
+        return "it has no span id"
+    return None
+
+
+def known(hex_id: str) -> str:
+    return hex_id if hex_id.strip("0") else ""
+
+
+def integer(value: Any) -> int:
+    """A 64-bit integer, which JSON writes as text."""
+    if isinstance(value, bool) or value is None or value == "":
+        return 0
+    if isinstance(value, str) and len(value) > 40:
+        raise ValueError("a number has more digits than any number of OTLP")
+    if not isinstance(value, int | str | float):
+        raise ValueError(f"{type(value).__name__} where a number was expected")
+    try:
+        return int(value)
+    except OverflowError as exc:
+        raise ValueError(f"{value} is no number of nanoseconds or tokens") from exc
+
+
+def word(words: tuple[str, ...], value: Any) -> str:
+    """An enumeration's word: it comes as a number, or by name (SPAN_KIND_CLIENT)."""
+    if isinstance(value, str) and not value.isdigit():
+        word = value.lower().rsplit("_", 1)[-1]
+        return word if word in words else words[0]
+    number = integer(value)
+    return words[number] if 0 <= number < len(words) else words[0]
+
+
+def scope_of(name: str, version: str, attributes: Json) -> Json:
+    said = {"name": storable(name), "version": storable(version), "attributes": attributes}
+    return {key: value for key, value in said.items() if value}
+
+
+def event_of(name: str, at: int, attributes: Json) -> Json:
+    return {"name": storable(name), "time": at, "attributes": attributes}
+
+
+def link_of(trace_id: str, span_id: str, attributes: Json) -> Json:
+    said = {"trace_id": trace_id, "span_id": span_id, "attributes": attributes}
+    return {key: value for key, value in said.items() if value}
+
+
+def dropped_of(attributes: int, events: int, links: int) -> Json:
+    counts = {"attributes": attributes, "events": events, "links": links}
+    return {key: value for key, value in counts.items() if value}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNNAMED = "unknown_service"
+# A value that is no object is kept as one under these names.
+_PLAIN = {"inputs": "input", "outputs": "output"}
+
+
+def piece_of(span: Span) -> Piece:
+    """The piece of a span.
+
+    Its id is "trace:span", since span ids are unique in their trace only. Ids are hex.
+    """
+    attributes = dict(span.attributes)
+    span_id, parent_id = span.span_id, span.parent_id
+    pending = attributes.get("logfire.span_type") == "pending_span" and parent_id
+    if pending:
+        # Logfire announces a span by a child of it; the announced one's own parent is told apart.
+        span_id = parent_id
+        parent_id = (as_text(attributes.pop("logfire.pending_parent_id", None)) or "").strip("0") and str(
+            span.attributes["logfire.pending_parent_id"]
+        )
+    content = Content(
+        attributes,
+        name=span.name,
+        scope=str(span.scope.get("name", "")),
+        events=[_event(event) for event in span.events],
+        extra={"code": span.code},
+        heads=frozenset(name.partition(".")[0] for name in attributes),
+    )
+    error = _take_error(span, content)
+    for dialect in DIALECTS:
+        dialect.take(content)
+    start, end = _time(span.start), _time(span.end)
+    extra = _extra(span, content, start, end)
+    piece: Piece = {
+        "id": f"{span.trace_id}:{span_id}",
+        "trace_id": span.trace_id,
+        "name": span.name,
+        "extra": extra,
+    }
+    if content.inputs:
+        piece["inputs"] = _settled("inputs", content.inputs, extra)
+    if content.outputs:
+        piece["outputs"] = _settled("outputs", content.outputs, extra)
+    service = as_text(span.resource.get("service.name"))
+    if parent_id:
+        piece["parent_id"] = f"{span.trace_id}:{parent_id}"
+    if content.kind:
+        piece["kind"] = content.kind
+    if start:
+        piece["start"] = start
+        piece["order"] = f"{span.start:020d}"
+    if end and not pending:
+        piece["end"] = end
+    if error is not None:
+        piece["error"] = error
+        piece["status"] = "error"
+    elif "end" in piece:
+        piece["status"] = "ok"
+    if content.tags:
+        piece["tags"] = list(dict.fromkeys(content.tags))
+    if content.metadata:
+        piece["metadata"] = content.metadata
+    if content.events:
+        piece["events"] = content.events
+    if content.thread_id:
+        piece["thread_id"] = content.thread_id
+    if content.user_id:
+        piece["user_id"] = content.user_id
+    if content.session_id:
+        piece["session_id"] = content.session_id
+    if group := content.group or (service if service and not service.startswith(_UNNAMED) else None):
+        piece["group"] = group
+    return piece
+
+
+def _extra(span: Span, content: Content, start: str | None, end: str | None) -> Json:
+    extra: Json = {**content.extra, "span_kind": span.kind, "attributes": content.attributes}
+    lost: Json = {}
+    for name, at, told in (("start", span.start, start), ("end", span.end, end)):
+        if at % 1000 or (at and not told):
+            lost[name] = at
+    for name, value in (
+        ("resource", span.resource),
+        ("scope", span.scope),
+        ("links", span.links),
+        ("nanoseconds", lost),
+        ("trace_state", span.trace_state),
+        ("dropped", span.dropped),
+        ("message", span.message),
+    ):
+        if value:
+            extra[name] = value
+    return extra
+
+
+def _settled(side: str, bag: Json, extra: Json) -> Json:
+    """What went in or came out: itself if it is one object, else under names that say what each part is.
+
+    Which of them it is stands among the extras: "itself", "plain" (a text or list, under the one name) or "parts".
+    """
+    shape: Json = extra.setdefault("shape", {})
+    if len(bag) == 1:
+        ((key, value),) = bag.items()
+        if key in ("arguments", "result", "input", "output"):
+            shape[side] = "itself" if isinstance(value, dict) else "plain"
+            return as_json(value) if isinstance(value, dict) else {_PLAIN[side]: value}
+    shape[side] = "parts"
+    return bag
+
+
+def _take_error(span: Span, content: Content) -> str | None:
+    """What went wrong, if the span failed: the exception that it recorded last, else what its status says."""
+    failed = span.code == "error"
+    exceptions = [event for event in content.events if event["name"] == "exception"]
+    escaped = [event for event in exceptions if str(event["attributes"].get("exception.escaped")).lower() == "true"]
+    if not failed and not (escaped and span.code == "unset"):
+        return None
+    if exceptions:
+        said: Json = (escaped or exceptions)[-1]["attributes"]
+        kind = as_text(said.get("exception.type"))
+        message, stack = (as_text(said.pop(f"exception.{part}", None)) for part in ("message", "stacktrace"))
+        if stack and (not message or message in stack):
+            return stack
+        line = ": ".join(part for part in (kind, message) if part)
+        if line or stack:
+            return "\n".join(part for part in (line, stack) if part)
+    return span.message or as_text(span.attributes.get("error.type")) or "failed"
+
+
+def _event(event: Json) -> Json:
+    at: Any = _time(event["time"])
+    told: Json = {"name": event["name"], "attributes": dict(event["attributes"])}
+    return {**told, "time": at} if at else told
+
+
+def _time(nanoseconds: int) -> str | None:
+    if nanoseconds <= 0:
+        return None
+    try:
+        return format_time(_EPOCH + timedelta(microseconds=nanoseconds // 1000))
+    except OverflowError:
+        return None

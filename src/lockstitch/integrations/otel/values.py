@@ -1,0 +1,182 @@
+"""JSON inside attributes; provider names.
+
+Conventions, SDKs and frameworks name them differently; the names here are those that prices are looked up by, and two
+spans of one model call are known by the provider's name and the response's id, so both must say the same.
+"""
+
+import json
+import math
+import re
+from typing import Any, cast
+
+from lockstitch.integrations.spans.values import literal, storable
+from lockstitch.model import Json, codec
+
+DEEPEST = 100
+"""Levels of nesting that are kept as JSON; the codec refuses 250, and a span is wrapped in a few of its own."""
+
+# Escapes of what cannot be kept, and numbers that are none: only a text with one of them needs a closer look.
+_SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text, as leniently as Python writes it: NaN, lone surrogates. ValueError if it is none."""
+    try:
+        return codec.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except RecursionError as exc:
+        raise ValueError("it is nested too deeply") from exc
+
+
+def parsed(text: str) -> Any:
+    """The object or list that a text holds as JSON; any other text is itself."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        value = loads(text)
+    except ValueError:
+        return text
+    # Counting brackets is quicker than looking into the value, and enough for nearly all.
+    if text.count("{") + text.count("[") > DEEPEST and deeper_than(value, DEEPEST):
+        return text
+    return storable(value) if _SUSPICIOUS.search(text) else value
+
+
+def arguments(value: Any) -> Any:
+    """A call's arguments: JSON in a text is read, and so is a Python literal, which some write instead. Never run."""
+    if not isinstance(value, str):
+        return value
+    read = parsed(value)
+    if read is value and value.lstrip()[:1] == "{":
+        found = literal(value.strip())
+        return cast("Json", found) if isinstance(found, dict) and not deeper_than(found, DEEPEST) else value
+    return read
+
+
+def deeper_than(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested in each other deeper than this."""
+    layer = [value]
+    for _ in range(levels + 1):
+        below: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                below.extend(cast("Json", item).values())
+            elif isinstance(item, list | tuple):
+                below.extend(cast("list[Any]", item))
+        if not below:
+            return False
+        layer = below
+    return True
+
+
+def as_json(value: Any) -> Json:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
+
+
+def as_text(value: Any) -> str | None:
+    """`value` if it is a text that says something."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_count(value: Any) -> int | None:
+    """A number of tokens; text and floats count too, since exporters write both. What no model can count is none."""
+    number = as_number(value)
+    return int(number) if number is not None and 0 <= number < 2**31 else None
+
+
+def as_number(value: Any) -> float | int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and len(value) < 40:
+        try:
+            value = float(value) if not value.strip().isdigit() else int(value)
+        except ValueError:
+            return None
+    if isinstance(value, int):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def first(bag: Json, *names: str) -> Any:
+    """The first of these that says something."""
+    for name in names:
+        value = bag.get(name)
+        if value is not None and value != "" and value != [] and value != {}:
+            return value
+    return None
+
+
+_NAMES = {
+    "amazon": "aws",
+    "amazon_bedrock": "aws",
+    "aws.bedrock": "aws",
+    "aws_bedrock": "aws",
+    "bedrock": "aws",
+    "bedrock_converse": "aws",
+    "az.ai.inference": "azure",
+    "az.ai.openai": "azure",
+    "azure.ai.inference": "azure",
+    "azure.ai.openai": "azure",
+    "azure_ai": "azure",
+    "azure_openai": "azure",
+    "fireworks_ai": "fireworks",
+    "fireworks-ai": "fireworks",
+    "gcp.gemini": "google",
+    "gcp.gen_ai": "google",
+    "gcp.vertex_ai": "google",
+    "gemini": "google",
+    "google-gla": "google",
+    "google-vertex": "google",
+    "google_genai": "google",
+    "google_vertexai": "google",
+    "vertex_ai": "google",
+    "vertexai": "google",
+    "mistral_ai": "mistral",
+    "mistralai": "mistral",
+    "moonshot": "moonshotai",
+    "together_ai": "together",
+    "togetherai": "together",
+    "x_ai": "x-ai",
+    "xai": "x-ai",
+}
+
+# They stand where a provider should, and serve nothing.
+_FRAMEWORKS = frozenset(
+    {
+        "_other",
+        "agno",
+        "autogen",
+        "crewai",
+        "haystack",
+        "langchain",
+        "langgraph",
+        "litellm",
+        "llama_index",
+        "llamaindex",
+        "openai_agents",
+        "pydantic-ai",
+        "pydantic_ai",
+        "semantic_kernel",
+        "smolagents",
+        "traceloop",
+        "unknown",
+    }
+)
+
+
+def provider_name(*said: Any) -> str | None:
+    """The first of these that names a provider."""
+    for word in said:
+        if isinstance(word, str) and (name := word.strip().lower()) and name not in _FRAMEWORKS:
+            return _NAMES.get(name, name)
+    return None

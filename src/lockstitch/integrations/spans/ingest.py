@@ -1,0 +1,362 @@
+"""`SpanIngest`: merge a batch with the store in one commit.
+
+One way for every source. What arrives is merged with what is there, span by span and field by field; its meaning is
+worked out anew where anything changed; and all of it is written in one commit, which fails cleanly if somebody else
+wrote the same traces meanwhile, and is then made again. Whatever arrives twice changes nothing.
+
+The project comes from the caller, never from content: ids are made of it, so a client that knows or guesses another
+project's ids reaches nothing of it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.errors import Conflict, OutcomeUnknown, Refused
+from lockstitch.integrations.spans.batch import Batch, Outcome, Parcel, leave_out, sort
+from lockstitch.integrations.spans.dedup import Witnesses
+from lockstitch.integrations.spans.lookup import Looking, further
+from lockstitch.integrations.spans.removal import Removing, put_into
+from lockstitch.integrations.spans.rows import Names, begun, part, piece_of
+from lockstitch.integrations.spans.span import Attachment, Bridge, Item, Remark, merge
+from lockstitch.integrations.spans.trace import Arrived, Known, Trace, needs_all_calls, price
+from lockstitch.integrations.spans.trace_assignment import Joined, Joining
+from lockstitch.model import Blob, BlobUse, Feedback, File, Record, Run, Stitch, Thread, parse_time
+from lockstitch.store import Store
+from lockstitch.store.writes.mirrors import Mirrored
+
+
+def attached(attachment: Attachment, row: Stitch, now: datetime) -> list[Record]:
+    """A file of the span's thread, its bytes by their hash."""
+    digest = sha256(attachment.content).hexdigest()
+    size = len(attachment.content)
+    name, media_type = _kept(attachment.name), _kept(attachment.media_type)
+    return [
+        Blob(sha256=digest, size=size, media_type=media_type, content=attachment.content, created_at=now),
+        BlobUse(thread_id=row.thread_id, sha256=digest),
+        File(
+            thread_id=row.thread_id,
+            file_id=part(f"{attachment.span_id}/{name}") or digest,
+            filename=name or "",
+            storage_path=f"blob:{digest}",
+            size=size,
+            mime_type=media_type,
+            created_in_run=row.run_id,
+            last_updated_run=row.run_id,
+            created_at=now,
+            last_updated_at=now,
+        ),
+    ]
+
+
+def feedback(remark: Remark, names: Names, project: str, source: str, row: Stitch | None, now: datetime) -> Feedback:
+    """What was said about a span; of one that is not known yet it is kept all the same."""
+    at = parse_time(remark.at) if remark.at else now
+    return Feedback(
+        id=names.remark(remark.id),
+        project=project,
+        thread_id=row.thread_id if row else None,
+        run_id=row.run_id if row else None,
+        stitch_id=row.id if row else None,
+        name=part(remark.key) or "feedback",
+        score=remark.score,
+        value=remark.value,
+        comment=remark.comment,
+        source=source,
+        created_at=at,
+        updated_at=at,
+    )
+
+
+def amended(remark: Remark, known: Feedback, now: datetime) -> Feedback:
+    """Feedback as it is after somebody has thought better of it: what is not said again stays."""
+    changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
+    return known.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
+
+
+def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: Names) -> list[Record]:
+    """Return side records of dissolved threads as they belong to the threads that have their spans now.
+
+    `traces` are the traces of the rows of spans. A record that names no such row goes with the run that it names.
+    """
+    found: list[Record] = []
+    threads: dict[UUID, set[UUID]] = {}
+
+    def trace_of(row_id: UUID | None, run_id: UUID | None) -> str | None:
+        trace = traces.get(row_id) if row_id else None
+        return trace or (joined.merged[run_id][1] if run_id and run_id in joined.merged else None)
+
+    def home_of(trace: str | None, thread_id: UUID) -> UUID:
+        # Without a trace: the thread that has the same id, else any that has spans of the dissolved one.
+        home = joined.homes.get(trace) if trace else None
+        return home or next(iter(sorted(threads.get(thread_id, ()))), thread_id)
+
+    for run_id, (_, trace) in joined.merged.items():
+        if trace in joined.homes:
+            threads.setdefault(joined.origin[run_id], set()).add(joined.homes[trace])
+    for record in records:
+        if isinstance(record, Blob):
+            found.append(record)
+        elif isinstance(record, Feedback):
+            trace = trace_of(record.stitch_id, record.run_id)
+            run_id = names.run(trace) if trace and record.run_id else record.run_id
+            thread_id = record.thread_id and home_of(trace, record.thread_id)
+            found.append(record.changed(thread_id=thread_id, run_id=run_id))
+        elif isinstance(record, File):
+            row_id = next((row for row in _rows_named(record.file_id, names) if row in traces), None)
+            trace = trace_of(row_id, record.created_in_run)
+            run_id = names.run(trace) if trace else record.created_in_run
+            home = home_of(trace, record.thread_id)
+            found.append(record.changed(thread_id=home, created_in_run=run_id, last_updated_run=run_id))
+            if (record.storage_path or "").startswith("blob:"):
+                found.append(BlobUse(thread_id=home, sha256=(record.storage_path or "").removeprefix("blob:")))
+    return found
+
+
+def _rows_named(file_id: str, names: Names) -> Iterator[UUID]:
+    """The rows of the spans that a file may be attached to: its id is that of the span, a slash, and its name."""
+    for place, character in enumerate(file_id):
+        if character == "/":
+            yield names.span(file_id[:place])
+
+
+def _kept(name: str | None) -> str | None:
+    """A name out of a header, with what no column keeps replaced."""
+    return None if name is None else name.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+_ATTEMPTS: Final = 20
+_UNCHANGED: Final = 3
+"""Conflicts in a row, without a change of the record in between, after which a conflict is taken for permanent."""
+_PASSES: Final = 20
+"""Passes over a batch that look for traces that it joins."""
+
+
+class Ingest:
+    """Writes what comes through one bridge into one project of a store."""
+
+    def __init__(self, store: Store, bridge: Bridge, *, keep_secrets: bool = False, hide: Collection[str] = ()) -> None:
+        self._store = store
+        self._bridge = bridge
+        self._names = Names(store.project, bridge.source)
+        self._keep_secrets = keep_secrets
+        self._hide = frozenset(name.lower() for name in hide)
+        self._joining = Joining(store.mirrors, bridge, self._names)
+        self._looking = Looking(store.mirrors, bridge, self._names)
+        self._removing = Removing(store, bridge, self._names)
+
+    async def take(self, items: Iterable[Item], *, large: bool = False) -> Outcome:
+        """Write a batch, and say what it was. Durable when this returns.
+
+        Secrets of a `large` batch are looked for in a thread, since that takes about a microsecond for a character.
+        """
+        outcome = Outcome()
+        sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
+        batch, others = await asyncio.to_thread(sorting) if large else sorting()
+        for _ in range(_PASSES):
+            joined = await self._settle(batch, outcome)
+            batch = await self._joining.loose(joined)
+            if not batch.again:
+                break
+        await self._keep(others, outcome)
+        return outcome
+
+    async def _settle(self, batch: Batch, outcome: Outcome) -> Joined:
+        """Write a batch, again from the start whenever another writer was faster.
+
+        If nothing has changed since the last attempt, there is no other writer: after a few such attempts the conflict
+        is permanent and is raised.
+        """
+        same = 0
+        for attempt in range(_ATTEMPTS):
+            before = batch.seen
+            try:
+                return await self._write(batch, outcome)
+            except (Conflict, OutcomeUnknown) as exc:
+                # Somebody else wrote one of these traces. Made anew from what is there now, it is the same in the end.
+                same = same + 1 if before == batch.seen and not isinstance(exc, OutcomeUnknown) else 0
+                if attempt == _ATTEMPTS - 1 or same == _UNCHANGED:
+                    raise
+                await asyncio.sleep(random.uniform(0.001, 0.01) * 2 ** min(attempt, 7))
+            except (Refused, RecursionError):
+                # Looked for only now: nearly everything that arrives can be stored.
+                if not leave_out(batch, outcome):
+                    raise
+        raise Conflict("These traces were changed by other writers all the time. Nothing was written.")
+
+    async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
+        """Take out of a trace, which was given whole, what is no part of it any more; how many spans."""
+        return await self._removing.drop_others(trace_id, keep)
+
+    async def _write(self, batch: Batch, outcome: Outcome) -> Joined:
+        now = self._store.clock.now()
+        joined = await self._joining.join(batch)
+        batch.seen = joined.fences(), frozenset(batch.again)
+        parcels, homes, threads = joined.parcels, joined.homes, joined.threads
+        written = Outcome(traces={parcel.trace_id for parcel in parcels}, dissolved=set(joined.dissolved))
+        written.gone = {name for name, _ in joined.merged.values()} - written.traces
+        new = [parcel for parcel in parcels if homes[parcel.trace_id] not in threads]
+        keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(parcel) for parcel in new}))
+        arrived = {parcel.trace_id: self._arrived(parcel, joined.stored, written) for parcel in parcels}
+        at_home = {span_id: homes[parcel.trace_id] for parcel in parcels for span_id in parcel.pieces}
+        witnesses = Witnesses(self._store.project, self._bridge, self._names, at_home, now)
+        told = await self._store.mirrors.witnesses(self._store.project, witnesses.told(arrived.values()))
+        told = [(response_id, row) for response_id, row in told if row.thread_id not in joined.dissolved]
+        claims, others = witnesses.settle(arrived.values(), told)
+        if others:
+            batch.again |= {str(row.data["id"]) for row in others}
+            raise Conflict("Spans of the record tell of model calls for which others stand now.")
+        mirrored: dict[UUID, Mirrored] = {}
+        for parcel in parcels:
+            changed = arrived[parcel.trace_id]
+            if not changed:
+                continue
+            home = homes[parcel.trace_id]
+            if home not in mirrored:
+                head = threads.get(home) or self._new_thread(parcel, home, keys, now, joined.dissolved.get(home))
+                mirrored[home] = Mirrored(head, is_new=home not in threads)
+            await self._assemble(parcel, changed, joined.runs, joined.stored, mirrored[home], now, written)
+        if joined.dissolved:
+            records = await self._moved(joined)
+            await self._store.mirrors.write(
+                list(mirrored.values()), now, joined.dissolved.values(), [*records, *claims]
+            )
+        else:
+            if mirrored:
+                await self._store.mirrors.write(list(mirrored.values()), now)
+            # Behind the commit, since they refer to its threads.
+            await self._store.mirrors.keep(claims)
+        written.rows += (await self._store.mirrors.stitches(written.further)).values()
+        outcome.add(written)
+        return joined
+
+    async def _moved(self, joined: Joined) -> list[Record]:
+        """Return the side records of dissolved threads, as they belong to the threads of the commit."""
+        traces = {self._names.span(span_id): parcel.trace_id for parcel in joined.parcels for span_id in parcel.pieces}
+        return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
+
+    def _key(self, parcel: Parcel) -> str:
+        return part(f"{self._bridge.source}:{parcel.name}") or self._bridge.source
+
+    def _new_thread(
+        self, parcel: Parcel, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
+    ) -> Thread:
+        """Return a thread for a trace. `before` is one with the same id that the commit deletes."""
+        key = self._key(parcel)
+        foreign = parcel.name
+        kept: dict[str, Any] = {}
+        if before is not None:
+            # The fence rises, so that a writer that has seen the earlier thread cannot write to this one.
+            names = ("title", "extras", "priority", "expires_at", "created_at")
+            kept = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
+        thread = Thread(
+            id=thread_id,
+            # A native thread may have taken the name; the mirror is then found by its id alone.
+            key=key if keys.get(key, thread_id) == thread_id else None,
+            project=self._store.project,
+            kind="trace",
+            status="running",
+            state={"source": self._bridge.source, "foreign_id": foreign},
+            created_at=now,
+            updated_at=now,
+        )
+        return thread.changed(**kept) if kept else thread
+
+    def _arrived(self, parcel: Parcel, stored: dict[UUID, Stitch], outcome: Outcome) -> list[Arrived]:
+        """The spans of which something new arrived, merged with what is there."""
+        changed: list[Arrived] = []
+        for span_id, piece in parcel.pieces.items():
+            old = stored.get(self._names.span(span_id))
+            if old is None and span_id in parcel.again:
+                continue
+            if old is not None and old.type != "removed":
+                was = piece_of(old.data)
+                merged = merge(was, piece)
+                if merged == was and span_id not in parcel.again:
+                    outcome.rows.append(old)
+                    meaning = self._bridge.meaning(was)
+                    outcome.missing[span_id] = meaning.missing
+                    outcome.further += further(self._names, span_id, meaning)
+                    continue
+                piece = merged
+            meaning = self._bridge.meaning(piece)
+            outcome.missing[span_id] = meaning.missing
+            changed.append(Arrived(piece, meaning))
+        return changed
+
+    async def _assemble(
+        self,
+        parcel: Parcel,
+        changed: Sequence[Arrived],
+        runs: dict[UUID, Run],
+        stored: dict[UUID, Stitch],
+        into: Mirrored,
+        now: datetime,
+        outcome: Outcome,
+    ) -> None:
+        run_id = self._names.run(parcel.trace_id)
+        run = runs.get(run_id)
+        known = Known(run or self._new_run(parcel, run_id, into, now), run is None, stored)
+        if run is not None:
+            await self._looking.up(known, changed, now)
+        trace = Trace(self._bridge, self._names, known, price, now)
+        after, rows = trace.assemble(changed)
+        if needs_all_calls(known, rows):
+            known.calls = await self._store.mirrors.model_calls(run_id)
+            trace = Trace(self._bridge, self._names, known, price, now)
+            after, rows = trace.assemble(changed)
+        put_into(into, known, after, rows, trace.root_id)
+        outcome.rows += [row.stitch() for row in rows]
+
+    def _new_run(self, parcel: Parcel, run_id: UUID, into: Mirrored, now: datetime) -> Run:
+        number = len(into.new_runs) + 1
+        started = min(begun(piece, now) for piece in parcel.pieces.values())
+        return Run(
+            id=run_id,
+            thread_id=into.head.id,
+            sequence=into.head.last_sequence + number,
+            turn=into.head.last_turn + number,
+            role="trace",
+            status="running",
+            first_position=0,
+            source=self._bridge.source,
+            foreign_id=parcel.trace_id,
+            started_at=started,
+        )
+
+    # What hangs off spans
+
+    async def _keep(self, others: Sequence[Attachment | Remark], outcome: Outcome) -> None:
+        if not others:
+            return
+        wanted = {span_id for other in others if (span_id := other.span_id)}
+        rows = await self._store.mirrors.stitches(self._names.span(span_id) for span_id in wanted)
+        now = self._store.clock.now()
+        earlier = await self._earlier(others)
+        records: list[Record] = []
+        for other in others:
+            row = rows.get(self._names.span(other.span_id)) if other.span_id else None
+            if isinstance(other, Remark) and other.amends:
+                known = earlier.get(self._names.remark(other.id))
+                if known is None:
+                    outcome.refused.append(("", f"feedback {other.id} is to be changed, and is not known"))
+                else:
+                    records.append(amended(other, known, now))
+            elif isinstance(other, Remark):
+                records.append(feedback(other, self._names, self._store.project, self._bridge.source, row, now))
+            elif row is None:
+                why = f"attachment {other.name}: its span {other.span_id} is not known"
+                outcome.refused.append((other.span_id, why))
+            else:
+                records += attached(other, row, now)
+        await self._store.mirrors.keep(records)
+
+    async def _earlier(self, others: Sequence[Attachment | Remark]) -> dict[UUID, Feedback]:
+        """Feedback that is to be changed, as the record has it."""
+        ids = [self._names.remark(one.id) for one in others if isinstance(one, Remark) and one.amends]
+        return await self._store.mirrors.remarks(ids) if ids else {}

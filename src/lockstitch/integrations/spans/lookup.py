@@ -1,0 +1,122 @@
+"""Looking up: what the record has of a trace that has a bearing on what arrived of it.
+
+What depends on several spans is decided among all of them, so all that may decide otherwise than before must be at
+hand: what began when the first span that arrived did, or later, and what has the ids or the names of its calls. Of a
+trace that comes in its order that is next to nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from lockstitch.integrations.spans.matching import asked, asked_at, given_id, is_guessed, name_of, without_call
+from lockstitch.integrations.spans.rows import Names, at_of, begun, part, piece_of
+from lockstitch.integrations.spans.span import Bridge, Meaning
+from lockstitch.integrations.spans.tool_calls import Mention
+from lockstitch.integrations.spans.trace import Arrived, Known
+from lockstitch.model import Stitch
+from lockstitch.store.writes.mirrors import Mirrors
+
+
+class Looking:
+    """Looks into the record for one source and project."""
+
+    def __init__(self, mirrors: Mirrors, bridge: Bridge, names: Names) -> None:
+        self._mirrors = mirrors
+        self._bridge = bridge
+        self._names = names
+
+    async def up(self, known: Known, changed: Sequence[Arrived], now: datetime) -> None:
+        """Read what the record has that these spans may be about."""
+        call_ids: set[str] = set()
+        guessed: set[str] = set()
+        requested: set[str] = set()
+        renewed: Counter[str] = Counter()
+        starts: list[datetime] = []
+        for one in changed:
+            piece, meaning = one.piece, one.meaning
+            row_id = self._names.span(piece["id"])
+            old = known.rows.get(row_id)
+            starts += [at_of(old)] if old is not None and old.type != "span" else []
+            mentioned = {call_id for result in meaning.results if (call_id := part(result.call_id))}
+            call_ids |= mentioned
+            if mentioned and old is not None and at_of(old) != begun(piece, now):
+                # It turns out to have begun at another time, and to have been told of other calls.
+                starts += [at_of(old), begun(piece, now)]
+                renewed.update(mentioned)
+            if meaning.role == "llm":
+                starts.append(begun(piece, now))
+                responses = [row_id, *further(self._names, piece["id"], meaning)]
+                for response_id, generation in zip(responses, meaning.generations, strict=False):
+                    for call_id, name in asked(generation.message, response_id):
+                        renewed[call_id] += 1
+                        requested.add(name)
+            elif meaning.role == "tool":
+                starts.append(begun(piece, now))
+                renewed.update({given_id(meaning) or without_call(piece), (old.call_id if old else None) or ""})
+                if given_id(meaning) is None:
+                    guessed |= {name_of(piece, meaning), (old.name if old else None) or ""}
+        answers = [row_id for one in changed for row_id in further(self._names, one.piece["id"], one.meaning)]
+        known.rows |= await self._mirrors.stitches(answers)
+        since = min(starts, default=None)
+        call_ids |= renewed.keys()
+        known.tools = await self._tools(known.run.id, call_ids, guessed, since)
+        if since is None:
+            return
+        if requested - guessed:
+            # Requests that spans leave for those that arrived are free for others, too.
+            left = [asked_at(tool) for tool in known.tools if at_of(tool) >= since and tool.call_id in renewed]
+            later = await self._mirrors.tools_since(known.run.id, requested - guessed, min([since, *left]))
+            if more := {tool.name or "" for tool in later if is_guessed(tool)} - guessed:
+                known.tools = await self._tools(known.run.id, call_ids, guessed | more, since)
+        await self._remember(known, changed, renewed, since)
+
+    async def _tools(self, run_id: UUID, call_ids: set[str], names: set[str], since: datetime | None) -> list[Stitch]:
+        """The tool calls with these ids and names, and all that these may be taken for by what began since a time.
+
+        A span that does not know its call may be any of its name, and a result that is mentioned any of its id.
+        """
+        while True:
+            tools = await self._mirrors.tool_calls(run_id, call_ids, names)
+            guessed = {tool.name or "" for tool in tools if is_guessed(tool)}
+            guessed |= {str(tool.data["asked_name"]) for tool in tools if "asked_name" in tool.data}
+            found = {
+                tool.call_id or ""
+                for tool in tools
+                if "id" not in tool.data or (since is not None and at_of(tool) >= since)
+            }
+            if since is None or (guessed <= names and found <= call_ids):
+                return tools
+            call_ids, names = call_ids | found, names | guessed
+
+    async def _remember(self, known: Known, changed: Sequence[Arrived], renewed: Counter[str], since: datetime) -> None:
+        """Read what came before and began later, and the results that it mentions.
+
+        A mention gives the results of an id that is used again to the last requests before it. Another request before
+        it shifts them, so they are given out anew; which takes all mentions since the first of those requests.
+        """
+        rows = await self._mirrors.rows_since(known.run.id, since)
+        arrived = {self._names.span(one.piece["id"]) for one in changed}
+        known.mentions = self._mentions(rows, arrived)
+        told = [mention.results for mention in known.mentions]
+        told += [one.meaning.results for one in changed if self._names.span(one.piece["id"]) in known.rows]
+        mentioned = {part(result.call_id) for results in told for result in results}
+        stored = [tool for tool in known.tools if tool.call_id in mentioned]
+        often = renewed + Counter(tool.call_id or "" for tool in stored)
+        known.anew = frozenset(call_id for call_id in renewed if call_id in mentioned and often[call_id] > 1)
+        first = min((asked_at(tool) for tool in stored if tool.call_id in known.anew), default=since)
+        if first < since:
+            rows = await self._mirrors.rows_since(known.run.id, first)
+            known.mentions = self._mentions(rows, arrived)
+        known.later = [row for row in rows if row.type == "llm_call"]
+
+    def _mentions(self, rows: Iterable[Stitch], arrived: set[UUID]) -> list[Mention]:
+        said = [row for row in rows if row.id not in arrived and "id" in row.data]
+        meant = ((row, self._bridge.meaning(piece_of(row.data)).results) for row in said)
+        return [Mention(at_of(row), row.data["id"], results) for row, results in meant if results]
+
+
+def further(names: Names, span_id: str, meaning: Meaning) -> list[UUID]:
+    """The rows of a model call's answers behind the first one."""
+    return [names.span(span_id, f"#{number}") for number in range(1, len(meaning.generations))]

@@ -1,0 +1,112 @@
+"""A trace put into its thread; spans that left a trace removed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.errors import Conflict, OutcomeUnknown
+from lockstitch.integrations.spans.rows import Names, Row, part
+from lockstitch.integrations.spans.span import Bridge
+from lockstitch.integrations.spans.trace import Known, Trace, place, price
+from lockstitch.model import TERMINAL, Run, Stitch, Thread
+from lockstitch.store import Store
+from lockstitch.store.writes.mirrors import Mirrored
+
+_TITLE: Final = 80
+"""Characters of what the user said that name a thread."""
+
+
+def put_into(into: Mirrored, known: Known, run: Run, rows: Sequence[Row], root_id: UUID | None) -> None:
+    """Add a trace's rows and run to what is written to its thread."""
+    head = into.head
+    position = head.position + len(into.stitches)
+    run = place(known, run, rows, position, head.fence + 1, root_id)
+    into.stitches += sorted((row.stitch() for row in rows if row.old is None), key=lambda stitch: stitch.position)
+    into.replaced += [row.stitch() for row in rows if row.old is not None and row.differs()]
+    if known.is_new:
+        into.new_runs.append(run)
+    elif run != known.run:
+        into.runs.append(run)
+    into.fields |= _head_fields(into, known, run)
+
+
+def _head_fields(into: Mirrored, known: Known, run: Run) -> dict[str, Any]:
+    """What a trace changes about its thread."""
+    head = into.head
+    fields: dict[str, Any] = {}
+    if known.is_new:
+        fields["last_sequence"], fields["last_turn"] = run.sequence, run.turn
+    finished = run.status in TERMINAL and (known.is_new or known.run.status not in TERMINAL)
+    if finished:
+        fields["total_runs"] = into.fields.get("total_runs", head.total_runs) + 1
+    last = into.fields.get("last_run_at", head.last_run_at)
+    # A run that turns out to have begun earlier is still the last one, if it was.
+    if last is None or run.started_at >= last or known.run.started_at == last:
+        fields["last_run_at"], fields["status"] = run.started_at, run.status
+    state = run.state
+    if head.user_id is None and state.get("user_id"):
+        fields["user_id"] = part(str(state["user_id"]))
+    if head.title is None and state.get("said") and "title" not in into.fields:
+        fields["title"] = " ".join(str(state["said"]).split())[:_TITLE] or None
+    return fields
+
+
+_ATTEMPTS: Final = 20
+
+
+class Removing:
+    """Takes spans out of the traces of one source and project."""
+
+    def __init__(self, store: Store, bridge: Bridge, names: Names) -> None:
+        self._store = store
+        self._bridge = bridge
+        self._names = names
+
+    async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
+        """Take out of a trace, which was given whole, what is no part of it any more; how many spans."""
+        run_id = self._names.run(trace_id)
+        for _ in range(_ATTEMPTS):
+            run = (await self._store.mirrors.runs([run_id])).get(run_id)
+            head = (await self._store.mirrors.threads([run.thread_id])).get(run.thread_id) if run else None
+            if run is None or head is None:
+                return 0
+            # Again, behind the head: what is read now is what the head's fence stands for.
+            run = (await self._store.mirrors.runs([run_id])).get(run_id, run)
+            rows = await self._store.mirrors.rows(run_id)
+            gone = _gone(rows, keep)
+            if not gone:
+                return 0
+            try:
+                await self._write(head, run, gone, rows)
+                return len(gone)
+            except (Conflict, OutcomeUnknown):
+                continue
+        raise Conflict(f"Trace {trace_id} is being written all the time; what vanished from it was not removed.")
+
+    async def _write(self, head: Thread, run: Run, gone: Sequence[Stitch], rows: Sequence[Stitch]) -> None:
+        """A trace without the rows that have gone."""
+        now = self._store.clock.now()
+        into = Mirrored(head, is_new=False)
+        places = {row.position for row in gone}
+        known = Known(
+            run,
+            is_new=False,
+            tools=[row for row in rows if row.type == "tool_call" and row.position not in places],
+            calls=[row for row in rows if row.type == "llm_call"],
+        )
+        after, changed = Trace(self._bridge, self._names, known, price, now).assemble([], gone)
+        put_into(into, known, after, changed, None)
+        await self._store.mirrors.write([into], now)
+
+
+def _gone(rows: Sequence[Stitch], keep: Callable[[str], bool]) -> list[Stitch]:
+    """The rows of spans that are not kept, and of calls that only such a span asked for."""
+    gone = [row for row in rows if row.type != "removed" and _span(row) and not keep(_span(row))]
+    places = {row.position for row in gone}
+    orphans = [row for row in rows if row.type == "tool_call" and not _span(row) and row.reply_to in places]
+    return [*gone, *orphans]
+
+
+def _span(row: Stitch) -> str:
+    """The span that a row stands for, or is a further answer of."""
+    return str(row.data.get("id") or row.data.get("of") or "")

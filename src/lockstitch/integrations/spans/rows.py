@@ -1,0 +1,205 @@
+"""Rows: what one span of a trace becomes in the record."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache, partial
+from hashlib import sha256
+from typing import Any, Final, cast
+from uuid import UUID
+
+from lockstitch.integrations.spans.span import Generation, Meaning, Piece, Tokens
+from lockstitch.model import Json, Run, Stitch, columns, new_id, parse_time, tool_uses
+from lockstitch.model.ids import foreign_id
+
+TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_PIECE: Final = frozenset(Piece.__annotations__)
+_EMPTY: Final[Json] = {column.name: None for column in columns(Stitch)}
+
+
+class Names:
+    """The ids of a project's mirrors of one source: the same name is always the same record."""
+
+    def __init__(self, project: str, source: str) -> None:
+        self._project = project
+        self._source = source
+        # A span is named again by those below it, and when its row is made.
+        self._span = lru_cache(maxsize=20_000)(partial(foreign_id, project, source))
+
+    def thread(self, name: str) -> UUID:
+        return foreign_id(self._project, self._source, f"thread:{name}")
+
+    def run(self, trace_id: str) -> UUID:
+        return foreign_id(self._project, self._source, f"run:{trace_id}")
+
+    def span(self, span_id: str, part: str = "") -> UUID:
+        """The row of a span, or of a part of it: a further generation, a call that it asks for."""
+        return self._span(f"span:{span_id}{part}")
+
+    def remark(self, remark_id: str) -> UUID:
+        return foreign_id(self._project, self._source, f"feedback:{remark_id}")
+
+
+class Row:
+    """A stitch in the making: what it will say, and what stands in its place now."""
+
+    __slots__ = ("asker", "old", "order", "values")
+
+    def __init__(self, values: Json, order: tuple[Any, ...], old: Stitch | None) -> None:
+        self.values = values
+        self.order = order
+        self.old = old
+        self.asker: Row | None = None
+        """Of a tool call: the response that asked for it."""
+
+    @property
+    def id(self) -> UUID:
+        return self.values["id"]
+
+    @property
+    def at(self) -> datetime:
+        return self.values["at"]
+
+    @property
+    def position(self) -> int | None:
+        return self.values["position"]
+
+    def stitch(self) -> Stitch:
+        return Stitch.of(self.values)
+
+    def differs(self) -> bool:
+        """Whether there is anything to write."""
+        return self.old is None or self.values != dict(self.old.__dict__)
+
+
+def piece_of(data: Mapping[str, Any]) -> Piece:
+    """What arrived of a span, out of the row that it became."""
+    return cast("Piece", {key: value for key, value in data.items() if key in _PIECE})
+
+
+def at_of(stitch: Stitch) -> datetime:
+    """When it began: every stitch in its place has a time."""
+    assert stitch.at is not None
+    return stitch.at
+
+
+def order_of(piece: Mapping[str, Any], at: datetime) -> tuple[Any, ...]:
+    """Where a span comes among others of its trace."""
+    name = piece.get("id") or piece.get("of") or ""
+    return at, str(piece.get("order") or ""), str(name), int(piece.get("generation") or 0)
+
+
+def begun(piece: Mapping[str, Any], now: datetime) -> datetime:
+    """When a span began; one that does not say began when it ended, or when we heard of it."""
+    text = piece.get("start") or piece.get("end")
+    return parse_time(text) if text else now
+
+
+def lasted(piece: Mapping[str, Any]) -> int | None:
+    """Milliseconds, where both ends are known."""
+    start, end = piece.get("start"), piece.get("end")
+    if not start or not end:
+        return None
+    return max(0, round((parse_time(end) - parse_time(start)).total_seconds() * 1000))
+
+
+def new_row(
+    piece: Mapping[str, Any], row_id: UUID, run: Run, parent_id: UUID, old: Stitch | None, now: datetime
+) -> Row:
+    """A row for a span with what all kinds have in common; the place of an old one is kept."""
+    at = begun(piece, now)
+    values: Json = {
+        **_EMPTY,
+        "id": row_id,
+        "thread_id": run.thread_id,
+        "run_id": run.id,
+        "parent_id": parent_id,
+        "name": part(piece.get("name") or ""),
+        "status": _status(piece),
+        "data": dict(piece),
+        "duration_ms": lasted(piece),
+        "at": at,
+        "fence": 0 if old is None else old.fence,
+        "position": None if old is None else old.position,
+        "log_id": None if old is None else old.log_id,
+    }
+    return Row(values, order_of(piece, at), old)
+
+
+def as_span(row: Row, duplicate_of: UUID | None = None) -> None:
+    """A row that tells of no model call and no tool: a part of the trace, or a second witness of a model call."""
+    row.values["type"] = "span"
+    if duplicate_of is not None:
+        row.values["data"]["duplicate_of"] = str(duplicate_of)
+
+
+def as_model_call(row: Row, meaning: Meaning, generation: Generation | None, first: bool, cost: Json | None) -> None:
+    """A row that tells of an answer; only the first of a span's answers carries what the call counted."""
+    values, data = row.values, row.values["data"]
+    message = generation.message if generation else None
+    calls = len(tool_uses(message))
+    values["type"] = "llm_call"
+    values["name"] = part(meaning.model or values["name"] or "")
+    values["message"] = message
+    values["calls"] = calls or None
+    values["call_id"] = part(generation.id) if generation and generation.id else None
+    values["status"] = _stop(values["status"], generation, calls)
+    if first and meaning.tokens is not None:
+        values |= dict(zip(TOKENS, _storable(meaning.tokens), strict=True))
+    said: Json = {
+        "model": meaning.model,
+        "provider": meaning.provider,
+        "response_id": meaning.response_id,
+        "finish_reason": generation.finish_reason if generation else None,
+        "parameters": meaning.parameters or None,
+        "failed": True if (generation and generation.failed) or values["status"] == "error" else None,
+        "cost": cost if first else None,
+    }
+    data |= {key: value for key, value in said.items() if value is not None}
+
+
+def part(text: str | None, longest: int = 255) -> str | None:
+    """A name that a column can keep: one that is too long ends in its hash, so that two of them stay two."""
+    if text is None or len(text) <= longest:
+        return text or None
+    return f"{text[: longest - 17]}~{sha256(text.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def removed(old: Stitch) -> Json:
+    """What stands in place of a row that is no part of its trace any more: its place stays, its id is free again."""
+    keep = {"thread_id", "run_id", "parent_id", "at", "fence", "position", "log_id"}
+    values = {name: value if name in keep else None for name, value in old.__dict__.items()}
+    return {**values, "id": new_id(), "type": "removed", "data": {}}
+
+
+def _status(piece: Mapping[str, Any]) -> str | None:
+    said = (piece.get("status") or "").lower()
+    if piece.get("error") or said in ("error", "failed", "interrupted", "cancelled"):
+        return "error"
+    if piece.get("end") or said in ("success", "ok", "completed"):
+        return "ok"
+    return None
+
+
+_STOPS: Final = {
+    "stop": "end_turn",
+    "end_turn": "end_turn",
+    "completed": "end_turn",
+    "length": "max_tokens",
+    "max_tokens": "max_tokens",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+}
+
+
+def _stop(status: str | None, generation: Generation | None, calls: int) -> str | None:
+    """Why the model stopped, in our words; its own word stands in data.finish_reason."""
+    if status == "error" or generation is None:
+        return status
+    if calls:
+        return "tool_use"
+    return _STOPS.get((generation.finish_reason or "stop").lower(), "end_turn")
+
+
+def _storable(tokens: Tokens) -> list[int]:
+    return [min(max(int(count), 0), 2**62) for count in tokens]

@@ -1,0 +1,362 @@
+"""Calls and results: which answer belongs to which request.
+
+A request stands in a model's response, its result in a span of the tool's own, or in a message that mentions it, or in
+all of them; one row carries what is known. They are joined by the call's id, but never by that alone: servers reuse ids
+("call_0" in every response), so of several requests a result answers the last one before it. Which span answers which
+request is decided among all that are known, those of the record and those that arrived, in `matching`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from lockstitch.integrations.spans.matching import (
+    NAMELESS,
+    Request,
+    Span,
+    asked,
+    deal,
+    given_id,
+    is_guessed,
+    match,
+    name_of,
+    without_call,
+)
+from lockstitch.integrations.spans.rows import Names, Row, at_of, begun, new_row, part, piece_of, removed
+from lockstitch.integrations.spans.span import Meaning, Piece, Result
+from lockstitch.model import Json, Run, Stitch, format_time, parse_time, tool_result
+
+
+class Mention(NamedTuple):
+    """Results that messages of one span mention, and when it began."""
+
+    at: datetime
+    span_id: str
+    results: Sequence[Result]
+
+
+class Calls:
+    """The tool calls of one trace that what arrived is about."""
+
+    def __init__(
+        self,
+        names: Names,
+        run: Run,
+        now: datetime,
+        known: Sequence[Stitch],
+        meaning: Callable[[Piece], Meaning],
+        anew: Collection[str] = (),
+    ) -> None:
+        self._names = names
+        self._run = run
+        self._now = now
+        self._meaning = meaning
+        self._anew = anew
+        self._requests: dict[str, list[Request]] = defaultdict(list)
+        self._spans: dict[str, list[Span]] = defaultdict(list)
+        self._touched: set[str] = set()
+        self._guessed: set[str] = set()
+        """Names of spans that arrived and do not say which call they are."""
+        self._meanings: dict[str, Meaning] = {}
+        self._mentions: list[Mention] = []
+        self._placed: dict[tuple[int, int], Request] = {}
+        self._left: dict[str, list[Stitch]] = defaultdict(list)
+        """Rows of requests that nobody makes any more."""
+        self._orphans: dict[str, Stitch] = {}
+        """Results that were mentioned, of calls that nobody was known to have asked for."""
+        for stitch in known:
+            self._know(stitch)
+
+    def _know(self, stitch: Stitch) -> None:
+        call_id = stitch.call_id or ""
+        request = None
+        if stitch.reply_to is not None:
+            index, asked_at = stitch.call_index or 0, str(stitch.data.get("asked_at") or format_time(at_of(stitch)))
+            order = (parse_time(asked_at), "")
+            name = str(stitch.data.get("asked_name") or stitch.name or "")
+            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch)
+            self._requests[call_id].append(request)
+            self._placed[stitch.reply_to, index] = request
+        if "id" in stitch.data:
+            piece: Any = stitch.data
+            span = Span(piece, at_of(stitch), stitch, call_id, stitch.name if is_guessed(stitch) else None, request)
+            self._spans[call_id].append(span)
+            if request is not None:
+                request.span = span
+        elif request is None:
+            self._orphans[call_id] = stitch
+
+    def ask(self, response: Row) -> None:
+        """A response arrived, or more of it: note what it asks for."""
+        for index, (call_id, name) in enumerate(asked(response.values["message"], response.id)):
+            self._touched.add(call_id)
+            asked_at, order = format_time(response.at), (*response.order, index)
+            known = self._placed.get((response.position or 0, index))
+            if known is not None and known.call_id == call_id:
+                known.response, known.name, known.asked_at = response, name, asked_at
+                continue
+            if known is not None:
+                self._drop(known)
+            self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order))
+
+    def unask(self, response: Stitch) -> None:
+        """A response counts no more, since another tells of the same model call: it asks for nothing."""
+        for request in [one for found in self._requests.values() for one in found]:
+            if request.response == response.position:
+                self._drop(request)
+
+    def _drop(self, request: Request) -> None:
+        self._requests[request.call_id].remove(request)
+        self._touched.add(request.call_id)
+        if request.span is not None:
+            request.span.request = None
+        if (row := request.own_row) is not None:
+            self._left[request.call_id].append(row)
+
+    def run_span(self, piece: Piece, meaning: Meaning, old: Stitch | None) -> None:
+        """A tool's own span arrived, or more of it."""
+        call_id, name = given_id(meaning), None
+        if call_id is None:
+            call_id, name = without_call(piece), name_of(piece, meaning)
+            self._guessed.add(name)
+        self._touched.add(call_id)
+        self._meanings[piece["id"]] = meaning
+        if old is not None and old.type == "tool_call":
+            self._forget(old)
+        self._spans[call_id].append(Span(piece, begun(piece, self._now), old, call_id, name))
+
+    def _forget(self, old: Stitch) -> None:
+        """What is known of a span gives way to what arrived of it."""
+        call_id = old.call_id or ""
+        self._touched.add(call_id)
+        for span in [span for span in self._spans[call_id] if span.row is not None and span.row.id == old.id]:
+            self._spans[call_id].remove(span)
+            if span.request is not None:
+                span.request.span = None
+
+    def mention(self, mention: Mention) -> None:
+        """Messages of a span mention results."""
+        if mention.results:
+            self._mentions.append(mention)
+            self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
+
+    def rows(self, remembered: Iterable[Mention] = ()) -> list[Row]:
+        """What stands, after all this, for every call that it was about.
+
+        `remembered` are mentions in messages that came before: news for calls that are worked out anew.
+        """
+        for call_id in self._touched:
+            match(self._requests.get(call_id, ()), [span for span in self._spans.get(call_id, ()) if not span.name])
+        self._guess()
+        rows = {call_id: self._settle(call_id) for call_id in sorted(self._touched)}
+        for at, span_id, results in remembered:
+            news = [result for result in results if part(result.call_id) in self._touched]
+            self._mentions.append(Mention(at, span_id, news))
+        for mention in sorted(self._mentions, key=lambda mention: mention[:2]):
+            self._fill(rows, mention.at, mention.results)
+        return [row for found in rows.values() for row in found] + self._gone()
+
+    def _guess(self) -> None:
+        """Give the spans that do not say which call they are to the requests of their names that are left."""
+        names = set(self._guessed)
+        for call_id in self._touched:
+            names.update(request.name for request in self._requests.get(call_id, ()))
+            names.update(span.name for span in self._spans.get(call_id, ()) if span.name)
+        spans: dict[str, list[Span]] = defaultdict(list)
+        for span in [span for found in self._spans.values() for span in found]:
+            if span.name in names:
+                spans[span.name].append(span)
+        if not spans:
+            return
+        free: dict[str, list[Request]] = defaultdict(list)
+        for request in [request for found in self._requests.values() for request in found]:
+            if request.name in spans and (request.span is None or request.span.name):
+                free[request.name].append(request)
+        for name, found in spans.items():
+            for span in deal(free[name], found):
+                self._move(span)
+
+    def _move(self, span: Span) -> None:
+        """A span stands with the call that it turns out to be."""
+        call_id = span.request.call_id if span.request is not None else without_call(span.piece)
+        self._spans[span.call_id].remove(span)
+        self._spans[call_id].append(span)
+        self._touched |= {span.call_id, call_id}
+        span.call_id = call_id
+        if span.piece["id"] not in self._meanings:
+            self._meanings[span.piece["id"]] = self._meaning(piece_of(span.piece))
+
+    def _settle(self, call_id: str) -> list[Row]:
+        requests = sorted(self._requests.get(call_id, ()), key=lambda request: request.turn)
+        spans = sorted(self._spans.get(call_id, ()), key=lambda span: span.turn)
+        self._inherit(call_id, [*requests, *spans])
+        rows: list[Row] = []
+        kept: set[int] = set()
+        for span in spans:
+            row = self._span_row(call_id, span)
+            kept.add(row.position or 0)
+            rows.append(row)
+        for request in requests:
+            old = request.own_row
+            if request.span is None:
+                rows.append(self._request_row(call_id, request, old))
+            elif old is not None and old.position not in kept:
+                self._left[call_id].append(old)
+        return rows
+
+    def _inherit(self, call_id: str, heirs: Sequence[Request | Span]) -> None:
+        """Rows that have lost whom they stood for, given to those of their call that have none."""
+        free = self._left.pop(call_id, [])
+        if call_id in self._orphans:
+            free.append(self._orphans[call_id])
+        for heir in heirs:
+            if heir.row is None and free:
+                heir.row = free.pop()
+                if self._orphans.get(call_id) is heir.row:
+                    del self._orphans[call_id]
+        self._left[call_id] = [row for row in free if row is not self._orphans.get(call_id)]
+
+    def _gone(self) -> list[Row]:
+        return [Row(removed(old), (), old) for left in self._left.values() for old in left]
+
+    def _span_row(self, call_id: str, span: Span) -> Row:
+        piece, request = piece_of(span.piece), span.request
+        before = request.own_row if request is not None else None
+        parent = piece.get("parent_id")
+        parent_id = self._names.span(parent) if parent else self._run.id
+        row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
+        meaning = self._meanings.get(piece["id"])
+        if meaning is None and call_id in self._anew:
+            meaning = self._meaning(piece)
+        values, data = row.values, row.values["data"]
+        values["type"], values["call_id"] = "tool_call", call_id
+        if meaning is None:
+            # Nothing new about the span itself: only whom it answers may have changed.
+            known = span.row
+            assert known is not None
+            values["name"], values["message"], values["status"] = known.name, known.message, known.status
+            args = known.data.get("args")
+        else:
+            call = meaning.call
+            args = call.args if call else None
+            values["name"] = (part(call.name) if call else None) or values["name"] or NAMELESS
+            values["message"], values["status"] = _result(call_id, meaning.result, piece, values["status"])
+        for told in (span.row, before):
+            # What messages said of another call, which it was taken for, is not about this one.
+            if told is not None and told.call_id == call_id and call_id not in self._anew:
+                _keep_told(row, told, piece)
+        if span.name:
+            data["by_name"] = True
+        if request is not None:
+            _asked(row, request)
+            data["asked_at"] = request.asked_at
+            if request.name != values["name"]:
+                data["asked_name"] = request.name
+        if isinstance(args, dict) and args != piece.get("inputs"):
+            # What was given as a text of another language stands beside it, understood.
+            data["args"] = args
+        return row
+
+    def _request_row(self, call_id: str, request: Request, old: Stitch | None) -> Row:
+        response = request.response
+        if isinstance(response, Row):
+            owner, row_id = response.id, self._names.span(f"{response.id}", f"/{request.index}")
+        elif old is not None:
+            owner, row_id = old.parent_id or self._run.id, old.id
+        else:
+            owner, row_id = self._run.id, self._names.span(f"{self._run.id}", f"/{response}/{request.index}")
+        row = new_row({}, row_id, self._run, owner, old, self._now)
+        row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
+        row.values["at"] = parse_time(request.asked_at)
+        row.values["data"] = {"asked_at": request.asked_at}
+        row.order = request.order
+        if old is not None and call_id not in self._anew:
+            _keep_told(row, old, {})
+        _asked(row, request)
+        return row
+
+    def _fill(self, rows: dict[str, list[Row]], at: datetime, results: Sequence[Result]) -> None:
+        """Give mentioned results to the requests that they answer: of each id the last ones to the last ones."""
+        by_id: dict[str, list[Result]] = defaultdict(list)
+        for result in results:
+            if call_id := part(result.call_id):
+                by_id[call_id].append(result)
+        for call_id, mentioned in by_id.items():
+            asked = [row for row in rows.get(call_id, ()) if row.values["type"] == "tool_call" and _before(row, at)]
+            asked.sort(key=lambda row: str(row.values["data"].get("asked_at") or format_time(row.at)))
+            for row, result in zip(reversed(asked), reversed(mentioned), strict=False):
+                _mentioned(row, call_id, result, at)
+            if not rows.get(call_id) and not mentioned[-1].asked:
+                rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
+
+    def _orphan(self, call_id: str, at: datetime, result: Result) -> Row:
+        """A result of a call that nobody is known to have asked for."""
+        row_id = self._names.span(f"{self._run.id}", f"/result/{call_id}")
+        row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), self._now)
+        row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or NAMELESS, "at": at}
+        row.order = (at, "", call_id)
+        _mentioned(row, call_id, result, at)
+        return row
+
+
+def _keep_told(row: Row, told: Stitch, piece: Mapping[str, Any]) -> None:
+    """Keep what messages said of a result: the row that stood for its call has it, and they may not come again."""
+    values = row.values
+    said, at = told.message, told.data.get("told_at")
+    if said is not None and values["message"] is None:
+        values["message"], values["status"] = said, values["status"] or told.status
+    elif said is not None and _only_raised(values["message"], piece):
+        values["message"] = said
+    if at is not None and values["message"] == said:
+        values["data"]["told_at"] = at
+    if told.data.get("failed"):
+        _fail(row)
+
+
+def _asked(row: Row, request: Request) -> None:
+    """Say in a row whom it answers."""
+    row.values["call_index"] = request.index
+    if isinstance(request.response, Row):
+        row.asker = request.response
+    else:
+        row.values["reply_to"] = request.response
+
+
+def _result(call_id: str, result: Result | None, piece: Piece, status: str | None) -> tuple[Json | None, str | None]:
+    """What a tool's own span says came out, as the block that answers the call."""
+    failed = bool(status == "error" or (result is not None and result.failed))
+    if result is None and not failed:
+        return None, status
+    content = result.content if result is not None and result.content not in (None, "") else piece.get("error", "")
+    return tool_result(call_id, content, is_error=failed), "error" if failed else "ok"
+
+
+def _mentioned(row: Row, call_id: str, result: Result, at: datetime) -> None:
+    """Give a row a result that messages mention: what the first of them say, which may be shortened later."""
+    values, data, told_at = row.values, row.values["data"], format_time(at)
+    earlier = told_at < str(data.get("told_at") or "")
+    if values["message"] is None or earlier or _only_raised(values["message"], data):
+        values["message"] = tool_result(call_id, result.content, is_error=bool(result.failed or data.get("failed")))
+        values["status"] = "error" if result.failed or data.get("failed") else "ok"
+        data["told_at"] = told_at
+    if result.failed:
+        row.values["data"]["failed"] = True
+        _fail(row)
+
+
+def _only_raised(message: Json | None, piece: Mapping[str, Any]) -> bool:
+    """Whether all that is known of a result is what the tool raised, and not what the model was told of it."""
+    return message is not None and bool(piece.get("error")) and message.get("content") == piece.get("error")
+
+
+def _fail(row: Row) -> None:
+    """A failure that the tool's caller handled shows only in the message; the span itself ended well."""
+    row.values["status"] = "error"
+    row.values["data"]["failed"] = True
+    if row.values["message"] is not None:
+        row.values["message"] = {**row.values["message"], "is_error": True}
+
+
+def _before(row: Row, at: datetime) -> bool:
+    return str(row.values["data"].get("asked_at") or "") <= format_time(at)

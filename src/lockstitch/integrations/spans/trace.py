@@ -1,0 +1,341 @@
+"""One trace as thread, run and stitches; prices of foreign calls.
+
+Pure: everything that is read is given, and everything that is written comes out. A trace may come in any number of
+parts and in any order; what it becomes does not depend on that, except for the places in the log.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.engine import usage as costs
+from lockstitch.engine.ports.provider import Usage
+from lockstitch.integrations.spans.rows import (
+    TOKENS,
+    Names,
+    Row,
+    as_model_call,
+    as_span,
+    at_of,
+    begun,
+    new_row,
+    order_of,
+    part,
+    removed,
+)
+from lockstitch.integrations.spans.span import Bridge, Generation, Meaning, Piece, is_root
+from lockstitch.integrations.spans.tool_calls import Calls, Mention
+from lockstitch.model import TERMINAL, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
+from lockstitch.model.run import RunStatus
+
+Price = Callable[[Meaning, datetime], Json | None]
+"""What a model call costs: {} where nobody knows, None where it counted nothing."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What the record has of a trace already, as far as it concerns what arrived."""
+
+    run: Run
+    is_new: bool
+    rows: dict[UUID, Stitch] = field(default_factory=dict[UUID, Stitch])
+    """By their ids, those of the spans that arrived."""
+    tools: Sequence[Stitch] = ()
+    """Tool calls that what arrived may be about."""
+    later: Sequence[Stitch] = ()
+    """Model calls that began when the first one that arrived did, or after it."""
+    mentions: Sequence[Mention] = ()
+    """Results that spans mention which began then or later, and of which nothing arrived."""
+    anew: frozenset[str] = frozenset()
+    """Calls whose mentioned results are given out anew: `mentions` has all that there are."""
+    calls: Sequence[Stitch] | None = None
+    """All its model calls, where figures must be summed anew."""
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A span of which something arrived, merged with what was there."""
+
+    piece: Piece
+    meaning: Meaning
+    duplicate_of: UUID | None = None
+
+
+class Trace:
+    """Takes what arrived of one trace, and says what is written."""
+
+    def __init__(self, bridge: Bridge, names: Names, known: Known, price: Price, now: datetime) -> None:
+        self._bridge = bridge
+        self._names = names
+        self._known = known
+        self._price = price
+        self._now = now
+        self._rows: list[Row] = []
+        self._calls = Calls(names, known.run, now, known.tools, bridge.meaning, known.anew)
+        self._root: tuple[Row | None, Arrived] | None = None
+
+    def assemble(self, arrived: Sequence[Arrived], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[Row]]:
+        """The run, and the rows that are new or differ; their places come later."""
+        for one in sorted(arrived, key=lambda one: order_of(one.piece, begun(one.piece, self._now))):
+            self._take(one)
+        rows = [*self._rows, *self._calls.rows(self._known.mentions)]
+        places = {stitch.position for stitch in vanished}
+        rows += [Row(_left_of(stitch, places), (), stitch) for stitch in vanished]
+        rows += self._unasked({stitch.position for stitch in vanished if stitch.type == "llm_call"})
+        self._number(rows)
+        return self._run(rows), [row for row in rows if row.differs() or row.asker is not None]
+
+    def _take(self, one: Arrived) -> None:
+        piece, meaning = one.piece, one.meaning
+        row: Row | None = None
+        if meaning.role == "tool":
+            self._calls.run_span(piece, meaning, self._known.rows.get(self._names.span(piece["id"])))
+        elif meaning.role == "llm" and one.duplicate_of is None:
+            row = self._take_model_call(piece, meaning)
+        else:
+            row = self._row(piece)
+            as_span(row, one.duplicate_of)
+            self._rows.append(row)
+            self._withdraw(row, meaning)
+        self._calls.mention(Mention(begun(piece, self._now), piece["id"], meaning.results))
+        if self._is_root(piece):
+            self._root = (row, one)
+
+    def _is_root(self, piece: Piece) -> bool:
+        """True if a span is the root of this trace. Other spans may lack a parent until more of them arrives."""
+        if self._bridge.root_names_trace:
+            return piece["id"] == self._known.run.foreign_id
+        return is_root(piece)
+
+    def _take_model_call(self, piece: Piece, meaning: Meaning) -> Row:
+        rows: list[Row] = []
+        generations: Sequence[Generation | None] = meaning.generations or (None,)
+        for number, generation in enumerate(generations):
+            row = self._row(piece, number)
+            cost = None if number else self._price(meaning, row.at)
+            as_model_call(row, meaning, generation, number == 0, cost)
+            rows.append(row)
+            self._calls.ask(row)
+        self._rows += rows
+        return rows[0]
+
+    def _withdraw(self, row: Row, meaning: Meaning) -> None:
+        """A span that stood for a model call does so no more: it asks for nothing, and has no further answers."""
+        if row.old is None or row.old.type != "llm_call":
+            return
+        self._calls.unask(row.old)
+        for number in range(1, len(meaning.generations)):
+            further = self._known.rows.get(self._names.span(row.values["data"]["id"], f"#{number}"))
+            if further is not None:
+                self._calls.unask(further)
+                self._rows.append(Row(removed(further), (), further))
+
+    def _unasked(self, places: set[int]) -> list[Row]:
+        """Tool calls that stay although the responses at these places, which asked for them, are gone."""
+        return [
+            Row({**stitch.__dict__, "reply_to": None, "call_index": None}, (), stitch)
+            for stitch in self._known.tools
+            if stitch.reply_to in places and "id" in stitch.data
+        ]
+
+    def _row(self, piece: Piece, number: int = 0) -> Row:
+        run, parent = self._known.run, piece.get("parent_id")
+        row_id = self._names.span(piece["id"], f"#{number}" if number else "")
+        parent_id = self._names.span(parent) if parent else run.id
+        said: Mapping[str, Any] = piece
+        if number:
+            # A further answer of one call: the span stands with the first one.
+            said = {key: value for key, value in piece.items() if key in ("trace_id", "start", "end", "order")}
+            said = {**said, "of": piece["id"], "generation": number}
+        return new_row(said, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
+
+    def _number(self, rows: list[Row]) -> None:
+        """Number the model calls in the order in which they began: the new ones, and those that come after them."""
+        ours = {row.id: row for row in rows if row.values["type"] == "llm_call"}
+        gone = {row.old.id for row in rows if row.old is not None and row.old.type == "llm_call"} - ours.keys()
+        if not ours and not gone:
+            return
+        whole = self._known.calls is not None
+        stored = self._known.calls if self._known.calls is not None else self._known.later
+        others = [
+            Row(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch)
+            for stitch in stored
+            if stitch.id not in ours and stitch.id not in gone
+        ]
+        before = 0 if whole else self._known.run.steps - len(self._known.later)
+        ordered = sorted([*ours.values(), *others], key=lambda row: row.order)
+        for number, row in enumerate(ordered, start=before + 1):
+            row.values["step_number"] = number
+        rows += [row for row in others if row.differs()]
+
+    def _run(self, rows: Sequence[Row]) -> Run:
+        run = self._known.run
+        values = self._figures(run, rows)
+        values |= self._first_call(rows) if values["steps"] else {"model": None, "provider": None}
+        values["started_at"] = min([run.started_at, *(row.at for row in rows if row.values["data"].get("start"))])
+        if self._root is not None:
+            values |= self._of_root(*self._root)
+        return run.changed(**values)
+
+    def _figures(self, run: Run, rows: Sequence[Row]) -> dict[str, Any]:
+        """Tokens, cost and number of model calls: what was summed so far, and what these rows change."""
+        steps = run.steps
+        tokens = {name: getattr(run, name) for name in TOKENS}
+        cost = run.cost
+        for row in rows:
+            was = row.old is not None and row.old.type == "llm_call"
+            steps += (row.values["type"] == "llm_call") - was
+            for name in TOKENS:
+                tokens[name] += (row.values[name] or 0) - ((getattr(row.old, name) or 0) if row.old else 0)
+            before, after = _cost(row.old.data if row.old else {}), _cost(row.values["data"])
+            if before is None and after is not None:
+                cost = costs.add(cost, after)
+        if self._known.calls is not None:
+            changed = {row.old.id for row in rows if row.old is not None}
+            kept = [stitch.data for stitch in self._known.calls if stitch.id not in changed]
+            kept += [row.values["data"] for row in rows if row.values["type"] == "llm_call"]
+            cost = {}
+            for data in kept:
+                if (one := _cost(data)) is not None:
+                    cost = costs.add(cost, one)
+        return {**tokens, "steps": steps, "cost": cost, "total_cost": costs.total(cost)}
+
+    def _first_call(self, rows: Sequence[Row]) -> dict[str, Any]:
+        first = next((row for row in rows if row.values["step_number"] == 1), None)
+        if first is None:
+            return {}
+        data = first.values["data"]
+        return {"model": part(data.get("model"), 100), "provider": part(data.get("provider"), 100)}
+
+    def _of_root(self, row: Row | None, root: Arrived) -> dict[str, Any]:
+        piece = root.piece
+        status = _status(piece)
+        end = piece.get("end")
+        kept = ("thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost")
+        state: Json = {**self._known.run.state, **{key: value for key, value in piece.items() if key in kept}}
+        if root.meaning.said:
+            state["said"] = root.meaning.said[:200]
+        error = piece.get("error") or (piece.get("status") if status == "failed" else None)
+        return {
+            "agent": part(piece.get("name")),
+            "status": status,
+            "stop_reason": {"completed": "end_turn", "failed": "error"}.get(status),
+            "error": error,
+            "tags": [str(tag) for tag in piece.get("tags") or []],
+            "metadata": piece.get("metadata") or {},
+            "state": state,
+            "completed_at": parse_time(end) if end and status in TERMINAL else None,
+        }
+
+    @property
+    def root_id(self) -> UUID | None:
+        """The row of the root, where it arrived."""
+        return self._names.span(self._root[1].piece["id"]) if self._root else None
+
+
+def place(known: Known, run: Run, rows: Sequence[Row], position: int, fence: int, root_id: UUID | None) -> Run:
+    """Give the new rows of a trace their places behind a position; the run that knows them."""
+    new = sorted((row for row in rows if row.old is None), key=lambda row: row.order)
+    first = position + 1
+    for row in new:
+        position += 1
+        row.values["position"], row.values["fence"] = position, fence
+    for row in rows:
+        if row.asker is not None:
+            row.values["reply_to"] = row.asker.position
+    changes: dict[str, Any] = {"first_position": min(run.first_position or first, first)} if new else {}
+    root = next((row for row in rows if row.id == root_id), None) if root_id else None
+    if root is not None:
+        changes["input_position"] = root.position
+    answer = _last_answer(known, run, rows)
+    if answer is not None:
+        changes["output_position"] = answer.position
+        changes["state"] = {**run.state, "answered_at": format_time(answer.at)}
+    elif known.calls is not None:
+        changes["output_position"] = None
+        changes["state"] = {key: value for key, value in run.state.items() if key != "answered_at"}
+    return run.changed(**changes)
+
+
+def _last_answer(known: Known, run: Run, rows: Sequence[Row]) -> Row | None:
+    """The last model call that says something and asks for nothing, if it is one of these or all are known."""
+    calls = list(rows)
+    if known.calls is not None:
+        ours = {row.old.id for row in rows if row.old is not None}
+        others = (stitch for stitch in known.calls if stitch.id not in ours)
+        calls += (Row(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch) for stitch in others)
+    answers = [row for row in calls if row.values["type"] == "llm_call" and not row.values["calls"]]
+    last = max((row for row in answers if answer_of(row.values["message"])), key=lambda row: row.order, default=None)
+    if last is None or known.calls is not None:
+        return last
+    return last if format_time(last.at) >= str(run.state.get("answered_at") or "") else None
+
+
+def _left_of(stitch: Stitch, places: set[int]) -> Json:
+    """What stays of a span that vanished: of a tool's the request for it, if the response that made it stays."""
+    if stitch.type != "tool_call" or stitch.reply_to is None or stitch.reply_to in places:
+        return removed(stitch)
+    asked_at = stitch.data.get("asked_at")
+    unanswered = {"message": None, "status": None, "duration_ms": None, "data": {"asked_at": asked_at}}
+    return {**stitch.__dict__, **unanswered, "id": new_id()}
+
+
+def needs_all_calls(known: Known, rows: Sequence[Row]) -> bool:
+    """Whether a model call that was summed already counts no more, or costs something else: sums are made anew then."""
+    return known.calls is None and any(
+        row.old is not None
+        and row.old.type == "llm_call"
+        and (row.values["type"] != "llm_call" or _cost(row.old.data) not in (None, _cost(row.values["data"])))
+        for row in rows
+    )
+
+
+def _cost(data: Json) -> Json | None:
+    """What a model call costs, {} where nobody knows the price; None where there is nothing to pay for."""
+    return data.get("cost")
+
+
+def _status(piece: Piece) -> RunStatus:
+    said = (piece.get("status") or "").lower()
+    if piece.get("error") or said in ("error", "failed", "interrupted"):
+        return "failed"
+    if said == "cancelled":
+        return "cancelled"
+    return "completed" if piece.get("end") or said in ("success", "ok", "completed") else "running"
+
+
+_NO_PARTS: Final = ("input_cost", "output_cost", "cache_write_cost", "cache_read_cost")
+_ABSURD: Final = 1e9
+"""Dollars that no call costs, so that whoever says so is not believed, and sums stay numbers."""
+
+
+def price(meaning: Meaning, at: datetime) -> Json | None:
+    """The cost of a call; {} where nobody knows it, None where it counted nothing."""
+    tokens = meaning.tokens
+    if tokens is None:
+        return None
+    if meaning.cost is not None and 0 <= meaning.cost < _ABSURD:
+        return {
+            **dict.fromkeys(_NO_PARTS, 0.0),
+            "total_cost": meaning.cost,
+            "total_input_tokens": tokens.input,
+            "total_output_tokens": tokens.output,
+            "total_cache_creation_tokens": tokens.cache_write,
+            "total_cache_read_tokens": tokens.cache_read,
+            "model_id": meaning.model,
+            "long_context_applied": False,
+            "currency": "USD",
+            "source": "given",
+            "version": None,
+        }
+    if not meaning.model:
+        return {}
+    usage = Usage(
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write,
+    )
+    return costs.price(meaning.provider or "", meaning.model or "", usage, at)

@@ -1,0 +1,168 @@
+"""Values every store can keep; Python literals; zstd streams.
+
+A trace is evidence of what happened elsewhere, so nothing in it may be a reason to refuse it. What no store can hold
+is replaced and the rest stays: NUL and lone surrogates by U+FFFD, numbers that JSON has no word for by null, values
+nested too deeply by their text, and names too long for an index by their beginning and a digest.
+"""
+
+import ast
+import json
+import math
+import re
+import warnings
+from datetime import date, datetime
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, Final, cast
+from uuid import UUID
+
+import orjson
+
+from lockstitch.model import codec
+from lockstitch.model.clock import format_time
+
+DEPTH = 100
+"""Levels of nesting that are kept of a value that has too many. The codec ends at 250."""
+
+LONGEST_NAME = 512
+"""Characters of an id or a name. PostgreSQL refuses an index entry of more than 2,704 bytes."""
+
+# A value is wrapped a few times on its way into the record.
+_HEADROOM = 10
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(value: Any, *, parsed: bool = False) -> Any:
+    """`value` as plain JSON that every store takes; the very same object if it is that already.
+
+    `parsed`: it is what `parse` gave, so all its numbers are finite.
+    """
+    return value if _is_storable(value, parsed) else _stored(value, 0)
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text, also of one that only some parsers take: with NaN, or half a pair of surrogates."""
+    return DECODER.decode(text if isinstance(text, str) else text.decode(errors="replace"))
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _nothing(_: str) -> None:
+    """What NaN and Infinity are in JSON."""
+
+
+DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_nothing)
+"""Takes what orjson does not, and reads integers of any length exactly, without looking for them first."""
+
+
+def name(value: Any) -> str | None:
+    """An id or a name as text of bounded length; None if there is none."""
+    if value is None:
+        return None
+    if type(value) is str and len(value) <= LONGEST_NAME and value.isascii() and "\x00" not in value:
+        return value.strip() or None
+    if isinstance(value, bytes):
+        value = UUID(bytes=value) if len(value) == 16 else value.decode(errors="replace")
+    if isinstance(value, bool) or not isinstance(value, str | int | UUID):
+        return None
+    text = _UNSTORABLE.sub("\ufffd", str(value).strip())
+    if len(text) > LONGEST_NAME:
+        # surrogates are gone, so this encodes
+        text = f"{text[:200]}…{sha256(text.encode()).hexdigest()}"
+    return text or None
+
+
+def as_text(value: Any) -> str:
+    """What a person reads of `value`: text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return codec.dumps(storable(value)).decode()
+
+
+def _is_storable(value: Any, parsed: bool) -> bool:
+    """Whether the codec would take it, asked of the fastest judge, since nearly every value of every trace is sound."""
+    wrapped = value
+    for _ in range(_HEADROOM):
+        wrapped = [wrapped]
+    try:
+        written = orjson.dumps(wrapped, option=_STRICT)
+    except TypeError:
+        return False
+    # it writes null for what is not finite, and a NUL as an escape
+    return b"\\u0000" not in written and (parsed or b"null" not in written or _is_finite(value))
+
+
+def _is_finite(value: Any) -> bool:
+    level: list[Any] = [value]
+    while level:
+        each = level.pop()
+        if type(each) is dict:
+            level.extend(cast("dict[str, Any]", each).values())
+        elif type(each) is list:
+            level.extend(cast("list[Any]", each))
+        elif type(each) is float and not math.isfinite(each):
+            return False
+    return True
+
+
+def _stored(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\ufffd", value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float | Decimal):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, dict):
+        if depth >= DEPTH:
+            return _flat(cast("Any", value))
+        members = cast("dict[Any, Any]", value).items()
+        return {str(_stored(str(key), depth)): _stored(member, depth + 1) for key, member in members}
+    if isinstance(value, list | tuple | set | frozenset):
+        return (
+            _flat(cast("Any", value)) if depth >= DEPTH else [_stored(each, depth + 1) for each in cast("Any", value)]
+        )
+    return _UNSTORABLE.sub("\ufffd", _written(value))
+
+
+def _flat(value: Any) -> str:
+    """The text of what is nested too deeply."""
+    try:
+        return _UNSTORABLE.sub("\ufffd", json.dumps(value, default=str, ensure_ascii=False))
+    except (RecursionError, TypeError, ValueError):
+        return "(nested too deeply)"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, datetime):
+        return format_time(value) if value.tzinfo else value.isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", value)).decode(errors="replace")
+    return str(value)
+
+
+LONGEST: Final = 100_000
+"""Characters of a text that is read so."""
+
+
+def literal(words: str) -> Any:
+    """The value of a Python literal, as JSON has it; None if it is none."""
+    if len(words) > LONGEST:
+        return None
+    try:
+        with warnings.catch_warnings():
+            # A stray backslash in somebody's text is not our program's mistake.
+            warnings.simplefilter("ignore")
+            found = ast.literal_eval(words)
+        # Written and read again: what is a tuple or a set in Python is a list in JSON.
+        return found if isinstance(found, str) else parse(as_text(found))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None

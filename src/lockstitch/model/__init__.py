@@ -1,0 +1,98 @@
+"""What is kept: frozen records, identifiers, the exact codec and the folds. No I/O."""
+
+from lockstitch.model import codec
+from lockstitch.model.clock import Clock, FakeClock, SystemClock, format_time, parse_time
+from lockstitch.model.context import context, history, open_calls
+from lockstitch.model.delivery import Letter
+from lockstitch.model.ids import as_id, foreign_id, new_id
+from lockstitch.model.message import Message, answer_of, text_of, tool_result, tool_uses
+from lockstitch.model.record import Column, ColumnKind, Json, Record, columns
+from lockstitch.model.run import Run
+from lockstitch.model.side_records import (
+    OWNED,
+    SHELVES,
+    Agent,
+    AgentLink,
+    AgentVersion,
+    Archive,
+    Audit,
+    Blob,
+    BlobUse,
+    Delta,
+    Eval,
+    Feedback,
+    File,
+    Knowledge,
+    Limit,
+    Memory,
+    Metric,
+    ModelCall,
+    Notice,
+    RawBody,
+    Token,
+)
+from lockstitch.model.stitch import CHAIN, ERRORS, MESSAGES, TYPES, Entry, Stitch, call_key, place
+from lockstitch.model.thread import TERMINAL, Thread, waiting
+from lockstitch.model.worker import Worker, provably_dead, this_process
+
+__all__ = [
+    "CHAIN",
+    "ERRORS",
+    "MESSAGES",
+    "OWNED",
+    "SHELVES",
+    "TERMINAL",
+    "TYPES",
+    "Agent",
+    "AgentLink",
+    "AgentVersion",
+    "Archive",
+    "Audit",
+    "Blob",
+    "BlobUse",
+    "Clock",
+    "Column",
+    "ColumnKind",
+    "Delta",
+    "Entry",
+    "Eval",
+    "FakeClock",
+    "Feedback",
+    "File",
+    "Json",
+    "Knowledge",
+    "Letter",
+    "Limit",
+    "Memory",
+    "Message",
+    "Metric",
+    "ModelCall",
+    "Notice",
+    "RawBody",
+    "Record",
+    "Run",
+    "Stitch",
+    "SystemClock",
+    "Thread",
+    "Token",
+    "Worker",
+    "answer_of",
+    "as_id",
+    "call_key",
+    "codec",
+    "columns",
+    "context",
+    "foreign_id",
+    "format_time",
+    "history",
+    "new_id",
+    "open_calls",
+    "parse_time",
+    "place",
+    "provably_dead",
+    "text_of",
+    "this_process",
+    "tool_result",
+    "tool_uses",
+    "waiting",
+]

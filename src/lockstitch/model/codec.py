@@ -1,0 +1,104 @@
+"""Exact JSON, and text that every store can keep.
+
+orjson does the work, behind guards for what it would change silently: it writes NaN as null and reads
+integers outside 64 bits as floats. Text that this module wrote, read and written again is the same bytes. What JSON has
+another word for becomes that: tuples are lists, UUIDs and enumerations their text.
+"""
+
+import json
+import math
+import re
+from hashlib import sha256
+from typing import Any, Final, cast
+
+import orjson
+
+from lockstitch.errors import Refused
+
+# Passed through means refused: a datetime or dataclass would be written but never come back as what it was.
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LONG_NUMBER_TEXT = re.compile(r"[0-9]{19}")
+
+
+def dumps(value: Any) -> bytes:
+    """The JSON text of `value`; Refused says what cannot be kept."""
+    try:
+        text = orjson.dumps(value, option=_OPTIONS)
+    except TypeError as exc:
+        return _dumps_slowly(value, exc)
+    if b"null" in text:
+        _refuse_nan(value)
+    return text
+
+
+def loads(text: bytes | str) -> Any:
+    """The value of a JSON text; integers of any size are exact."""
+    long_number = _LONG_NUMBER.search(text) if isinstance(text, bytes) else _LONG_NUMBER_TEXT.search(text)
+    return json.loads(text) if long_number else orjson.loads(text)
+
+
+def digest(value: Any) -> str:
+    """The sha256 of a value's JSON text."""
+    return sha256(dumps(value)).hexdigest()
+
+
+def check_text(text: str, what: str) -> str:
+    """`text`, if every store can keep it in a plain column: no NUL and no lone surrogates."""
+    if "\x00" in text:
+        raise Refused(f"{what} contains a NUL character, which cannot be stored there; nothing was written.")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as exc:
+            raise Refused(f"{what} contains a lone surrogate, which is not text; nothing was written.") from exc
+    return text
+
+
+def _dumps_slowly(value: Any, cause: TypeError) -> bytes:
+    """The path for integers beyond 64 bits; everything else that orjson refuses is refused here too."""
+    problem = str(cause)
+    if "Integer exceeds" not in problem:
+        if "surrogates" in problem:
+            problem = "it contains a lone surrogate, which is not text"
+        elif "Recursion" in problem:
+            problem = "it is nested deeper than 250 levels"
+        raise Refused(f"This content cannot be stored: {problem}. Nothing was written.") from cause
+    _refuse_nan(value)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise Refused(f"This content cannot be stored: {exc}. Nothing was written.") from exc
+    if json.loads(text) != value:
+        raise Refused("This content cannot be stored exactly: it is not plain JSON. Nothing was written.")
+    return text
+
+
+def _refuse_nan(value: Any) -> None:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                raise Refused(f"This content cannot be stored: {item} is not a JSON number. Nothing was written.")
+        elif isinstance(item, dict):
+            waiting.extend(cast("dict[Any, Any]", item).values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(cast("list[Any]", item))
+
+
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+
+def keepable(text: str) -> str:
+    """`text`, with a replacement character for each lone surrogate."""
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def message_of(problem: BaseException) -> str:
+    """What an exception says; its kind where it says nothing."""
+    try:
+        said = str(problem)
+    except Exception:  # an exception whose text cannot be made is still one
+        said = ""
+    return keepable(said) or type(problem).__name__

@@ -1,0 +1,256 @@
+"""The folds: `context`, `history`, and `ContextBuilder`.
+
+A stitch contributes at its own position, a tool result at the position of the response it answers. The
+context begins at the last compaction or fork of its lane. A compaction names what stays by position:
+
+    data = {"applied": true,
+            "keep": [[1, 1], [40, 49]],                   positions whose contributions stay
+            "replace": {"2": message, "41": block}}       what stands now where a stitch stood
+
+and is complete by itself, so no earlier compaction need be read. A fork holds its messages in data["messages"].
+
+What a run is given of others is never written again: its state and its run_started say where it stands.
+
+    "context_from": 40                                    nothing before this position
+    "without": [[44, 51]]                                 nor these: turns that failed, say
+    "injected": [{"position": 60, "agent": "Researcher"}] what others of its team answered
+
+A loop that folded its whole log before every step would take time with the square of its length.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any, cast
+from uuid import UUID
+
+from lockstitch.model import codec
+from lockstitch.model.message import Message, answer_of, user
+from lockstitch.model.record import Json
+from lockstitch.model.stitch import MESSAGES, Stitch
+
+
+def replaces_context(stitch: Stitch) -> bool:
+    """Whether the context begins anew here; a compaction that was only checked replaces nothing."""
+    return stitch.type == "fork" or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
+
+
+def kept_positions(compaction: Stitch) -> list[tuple[int, int]]:
+    """The ranges of positions before a compaction that a context must still read."""
+    ranges: Any = compaction.data.get("keep") or []
+    return [(int(first), int(last)) for first, last in ranges]
+
+
+def replaced_positions(compaction: Stitch) -> list[int]:
+    """The positions where a compaction puts something new."""
+    replaced: Json = compaction.data.get("replace") or {}
+    return [int(position) for position in replaced]
+
+
+def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Message]:
+    """The message list the model would get now.
+
+    `stitches` must hold the lane's last compaction or fork, what it keeps, and everything after it; more does
+    no harm. Results enter, in call order and as one message, when all calls of their response are answered.
+    """
+    log = sorted((stitch for stitch in stitches if stitch.lane == lane), key=lambda stitch: stitch.position)
+    start = next((stitch for stitch in reversed(log) if replaces_context(stitch)), None)
+    if start is None:
+        return _messages(log, {}, whole=False)
+    if start.type == "fork":
+        later = [stitch for stitch in log if stitch.position > start.position]
+        return [*_fork_messages(start), *_messages(later, {}, whole=False)]
+    replaced = {int(position): new for position, new in cast("Json", start.data.get("replace") or {}).items()}
+    kept = kept_positions(start)
+    stays = [
+        stitch
+        for stitch in log
+        if stitch.position > start.position
+        or stitch.position in replaced
+        or any(first <= stitch.position <= last for first, last in kept)
+    ]
+    return _messages(stays, replaced, whole=False)
+
+
+def seen(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
+    """What a run sees of its lane's log, by what it was given when it began."""
+    first = int(given.get("context_from") or 0)
+    without: Any = given.get("without") or []
+    hidden = [(int(start), int(end)) for start, end in without]
+    return [
+        stitch
+        for stitch in stitches
+        if stitch.position >= first and not any(start <= stitch.position <= end for start, end in hidden)
+    ]
+
+
+def injected(answer: Stitch, lane: UUID, agent: str) -> Stitch:
+    """What another of a team answered, as a member's context has it, in front of what the member is asked."""
+    said = user(f"{agent} answered:\n\n{answer_of(answer.message)}")
+    return answer.changed(type="input", run_id=lane, lane=lane, message=said, calls=None, data={})
+
+
+def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:
+    """All messages of a run as they were said; compactions and injected messages are no part of it."""
+    log = sorted(
+        (stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in MESSAGES),
+        key=lambda stitch: stitch.position,
+    )
+    return _messages(log, {}, whole=True)
+
+
+def open_calls(stitches: Sequence[Stitch], lane: UUID | None = None) -> list[tuple[Stitch, Json]]:
+    """The calls of a lane that no result answers, each with the response that asks for it, in order."""
+    answered = {(stitch.reply_to, stitch.call_index) for stitch in stitches if stitch.type == "tool_call"}
+    return [
+        (stitch, call)
+        for stitch in sorted(stitches, key=lambda stitch: stitch.position)
+        if stitch.type == "llm_call" and stitch.lane == lane and stitch.calls
+        for index, call in enumerate(_calls(stitch))
+        if (stitch.position, index) not in answered
+    ]
+
+
+def _calls(response: Stitch) -> list[Json]:
+    content: Any = (response.message or {}).get("content")
+    if not isinstance(content, list):
+        return []
+    parts = [cast("Json", block) for block in cast("list[Any]", content) if isinstance(block, dict)]
+    return [block for block in parts if block.get("type") == "tool_use"]
+
+
+def _fork_messages(fork: Stitch) -> list[Message]:
+    return list(cast("list[Message]", fork.data.get("messages") or []))
+
+
+def _messages(log: Sequence[Stitch], replaced: dict[int, Any], *, whole: bool) -> list[Message]:
+    """The contributions of `log` in order. With `whole` results enter as they come, else when all are there."""
+    calls = {stitch.position: stitch.calls or 0 for stitch in log if stitch.type == "llm_call"}
+    results: dict[int, dict[int, Json]] = {}
+    for stitch in log:
+        if stitch.type == "tool_call" and stitch.reply_to is not None and stitch.message is not None:
+            block = cast("Json", replaced.get(stitch.position, stitch.message))
+            results.setdefault(stitch.reply_to, {})[stitch.call_index or 0] = block
+
+    messages: list[Message] = []
+    for stitch in log:
+        if stitch.type == "tool_call":
+            continue
+        messages.extend(_contribution(stitch, replaced))
+        answers = results.get(stitch.position)
+        if answers and (whole or len(answers) >= calls.get(stitch.position, 0)):
+            messages.append(user([answers[index] for index in sorted(answers)]))
+    return messages
+
+
+def _contribution(stitch: Stitch, replaced: dict[int, Any]) -> list[Message]:
+    if stitch.position in replaced:
+        new = replaced[stitch.position]
+        return list(cast("list[Message]", new)) if isinstance(new, list) else [cast("Message", new)]
+    if stitch.type == "fork":
+        return _fork_messages(stitch)
+    return [stitch.message] if stitch.message is not None else []
+
+
+class GrowingContext:
+    """The context of one lane. `messages` is what `context(stitches, lane)` would give, at any time; that list only
+    grows, and where the context begins anew there is a new list.
+
+    What a compaction drops is forgotten, so a later one cannot bring it back.
+
+    `first` is the position before which nothing is part of it, for runs that see only part of their thread's history.
+    """
+
+    def __init__(self, stitches: Iterable[Stitch], lane: UUID | None = None, first: int = 0) -> None:
+        self._lane = lane
+        self._first = first
+        self.stitches: list[Stitch] = []
+        self.messages: list[Message] = []
+        self._rebuild(stitches)
+
+    def add(self, stitch: Stitch) -> None:
+        """Take in the stitch that follows all others."""
+        if not self._belongs(stitch):
+            return
+        if replaces_context(stitch):
+            self._rebuild([*self.stitches, stitch])
+        elif stitch.type == "tool_call":
+            self.stitches.append(stitch)
+            self._answer(stitch)
+        else:
+            assert stitch.message is not None
+            self.stitches.append(stitch)
+            self.messages.append(stitch.message)
+            if stitch.type == "llm_call":
+                self._response, self._answers = stitch, {}
+
+    def _belongs(self, stitch: Stitch) -> bool:
+        """Whether a stitch has a part in this context; most entries of a log only tell what happened."""
+        if stitch.lane != self._lane or stitch.position < self._first:
+            return False
+        return stitch.message is not None or replaces_context(stitch)
+
+    def _answer(self, result: Stitch) -> None:
+        """Results enter together, right after their response, when the last one is there."""
+        response = self._response
+        if response is None or result.reply_to != response.position or self.messages[-1] is not response.message:
+            # Something came in between, or a call answered twice: rare enough to fold anew.
+            self._rebuild(self.stitches)
+            return
+        if result.message is not None:
+            self._answers[result.call_index or 0] = result.message
+        if len(self._answers) == response.calls:
+            self.messages.append(user([self._answers[index] for index in sorted(self._answers)]))
+
+    def _rebuild(self, stitches: Iterable[Stitch]) -> None:
+        log = [stitch for stitch in stitches if self._belongs(stitch)]
+        start = next((stitch for stitch in reversed(log) if replaces_context(stitch)), None)
+        self.stitches = log if start is None else _from(log, start)
+        self.messages = context(self.stitches, self._lane)
+        self._response = next(
+            (one for one in reversed(self.stitches) if one.type == "llm_call" and one.message is not None), None
+        )
+        self._answers: dict[int, Json] = {}
+        if self._response is not None:
+            self._answers = {
+                one.call_index or 0: one.message
+                for one in self.stitches
+                if one.type == "tool_call" and one.reply_to == self._response.position and one.message is not None
+            }
+
+
+def _from(log: Sequence[Stitch], start: Stitch) -> list[Stitch]:
+    """What a context needs that begins at `start`, so that what went before can be forgotten."""
+    if start.type == "fork":
+        return [stitch for stitch in log if stitch.position >= start.position]
+    kept = kept_positions(start)
+    replaced = set(replaced_positions(start))
+    return [
+        stitch
+        for stitch in log
+        if stitch.position >= start.position
+        or stitch.position in replaced
+        or any(first <= stitch.position <= last for first, last in kept)
+    ]
+
+
+class RequestDigest:
+    """The sha256 of a request as `codec.digest(build(…))` gives it, without writing again what was written before."""
+
+    def __init__(self, request: Json) -> None:
+        """`request` without its messages, which stand last."""
+        text = codec.dumps(request)
+        self._begun = sha256((text[:-1] + b"," if request else text[:-1]) + b'"messages":[')
+        self._messages: Sequence[Message] = ()
+        self._count = 0
+        self._hash = self._begun.copy()
+
+    def of(self, messages: Sequence[Message]) -> str:
+        """The digest with these messages. A list that was given before has only grown since: its new part is read."""
+        if messages is not self._messages:
+            self._hash, self._messages, self._count = self._begun.copy(), messages, 0
+        for message in messages[self._count :]:
+            self._hash.update((b"," if self._count else b"") + codec.dumps(message))
+            self._count += 1
+        whole = self._hash.copy()
+        whole.update(b"]}")
+        return whole.hexdigest()

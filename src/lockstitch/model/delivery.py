@@ -1,0 +1,185 @@
+"""`Delivery` (an inbox row), what its arrival changes, a child's report to its parent."""
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from uuid import UUID
+
+from pydantic import Field
+
+from lockstitch.model.ids import as_id, new_id
+from lockstitch.model.message import user
+from lockstitch.model.record import Json, Record, Text, Time
+from lockstitch.model.stitch import CHAIN, Entry, Stitch, place
+from lockstitch.model.thread import Thread
+
+_ANSWERS: Final = ("tool_call", "permission")
+"""Entries that answer a call, or agree to it."""
+
+
+class Letter(Record):
+    """One delivery, unique per thread, sender and call.
+
+    `call_id` is the key of the call that the delivery answers (`call_key`). Call ids may repeat within a thread, so a
+    delivery by id alone could answer another call than its sender saw.
+
+    If no worker holds the thread, the entry is appended at once and `position` says where. If a worker holds the
+    thread, and always for a message (an entry of type `input`), the delivery waits in the inbox with its `entry` until
+    a holder takes it into the log. The row stays, without the entry, so that a second delivery of the same is
+    recognised. The run that a message to a chat causes has the id of the delivery.
+    """
+
+    table: ClassVar[str] = "inbox"
+
+    id: UUID = Field(default_factory=new_id)
+    thread_id: UUID
+    sender: Annotated[Text, Field(min_length=1, max_length=255)]
+    call_id: Annotated[Text, Field(max_length=255)] = ""
+    kind: Annotated[Text, Field(max_length=50)]
+    entry: Json | None = None
+    position: int | None = None
+    at: Time
+
+    def opened(self) -> Entry:
+        """The entry that an inbox row carries."""
+        return Entry.from_json(self.entry or {})
+
+
+class Arrival(NamedTuple):
+    """What a letter's arrival does: the letter as it is kept, changed fields of the head, the stitch if any."""
+
+    letter: Letter | None
+    head: dict[str, Any]
+    stitch: Stitch | None
+
+
+def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
+    """Decide what `letter` does to a thread whose row is locked.
+
+    A thread that has ended does not change, and the delivery is not stored. For any other thread `delivered` rises.
+    A holder compares it when the thread goes to rest, so no wake-up is missed. A delivery is stored in the inbox
+
+    - if a worker holds the thread;
+    - if it is a message. The run that answers the message takes it into the log. In the log at once, it would also be
+      in the context of an earlier run, and only one of several messages would be the input of the next run;
+    - if it answers a call that the thread does not wait for. The call may have been answered since; the next holder
+      checks whether it is still open.
+
+    Otherwise the entry becomes a stitch at once. If the thread waited for the delivery, it becomes `pending`.
+    """
+    if head.ended:
+        return Arrival(None, {}, None)
+    changes: dict[str, Any] = {"delivered": head.delivered + 1, "updated_at": now}
+    if letter.kind == "children":
+        changes["pending_children"] = max(0, head.pending_children - 1)
+    entry = letter.opened()
+    if head.held:
+        return Arrival(letter, changes, None)
+    if entry.type == "input":
+        return Arrival(letter, {**changes, **(_woken(now) if _rests(head) else {})}, None)
+    if entry.type in _ANSWERS and letter.call_id and not _awaits(head, letter):
+        return Arrival(letter, changes, None)
+    stitch = place(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
+    changes["position"] = stitch.position
+    if entry.type in CHAIN:
+        changes["tip_id"] = stitch.id
+    waits = _left_to_wait_for(head, letter, entry)
+    if wakes(head, letter):
+        # Answers to several calls may come in one commit: those that are left are still waited for.
+        changes |= {**_woken(now), "waiting_for": waits if entry.type in _ANSWERS else []}
+    elif waits != head.waiting_for:
+        changes["waiting_for"] = waits
+    return Arrival(letter.changed(entry=None, position=stitch.position), changes, stitch)
+
+
+def _woken(now: datetime) -> dict[str, Any]:
+    return {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": now}
+
+
+def _rests(head: Thread) -> bool:
+    """True if a thread waits for its next message, and not for the answer to a question of its open run."""
+    return head.status == "waiting" and any(
+        wait.get("kind") == "input" and wait.get("id") is None for wait in head.waiting_for
+    )
+
+
+def wakes(head: Thread, letter: Letter) -> bool:
+    """Whether a waiting thread has what it waits for once `letter` is there.
+
+    Children are awaited by their ids, all of them or any; where none are named, all that are open.
+    """
+    if head.status != "waiting":
+        return False
+    if letter.kind != "children":
+        return head.waits_for(letter.kind, letter.call_id or None) is not None
+    awaited = head.waits_for("children")
+    if awaited is None:
+        return False
+    names: list[str] | None = awaited.get("ids")
+    if names is None:
+        return awaited.get("mode") == "any" or head.pending_children <= 1
+    child = str(letter.opened().child_id)
+    return child in names and (awaited.get("mode") == "any" or all(name == child for name in names))
+
+
+def _awaits(head: Thread, letter: Letter) -> bool:
+    """True if a thread waits for the answer to this call, or is ready with the answer to another one."""
+    asked = any(_answers(one, letter, letter.opened()) for one in head.waiting_for)
+    return asked and head.status in ("waiting", "pending")
+
+
+def _answers(wait: Json, letter: Letter, entry: Entry) -> bool:
+    """True if a letter answers this entry of `waiting_for`, named by the key of its call or by its id."""
+    if wait.get("kind") != letter.kind or letter.call_id not in (wait.get("id"), wait.get("key")):
+        return False
+    return wait.get("run") is None or wait.get("run") == str(entry.run_id)
+
+
+def _left_to_wait_for(head: Thread, letter: Letter, entry: Entry) -> list[Json]:
+    """Return what a thread waits for once `letter` is there, without the call that it answers or the child that has
+    reported."""
+    if entry.type in _ANSWERS and letter.call_id:
+        return [one for one in head.waiting_for if not _answers(one, letter, entry)]
+    if letter.kind != "children":
+        return head.waiting_for
+    child = str(entry.child_id)
+    return [
+        {**one, "ids": [name for name in one["ids"] if name != child]}
+        if one.get("kind") == "children" and one.get("ids")
+        else one
+        for one in head.waiting_for
+    ]
+
+
+def report(
+    child: Thread,
+    parent_id: UUID,
+    status: str,
+    summary: str,
+    now: datetime,
+    **data: Any,
+) -> Letter:
+    """The letter to the parent. Its sender is the child alone, so that a child reports once, however it ends."""
+    said = f"[thread_result thread={child.id} status={status}] goal: {child.goal}\n summary: {summary}"
+    told: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
+    entry = Entry(
+        type="thread_result",
+        run_id=_named(child, "parent_run"),
+        lane=lane_of(child),
+        child_id=child.id,
+        name=child.agent,
+        status=status,
+        message=user([{"type": "text", "text": said}]),
+        data=told,
+        at=now,
+    )
+    return Letter(thread_id=parent_id, sender=str(child.id), kind="children", entry=entry.as_json(), at=now)
+
+
+def lane_of(child: Thread) -> UUID | None:
+    """The lane of its parent that a child was made in, where its report goes: a member's, or the thread's own."""
+    return _named(child, "parent_lane")
+
+
+def _named(child: Thread, what: str) -> UUID | None:
+    name = child.state.get(what)
+    return as_id(name) if isinstance(name, str) else None

@@ -1,0 +1,92 @@
+"""Numbers, sizes, durations and SQL values as people read them."""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, cast
+
+from lockstitch.model import codec
+from lockstitch.model.clock import format_time
+
+
+def distinct(columns: Sequence[str]) -> list[str]:
+    """Names that can be the keys of an object: a second `id` becomes `id_2`."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names:
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
+    return names
+
+
+def plain(value: Any) -> Any:
+    """A database's value as JSON has it; what no JSON can hold is text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        return format_time(value) if value.tzinfo else value.isoformat()
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return str(value)
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", value)).hex()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in cast("dict[Any, Any]", value).items()}
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    value = plain(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else codec.dumps(value).decode()
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max(0, int((now - moment).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def size(number: float) -> str:
+    """Bytes in the units of the documents' estimates."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    raise AssertionError
+
+
+def cost(amount: float | None) -> str:
+    """Dollars, with as many places as small amounts need."""
+    if amount is None:
+        return ""
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """How long something took, in the unit that fits."""
+    if milliseconds is None:
+        return ""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}h {minutes % 60:02}m" if minutes >= 60 else f"{minutes}m {seconds:02}s"
+
+
+def plural(number: int, singular: str, many: str | None = None) -> str:
+    return f"{number:,} {singular if number == 1 else many or singular + 's'}"

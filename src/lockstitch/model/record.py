@@ -1,0 +1,193 @@
+"""What every record is: frozen, named fields, one table, one key."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from lockstitch.errors import Refused
+from lockstitch.model.clock import format_time
+
+Json = dict[str, Any]
+"""A bag of JSON."""
+
+
+def _aware(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("a time needs a zone, or nobody knows when it was")
+    return value.astimezone(UTC)
+
+
+Text = Annotated[str, Field(strict=True, pattern=r"^[^\x00]*$")]
+"""Text that every store can keep in a plain column: what `codec.check_text` lets pass, without a call back."""
+
+_TEXT_REASONS = {
+    "string_pattern_mismatch": "A text field contains a NUL character, which cannot be stored there",
+    "string_unicode": "A text field contains a lone surrogate, which is not text",
+}
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A whole number that every store can keep in a plain column."""
+
+
+Time = Annotated[datetime, AfterValidator(_aware)]
+"""A moment, kept in UTC."""
+
+Number = Annotated[float, Field(allow_inf_nan=False), AfterValidator(lambda value: value + 0.0)]
+"""A number that every store can keep in a plain column: finite, and zero without a sign."""
+
+
+class ColumnKind(StrEnum):
+    """How a field is kept: what a backend must be able to write and read back."""
+
+    UUID = "uuid"
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    TIME = "time"
+    JSON = "json"
+    BYTES = "bytes"
+
+
+class Column(NamedTuple):
+    name: str
+    kind: ColumnKind
+
+
+class Record(BaseModel):
+    """One row of one table. Records are values: never changed, only replaced."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="never")
+
+    table: ClassVar[str]
+    primary_key: ClassVar[tuple[str, ...]] = ("id",)
+    given: ClassVar[frozenset[str]] = frozenset()
+    """Fields that the database gives where a new record leaves them open (None)."""
+
+    def __init__(self, **values: Any) -> None:
+        self._fill(values)
+
+    def _fill(self, values: dict[str, Any]) -> None:
+        """What BaseModel's own __init__ does, without handing every value on once more."""
+        try:
+            self.__pydantic_validator__.validate_python(values, self_instance=self)
+        except ValidationError as exc:
+            raise refusal(type(self).__name__, exc) from exc
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """The record of values that are ours and already checked, so not checked again; the dict becomes its own."""
+        record = cls.__new__(cls)
+        object.__setattr__(record, "__dict__", values)
+        object.__setattr__(record, "__pydantic_fields_set__", _field_names(cls))
+        object.__setattr__(record, "__pydantic_extra__", None)
+        object.__setattr__(record, "__pydantic_private__", None)
+        return record
+
+    def changed(self, **values: Any) -> Self:
+        """The same record with other values in some fields; the new values are trusted."""
+        return self.of({**self.__dict__, **values})
+
+    def checked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Other values for some fields, checked as those of a new record would be."""
+        checks = _checks(type(self))
+        try:
+            return {name: checks[name](value) for name, value in values.items()}
+        except (KeyError, ValidationError):
+            # The record as a whole says what is wrong, and where.
+            whole = type(self)(**{**self.__dict__, **values})
+            return {name: getattr(whole, name) for name in values}
+
+    def as_json(self) -> Json:
+        """The record as plain JSON values, for files, archives, hashes and the command line."""
+        return {name: _plain(value) for name, value in self.__dict__.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        return cls.of({column.name: _rich(column.kind, values.get(column.name)) for column in columns(cls)})
+
+
+def refusal(what: str, exc: ValidationError) -> Refused:
+    """A validation error as one sentence that names the field."""
+    problems = "; ".join(f"{'.'.join(map(str, error['loc'])) or what}: {_reason(error)}" for error in exc.errors())
+    return Refused(f"{what} cannot be stored: {problems}. Nothing was written.")
+
+
+def _reason(error: ErrorDetails) -> str:
+    said = _TEXT_REASONS.get(error["type"], error["msg"])
+    return said.removeprefix("Value error, ").removesuffix("; nothing was written.")
+
+
+@cache
+def _field_names(kind: type[Record]) -> set[str]:
+    # One set for all records of a kind: they are frozen, so nobody changes it.
+    return set(kind.model_fields)
+
+
+@cache
+def _checks(kind: type[Record]) -> dict[str, Callable[[Any], Any]]:
+    """What checks a value for each field alone."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: TypeAdapter[Any](hints[name]).validator.validate_python for name in kind.model_fields}
+
+
+@cache
+def columns(kind: type[Record]) -> tuple[Column, ...]:
+    """The columns of a kind of record, in the order of its fields."""
+    return tuple(Column(name, _kind_of(field.annotation)) for name, field in kind.model_fields.items())
+
+
+@cache
+def column_kinds(kind: type[Record]) -> dict[str, ColumnKind]:
+    return dict(columns(kind))
+
+
+_KINDS: dict[Any, ColumnKind] = {
+    UUID: ColumnKind.UUID,
+    str: ColumnKind.TEXT,
+    int: ColumnKind.INTEGER,
+    float: ColumnKind.NUMBER,
+    bool: ColumnKind.BOOLEAN,
+    datetime: ColumnKind.TIME,
+    bytes: ColumnKind.BYTES,
+}
+
+
+def _kind_of(annotation: Any) -> ColumnKind:
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        inner = [part for part in get_args(annotation) if part is not type(None)]
+        return _kind_of(inner[0])
+    if origin is Annotated:
+        return _kind_of(get_args(annotation)[0])
+    if origin is list or origin is dict:
+        return ColumnKind.JSON
+    if origin is Literal:
+        return ColumnKind.TEXT
+    return _KINDS.get(annotation, ColumnKind.JSON)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return format_time(value)
+    return value
+
+
+def _rich(kind: ColumnKind, value: Any) -> Any:
+    if value is None:
+        return None
+    if kind is ColumnKind.UUID:
+        return UUID(value)
+    if kind is ColumnKind.TIME:
+        return datetime.fromisoformat(value)
+    return value

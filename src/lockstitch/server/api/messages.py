@@ -1,0 +1,121 @@
+"""Runs begun over HTTP. A worker drives them, here or elsewhere: whoever asked may go, and nothing is lost."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Path, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from lockstitch.agents import Result
+from lockstitch.engine.executor import result_for, run_of
+from lockstitch.engine.result import result_in
+from lockstitch.errors import NotFound
+from lockstitch.model import Json, Thread
+from lockstitch.model.thread import TERMINAL
+from lockstitch.server.api import responses
+from lockstitch.server.api.events import EVENT_STREAM, stream_content, streamed
+from lockstitch.server.api.schemas import Body, Exact, Name, Plain
+from lockstitch.server.auth import Caller, Writer
+from lockstitch.server.middleware import mention
+from lockstitch.server.problems import Problem
+from lockstitch.server.streams.thread import LIVELY, QUIET, Follower, is_idle
+
+router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=Exact)
+
+
+_WAITED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "With `wait` the result; with `stream` events", "model": responses.Result, **stream_content()}
+}
+
+
+class Prompt(Body):
+    """What an agent is to do, and in which thread: a known one goes on where it was, an unknown one is made."""
+
+    input: str | list[Json]
+    thread: Annotated[Plain, Field(min_length=1, max_length=255)] | None = None
+    user_id: Annotated[Plain, Field(max_length=255)] | None = None
+    metadata: Json = {}
+    tags: list[Plain] = []
+    extras: Json = {}
+    stream: bool = False
+    wait: bool = False
+
+
+@router.post("/{name}/runs", status_code=202, responses=_WAITED, response_model=responses.Result)
+async def run(
+    request: Request,
+    caller: Writer,
+    name: Annotated[Name, Path(description="An agent of this server's app.")],
+    prompt: Prompt,
+    accept: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Begin a run, or leave the message in line behind one that is open.
+
+    Answers 202 with the thread and the run at once. If the message waits in line, the status is `pending`, and
+    `run_id` is the id that its run will have: GET /api/runs/{run_id}/result tells the answer to this message. With
+    `wait` the answer comes when the run has ended or waits for a person; with `stream`, or where only
+    text/event-stream is accepted, the events of the thread until then.
+    """
+    stream = prompt.stream or (accept or "").startswith(EVENT_STREAM)
+    if stream and prompt.wait:
+        raise Problem(422, "Refused", "Say either wait or stream.")
+    before = await _before(caller, prompt.thread)
+    begun = await begin(caller, name, prompt)
+    if stream:
+        return followed(caller, before, begun)
+    if prompt.wait:
+        result, idle = await waited(request, caller, begun)
+        return Exact(result.as_json(), 200 if idle else 202)
+    return Exact(begun.as_json(), 202)
+
+
+async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
+    """Begin a run of this agent, and leave it to whoever drives its threads."""
+    agent = caller.app.agent(name)
+    begun = await agent.run(
+        prompt.input,
+        store=caller.store,
+        thread=prompt.thread,
+        user_id=prompt.user_id,
+        metadata=prompt.metadata,
+        tags=prompt.tags,
+        extras=prompt.extras,
+        detach=True,
+    )
+    mention(thread=begun.thread_id, run=begun.run_id)
+    return begun
+
+
+def followed(caller: Caller, before: Thread | None, begun: Result) -> Response:
+    """What a thread does since it was as `before`, as events, until its run has ended or waits for somebody."""
+    position = before.position if before is not None else 0
+    return streamed(caller, Follower(caller.store, caller.house.news, begun.thread_id, position), "idle")
+
+
+async def waited(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
+    """The result of the run that a message caused, once the run has ended or the thread waits for a person. If the
+    message is in line behind a run that waits for a person, the result of that run.
+
+    If the caller or the server leaves before, the current state of the message, and False.
+    """
+    store, news = caller.store, caller.house.news
+    with news.read(begun.thread_id) as reader:
+        while True:
+            head = await store.thread(begun.thread_id)
+            idle = is_idle(head)
+            own = await store.run(begun.run_id) if begun.in_line is None else await run_of(store, head, begun.in_line)
+            done = idle or (own is not None and own.status in TERMINAL)
+            if done or news.leaving or await request.is_disconnected():
+                ahead = await store.desk.open_run(head) if own is None and idle else None
+                return await (result_for(store, begun.run_id) if ahead is None else result_in(store, ahead)), done
+            await reader.wait(LIVELY if head.status == "running" else QUIET)
+
+
+async def _before(caller: Caller, ref: str | None) -> Thread | None:
+    """A known thread as it is before the run, so that what is new is known from what was there."""
+    if ref is None:
+        return None
+    try:
+        return await caller.store.thread(ref)
+    except NotFound:
+        return None

@@ -1,0 +1,154 @@
+"""Shelves: memories, feedback and files, each looked at for whose it is before it is given."""
+
+from typing import Annotated, Literal
+from urllib.parse import quote
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from starlette.responses import Response
+
+from lockstitch.errors import NotFound
+from lockstitch.model import Feedback, File, Json, Memory
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Body, Exact, Id, Limit, Name, Plain, Ref, rows
+from lockstitch.server.auth import Caller, Reader, Writer
+from lockstitch.server.problems import Problem
+
+router = APIRouter(prefix="/api", tags=["shelves"], default_response_class=Exact)
+
+User = Annotated[Plain, Field(max_length=255)]
+
+
+class NewMemory(Body):
+    """Something to remember about a user or a project, or a learning from a run."""
+
+    text: Annotated[Plain, Field(min_length=1)]
+    user_id: User | None = None
+    agent: Name | None = None
+    thread: Name | None = None
+    kind: Literal["memory", "learning"] = "memory"
+    tags: list[Plain] = []
+    metadata: Json = {}
+
+
+class NewFeedback(Body):
+    """What a person or a check says about a thread, a run or a stitch."""
+
+    name: Name
+    thread: Name | None = None
+    run: Name | None = None
+    stitch: UUID | None = None
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    value: Json | None = None
+    comment: Plain | None = None
+    user_id: User | None = None
+    source: Name = "native"
+
+
+@router.get("/memories", response_model=list[responses.Memory])
+async def memories(
+    caller: Reader,
+    user_id: Annotated[Plain | None, Query()] = None,
+    agent: Annotated[Plain | None, Query()] = None,
+    limit: Limit = 100,
+) -> Exact:
+    """What is remembered in the project, in the order in which it was learnt."""
+    equal = {name: value for name, value in (("user_id", user_id), ("agent", agent)) if value is not None}
+    return Exact(rows(await caller.store.memories.list(limit=limit, project=caller.project, **equal)))
+
+
+@router.post("/memories", status_code=201, response_model=responses.Memory)
+async def remember(caller: Writer, memory: NewMemory) -> Exact:
+    """Remember something."""
+    now = caller.store.clock.now()
+    head = await caller.store.thread(memory.thread) if memory.thread is not None else None
+    made = Memory(
+        **memory.model_dump(exclude={"thread"}),
+        project=caller.project,
+        thread_id=head.id if head is not None else None,
+        created_at=now,
+        updated_at=now,
+    )
+    await caller.store.memories.put(made)
+    return Exact(made.as_json(), 201)
+
+
+@router.delete("/memories/{id}", response_model=responses.Deleted)
+async def forget(caller: Writer, id: Id) -> Exact:
+    """Forget something."""
+    deleted = await caller.store.memories.delete(id=id, project=caller.project)
+    if not deleted:
+        raise NotFound(f"There is no memory {id} in project {caller.project}.")
+    return Exact({"deleted": deleted})
+
+
+@router.get("/feedback", response_model=list[responses.Feedback])
+async def feedback(
+    caller: Reader,
+    thread: Annotated[Plain | None, Query(max_length=300)] = None,
+    run: Annotated[Plain | None, Query(max_length=300)] = None,
+    limit: Limit = 100,
+) -> Exact:
+    """What was said about the project's threads and runs."""
+    equal: Json = {"project": caller.project}
+    if thread is not None:
+        equal["thread_id"] = (await caller.store.thread(thread)).id
+    if run is not None:
+        equal["run_id"] = (await caller.store.run(run)).id
+    return Exact(rows(await caller.store.feedback.list(limit=limit, **equal)))
+
+
+@router.post("/feedback", status_code=201, response_model=responses.Feedback)
+async def give_feedback(caller: Writer, said: NewFeedback) -> Exact:
+    """Say something about a thread, a run or a stitch."""
+    now, store = caller.store.clock.now(), caller.store
+    stitch = await store.stitch(said.stitch) if said.stitch is not None else None
+    named = said.run or (stitch.run_id if stitch is not None else None)
+    run = await store.run(named) if named is not None else None
+    thread = await store.thread(said.thread) if said.thread is not None else None
+    places = {one for one in (stitch and stitch.thread_id, run and run.thread_id, thread and thread.id) if one}
+    if len(places) != 1:
+        raise Problem(422, "Refused", "Say what it is about: a thread, a run or a stitch, and all of the same thread.")
+    made = Feedback(
+        **said.model_dump(exclude={"thread", "run", "stitch"}),
+        project=caller.project,
+        thread_id=places.pop(),
+        run_id=run.id if run is not None else None,
+        stitch_id=said.stitch,
+        created_at=now,
+        updated_at=now,
+    )
+    await store.feedback.put(made)
+    return Exact(made.as_json(), 201)
+
+
+@router.get("/threads/{ref}/files", response_model=list[responses.File])
+async def files(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
+    """The files that a thread's runs made or changed."""
+    head = await caller.store.thread(ref)
+    return Exact(rows(await caller.store.files.list(limit=limit, thread_id=head.id)))
+
+
+@router.get(
+    "/files/{ref}/{file_id:path}",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def content(caller: Reader, ref: Ref, file_id: Annotated[Name, Path()]) -> Response:
+    """The content of a file, where the agent that made it keeps any. It is given to be saved, never to be shown."""
+    head = await caller.store.thread(ref)
+    file = await caller.store.files.get(head.id, file_id)
+    kept = await _read(caller, file, head.agent)
+    name = quote(file.filename.rsplit("/", 1)[-1] or "file", safe="")
+    return Response(
+        kept,
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
+        media_type="application/octet-stream",
+    )
+
+
+async def _read(caller: Caller, file: File, agent: str | None) -> bytes:
+    if file.storage_path is None:
+        raise NotFound(f"The content of file {file.file_id} is not kept anywhere.")
+    return await caller.app.agent(agent).read_file(file.storage_path)

@@ -1,0 +1,304 @@
+"""The shapes of JSON answers, for the OpenAPI document.
+
+Routes write their answers with `Exact`, which does not use these models: the JSON of the record is exact. A test calls
+every operation and compares the answers with the document. Each shape allows further members, since new ones may come.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, get_type_hints
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from lockstitch import model
+from lockstitch.model import Json, Record, side_records
+
+# The names of its arguments are those of the fields, which no type can say.
+_create: Any = create_model
+
+
+class Shape(BaseModel):
+    """A JSON object with these members and perhaps others."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def shape_of(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **more: Any) -> Any:
+    """Return the shape of a record's JSON. All fields are there, and `more` names further members with their types."""
+    hints: Mapping[str, Any] = get_type_hints(record, include_extras=True)
+    fields: dict[str, Any] = {
+        field: (hints[field], ...) for field in record.model_fields if field not in without and field not in more
+    }
+    fields |= {field: (kind, ...) for field, kind in more.items()}
+    return _create(name or record.__name__, __base__=Shape, __doc__=record.__doc__, **fields)
+
+
+def _object(name: str, **members: Any) -> Any:
+    """Return the shape of an object whose members have types that are made here."""
+    return _create(name, __base__=Shape, **{member: (kind, ...) for member, kind in members.items()})
+
+
+Thread = shape_of(model.Thread)
+Run = shape_of(model.Run)
+Stitch = shape_of(model.Stitch)
+Memory = shape_of(side_records.Memory)
+Feedback = shape_of(side_records.Feedback)
+File = shape_of(side_records.File)
+Agent = shape_of(side_records.Agent)
+AgentVersion = shape_of(side_records.AgentVersion)
+Audit = shape_of(side_records.Audit)
+Token = shape_of(model.Token, without=frozenset({"sha256"}))
+NewToken = shape_of(model.Token, "NewTokenShown", without=frozenset({"sha256"}), token=str)
+RunWithUsage = shape_of(model.Run, "RunWithUsage", usage=dict[str, int])
+
+
+class Overview(Shape):
+    """A thread with the sums over its runs."""
+
+    id: UUID
+    key: str | None
+    project: str
+    kind: str
+    status: str
+    waiting_for: list[Json]
+    agent: str | None
+    version: int | None
+    position: int
+    runs: int
+    usage: dict[str, int]
+    total_cost: float | None
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class ThreadRow(Overview):
+    """A thread in a list."""
+
+    title: str | None
+    goal: str | None
+    user_id: str | None
+    parent_id: UUID | None
+
+
+class Threads(Shape):
+    threads: list[ThreadRow]
+    next: str | None
+
+
+class ThreadTree(Overview):
+    """A thread with the threads below it."""
+
+    parent_id: UUID | None
+    goal: str | None
+    tasks: list[Json]
+    children: list["ThreadTree"]
+
+
+class Deleted(Shape):
+    deleted: int
+
+
+class History(Shape):
+    turns: list[Json]
+    more: bool
+    next: int | None
+
+
+Stitches = _object("Stitches", stitches=list[Stitch], next=int | None)
+
+
+class Status(Shape):
+    """The status of a thread."""
+
+    thread_id: UUID
+    status: str
+    waiting_for: list[Json]
+    position: int
+    title: str | None
+    tasks: list[Json]
+    cancel_requested: bool
+    updated_at: datetime
+
+
+class StatusOfRun(Status):
+    run_id: UUID | None
+
+
+class Result(Shape):
+    """The result of a run in its current state."""
+
+    thread_id: UUID
+    run_id: UUID
+    status: str
+    stop_reason: str | None
+    output_text: str | None
+    steps: int
+    usage: dict[str, int]
+    total_cost: float | None
+    in_doubt: list[Json]
+    waiting_for: list[Json]
+    generated_files: list[Json]
+    error: str | None
+
+
+class Node(Shape):
+    """One line of a trace."""
+
+    kind: str
+    type: str
+    id: UUID
+    thread_id: UUID
+    position: int | None
+    name: str | None
+    status: str | None
+    started_at: datetime
+    offset_ms: int
+    duration_ms: int | None
+    left_off: int
+    children: list["Node"]
+
+
+Trace = shape_of(model.Run, "Trace", usage=dict[str, int], shown=int, left_off=int, tree=Node)
+
+
+class Difference(Shape):
+    a: Json
+    b: Json
+    same: bool
+    changes: list[Json]
+    steps: list[Json]
+
+
+Agents = _object("Agents", agents=list[Agent], here=list[str])
+
+
+class Hit(Shape):
+    """A place where the words were found."""
+
+    thread_id: UUID
+    position: int
+    score: float
+    key: str | None
+    title: str | None
+
+
+class Statistics(Shape):
+    project: str
+    since: datetime | None
+    until: datetime | None
+
+
+class Cells(Shape):
+    """The result of a query, in rows of cells."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    more: bool
+
+
+class Workers(Shape):
+    workers: list[Json]
+    open: dict[str, int]
+
+
+class Projects(Shape):
+    projects: list[str]
+    project: str
+
+
+class Sessions(Shape):
+    sessions: list[Json]
+    has_more: bool
+
+
+class Conversations(Shape):
+    conversations: list[Json]
+    has_more: bool
+
+
+class Quarantined(Shape):
+    """A body that could not be read, or not all of it."""
+
+    id: UUID
+    source: str
+    problem: str
+    size: int
+    headers: Json
+    at: datetime
+
+
+class Arrivals(Shape):
+    waiting: int
+    bytes: int
+    quarantined: int
+    quarantine: list[Quarantined]
+
+
+class Arrival(Shape):
+    id: UUID
+
+
+class Traces(Shape):
+    traces: list[Json]
+
+
+class TraceRows(Shape):
+    run: Json
+    llm_calls: list[Json]
+    tool_calls: list[Json]
+
+
+class TraceNested(Shape):
+    steps: list[Json]
+    children: list[Json]
+
+
+class Taken(Shape):
+    """A body that is stored and will be read."""
+
+    message: str
+
+
+class Info(Shape):
+    """The features of the server, as the clients of LangSmith expect them."""
+
+    version: str
+    batch_ingest_config: Json
+    instance_flags: Json
+
+
+class LangSmithRun(Shape):
+    """A span as LangSmith's client reads it."""
+
+    id: str
+    name: str
+    run_type: str
+    start_time: str
+    trace_id: str
+    parent_run_id: str | None
+
+
+class LangSmithRuns(Shape):
+    runs: list[LangSmithRun]
+    cursors: dict[str, str | None]
+
+
+class LangSmithProject(Shape):
+    id: str
+    name: str
+    start_time: str
+
+
+class PartialSuccess(Shape):
+    """Spans of an OTLP request that were not accepted. Absent if all of them were."""
+
+    rejected_spans: Annotated[str | int, Field(alias="rejectedSpans")]
+    error_message: Annotated[str, Field(alias="errorMessage")]
+
+
+class Exported(Shape):
+    """The response to an OTLP request: an empty object if all spans were accepted."""
+
+    partial_success: Annotated[PartialSuccess | None, Field(alias="partialSuccess")] = None

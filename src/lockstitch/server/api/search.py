@@ -1,0 +1,161 @@
+"""Search, errors, statistics, SQL."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from lockstitch.backend import Answer
+from lockstitch.lenses import catalog
+from lockstitch.model import Json, Run, format_time
+from lockstitch.model.format import plain
+from lockstitch.model.statistics import Group
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Body, Exact, Limit, Moment, Plain, Since, rows
+from lockstitch.server.auth import Admin, Caller, Reader
+from lockstitch.store.reports.statistics import Only, Statistics
+
+statistics_router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=Exact)
+
+Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
+
+
+@statistics_router.get("", response_model=responses.Statistics)
+async def stats(
+    caller: Reader,
+    by: Annotated[list[Group] | None, Query(description="Put usage together by these.")] = None,
+    parts: Annotated[list[Part] | None, Query(description="What is wanted; else an overview.")] = None,
+    since: Since = None,
+    until: Annotated[Moment | None, Query(description="Only before then.")] = None,
+    agent: Annotated[Plain | None, Query()] = None,
+    model: Annotated[Plain | None, Query()] = None,
+    user: Annotated[Plain | None, Query()] = None,
+    limit: Limit = 20,
+) -> Exact:
+    """Tokens, cost, latencies and errors of the project's runs; they count by when they began, in UTC.
+
+    Without `by` and `parts` an overview: the total, and usage by model, agent, status and day, tools and latencies.
+    """
+    only: Only = {"since": since, "until": until, "agent": agent, "model": model, "user": user}
+    figures = caller.store.statistics
+    found: Json = {
+        "project": caller.project,
+        "since": format_time(since) if since else None,
+        "until": format_time(until) if until else None,
+    }
+    if by:
+        found["usage"] = (await figures.usage(*by, **only)).as_json()
+    for part in parts or ():
+        found[part] = await _part(figures, part, only, limit)
+    if not by and not parts:
+        found |= await _overview(figures, only)
+    return Exact(found)
+
+
+async def _overview(figures: Statistics, only: Only) -> Json:
+    models = await figures.usage("model", **only)
+    groups: Sequence[Group] = ("agent", "status", "day")
+    return {
+        "total": models.total.as_json(),
+        "by_model": models.as_json()["rows"],
+        **{f"by_{group}": (await figures.usage(group, **only)).as_json()["rows"] for group in groups},
+        "tools": [one.as_json() for one in await figures.tools(**only)],
+        "latency": [one.as_json() for one in await figures.models(**only)],
+    }
+
+
+async def _part(figures: Statistics, part: Part, only: Only, limit: int) -> list[Json] | Json:
+    if part == "usage":
+        return (await figures.usage(**only)).as_json()
+    if part == "tools":
+        return [one.as_json() for one in await figures.tools(**only)]
+    if part == "latency":
+        return [one.as_json() for one in await figures.models(**only)]
+    if part == "failed":
+        only = {**only, "status": "failed"}
+    order = "slowest" if part == "slowest" else "newest"
+    return [_run(run) for run in await figures.runs(order=order, limit=limit, **only)]
+
+
+def _run(run: Run) -> Json:
+    took = None if run.completed_at is None else round((run.completed_at - run.started_at).total_seconds() * 1000)
+    return {**run.as_json(), "usage": run.usage, "duration_ms": took}
+
+
+sql_router = APIRouter(prefix="/api/sql", tags=["sql"], default_response_class=Exact)
+
+Lens = Literal["three_table", "reasoning", "langsmith", "agentic_threads", "agno"]
+assert set(catalog.NAMES) == set(Lens.__args__)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
+
+_LONGEST = 100_000
+
+
+class Question(Body):
+    """One SELECT, over the core tables or those of a lens."""
+
+    query: Annotated[Plain, Field(min_length=1, max_length=_LONGEST)]
+    lens: Lens | None = None
+    limit: Annotated[int, Field(ge=1)] | None = None
+
+
+@sql_router.get("", response_model=responses.Cells)
+async def sql(
+    caller: Admin,
+    q: Annotated[Plain, Query(min_length=1, max_length=_LONGEST)],
+    lens: Annotated[Lens | None, Query()] = None,
+    limit: Annotated[int | None, Query(ge=1)] = None,
+) -> Exact:
+    """Ask the record in SQL. All projects are seen."""
+    return as_answer(await ask(caller, q, lens, limit))
+
+
+@sql_router.post("", response_model=responses.Cells)
+async def ask_sql(caller: Admin, question: Question) -> Exact:
+    """The same, for questions that are too long for an address."""
+    return as_answer(await ask(caller, question.query, question.lens, question.limit))
+
+
+async def ask(caller: Caller, query: str, lens: str | None = None, limit: int | None = None) -> Answer:
+    """One statement within the server's limits, noted before it is asked."""
+    settings = caller.house.settings
+    await caller.store.audits.note(caller.actor, "sql", lens or "record", query=query)
+    most = settings.sql_rows if limit is None else min(limit, settings.sql_rows)
+    return await caller.store.sql(query, limit=most, seconds=settings.sql_seconds, lens=lens, force=settings.sql_force)
+
+
+def as_answer(answer: Answer) -> Exact:
+    rows = [[plain(value) for value in row] for row in answer.rows]
+    return Exact({"columns": answer.columns, "rows": rows, "more": answer.more})
+
+
+search_router = APIRouter(prefix="/api", tags=["finding"], default_response_class=Exact)
+
+
+@search_router.get("/search", response_model=list[responses.Hit])
+async def search(
+    caller: Reader,
+    q: Annotated[Plain, Query(min_length=1, max_length=1000, description="Every word must be there.")],
+    limit: Limit = 20,
+) -> Exact:
+    """Where the words stand: in titles, in what was asked and what was answered. The best first."""
+    hits = await caller.store.search(q, limit=limit)
+    heads = {hit.thread_id: await caller.store.thread(hit.thread_id) for hit in hits}
+    return Exact(
+        [
+            {
+                "thread_id": str(hit.thread_id),
+                "position": hit.position,
+                "score": hit.score,
+                "key": heads[hit.thread_id].key,
+                "title": heads[hit.thread_id].title,
+            }
+            for hit in hits
+        ]
+    )
+
+
+@search_router.get("/errors", response_model=list[responses.Stitch])
+async def errors(caller: Reader, since: Since = None, limit: Limit = 50) -> Exact:
+    """The latest errors of all threads, the newest first."""
+    return Exact(rows(await caller.store.errors(limit=limit, since=since)))

@@ -1,0 +1,124 @@
+"""Accepting one request body; quarantine routes."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final, TypeVar
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import ClientDisconnect
+
+from lockstitch.integrations.langsmith.redaction import redacted_body
+from lockstitch.integrations.otel.accept import screen
+from lockstitch.integrations.spans.budget import Budget
+from lockstitch.model import Json, format_time
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Exact
+from lockstitch.server.auth import Admin, Caller
+from lockstitch.server.ingest.body_reader import OTEL
+from lockstitch.server.ingest_queue import Intake
+from lockstitch.server.problems import Problem
+
+_KEPT: Final = ("content-type", "content-encoding", "user-agent")
+_LONGEST: Final = 500
+_SMALL: Final = 2 << 10
+"""Bytes of a body that is looked at in the thread of the event loop, if it is not packed."""
+
+_Found = TypeVar("_Found")
+
+
+async def accept(request: Request, caller: Caller, source: str) -> list[str]:
+    """Store what a caller sends. It is durable when this returns.
+
+    Return what is wrong with parts of it that cannot be read, one entry for each. Of LangSmith's bodies this is not
+    known yet. Raises Problem 400 if an OTLP request cannot be read at all, and `BodyTooExpensive` if reading it costs
+    too much. Values that redaction hides are not stored.
+    """
+    intake = caller.house.intake
+    length = request.headers.get("content-length", "")
+    # Before the body is read: a client that has to come back need not send it all first.
+    intake.check_room(int(length) if length.isdecimal() else 0)
+    try:
+        body = await request.body()
+    except ClientDisconnect as exc:
+        raise Problem(400, "Cut off", "The caller left before the body was whole.") from exc
+    headers: Json = {name: request.headers[name][:_LONGEST] for name in _KEPT if name in request.headers}
+    headers["path"] = request.url.path[-_LONGEST:]
+    settings = caller.house.settings
+    hide = frozenset(name.lower() for name in settings.redact)
+    budget = Budget(settings.body_cost)
+    problems: list[str] = []
+    if source == OTEL:
+        looking = partial(screen, body, budget, keep_secrets=settings.keep_secrets, hide=hide)
+        found = await _apart(intake, body, budget, looking)
+        if found.malformed:
+            raise Problem(400, "Not OTLP", f"Nothing was stored: {'; '.join(found.problems)}")
+        body = found.body
+        problems = found.problems + [""] * (found.rejected - len(found.problems))
+    elif not settings.keep_secrets:
+        body = await _apart(intake, body, budget, partial(redacted_body, body, headers, budget, hide))
+    await intake.take(caller.project, source, headers, body)
+    return problems
+
+
+async def _apart(intake: Intake, body: bytes, budget: Budget, look: Callable[[], _Found]) -> _Found:
+    """Look at a body in a thread, unless it is small. If the caller leaves, the thread stops at its next step.
+
+    Few threads look at once: each holds a body unpacked, and they share the processor with the event loop.
+    """
+    if len(body) <= _SMALL and not body.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        return look()
+    async with intake.looking:
+        try:
+            return await asyncio.to_thread(look)
+        except asyncio.CancelledError:
+            budget.stop()
+            raise
+
+
+router = APIRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_class=Exact)
+
+
+@router.get("", response_model=responses.Arrivals)
+async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Exact:
+    """How much waits to be read, and what could not be read, newest first."""
+    intake = caller.house.intake
+    counts = await intake.counts(caller.project)
+    # After the counts: what is counted as read by then, and could not be, is listed.
+    held = await intake.quarantine(caller.project, limit)
+    return Exact(
+        {
+            **counts._asdict(),
+            "quarantine": [{**row._asdict(), "id": str(row.id), "at": format_time(row.at)} for row in held],
+        }
+    )
+
+
+@router.get(
+    "/{arrival_id}/body",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def body(caller: Admin, arrival_id: UUID) -> Response:
+    """A body in quarantine as it came, to look at or to send elsewhere."""
+    row = await caller.house.intake.held(caller.project, arrival_id)
+    await caller.store.audits.note(caller.actor, "read arrival", str(arrival_id))
+    name = {"Content-Disposition": f'attachment; filename="{arrival_id}.body"'}
+    return Response(row.body, media_type="application/octet-stream", headers=name)
+
+
+@router.post("/{arrival_id}/retry", status_code=202, response_model=responses.Arrival)
+async def retry(caller: Admin, arrival_id: UUID) -> Exact:
+    """Have a body read once more."""
+    await caller.house.intake.retry(caller.project, arrival_id)
+    await caller.store.audits.note(caller.actor, "retry arrival", str(arrival_id))
+    return Exact({"id": str(arrival_id)}, 202)
+
+
+@router.delete("/{arrival_id}", status_code=204)
+async def drop(caller: Admin, arrival_id: UUID) -> Response:
+    """Delete a body in quarantine for good."""
+    await caller.house.intake.drop(caller.project, arrival_id)
+    await caller.store.audits.note(caller.actor, "delete arrival", str(arrival_id))
+    return Response(status_code=204)

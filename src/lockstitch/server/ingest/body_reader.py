@@ -1,0 +1,105 @@
+"""What a kept body says, read through the bridge of its source, a bounded part at a time."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lockstitch.errors import BodyTooExpensive, LockstitchError, Refused
+from lockstitch.integrations import langsmith
+from lockstitch.integrations.langsmith.reader import read_feedback
+from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
+from lockstitch.integrations.spans.span import Attachment, Bridge, Item, Remark
+from lockstitch.model import codec
+from lockstitch.model.side_records import RawBody
+
+LANGSMITH: Final = "langsmith"
+OTEL: Final = "otel"
+SOURCES: Final = (LANGSMITH, OTEL)
+
+_RUN: Final = re.compile(r"/runs/([^/?]+)$")
+_FEEDBACK: Final = re.compile(r"/feedback(?:/([^/?]+))?$")
+_PROBLEMS: Final = 100
+"""Problems of one body that are listed."""
+_NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
+
+
+def bridge_of(source: str) -> Bridge:
+    """The bridge that bodies of a source go through."""
+    if source == LANGSMITH:
+        return langsmith.LangSmith()
+    if source == OTEL:
+        from lockstitch.integrations import otel
+
+        return otel.OpenTelemetry()
+    raise Refused(f"Nothing here reads what {source} sends.")
+
+
+class Reader:
+    """One body on its way into the record, and what is wrong with it."""
+
+    def __init__(self, row: RawBody, limits: Limits | None = None) -> None:
+        self.row = row
+        self.budget = Budget(limits or Limits())
+        self.problems: list[str] = []
+        self.weight = 0
+        """About how many bytes the last item has."""
+        self._items = self._opened()
+
+    def next(self) -> Item | None:
+        """Return the next item; None at the end of the body.
+
+        Errors become problems of this body. A body that exceeds its budget ends there, with that as its problem.
+        Raises `ReadingStopped` if another thread stopped the budget.
+        """
+        try:
+            with self.budget.running():
+                item = next(self._items, None)
+                if item is not None:
+                    self.weight = weight(item)
+                    self.budget.item_size(self.weight)
+                return item
+        except ReadingStopped:
+            raise
+        except BodyTooExpensive as exc:
+            # First, since it is why the rest was not read.
+            self.problems.insert(0, str(exc))
+        except LockstitchError as exc:
+            self.problems.append(str(exc))
+        except RecursionError:
+            self.problems.append("It is nested too deeply.")
+        except Exception as exc:
+            self.problems.append(f"It cannot be read: {type(exc).__name__}: {exc}")
+        return None
+
+    def _tell(self, exc: LockstitchError) -> None:
+        if len(self.problems) < _PROBLEMS:
+            self.problems.append(str(exc))
+
+    def _opened(self) -> Iterator[Item]:
+        row = self.row
+        path = str(row.headers.get("path") or "")
+        if row.source == OTEL:
+            from lockstitch.integrations import otel
+
+            yield from otel.read_body(row.body, on_bad=self._tell, budget=self.budget)
+        elif match := _FEEDBACK.search(path):
+            yield from read_feedback(row.body, "the body", match[1], self.budget)
+        else:
+            match = _RUN.search(path)
+            run_id = match[1] if match and match[1] not in _NO_RUNS else None
+            headers = {name: str(value) for name, value in row.headers.items()}
+            yield from langsmith.read(
+                row.body, "the body", headers, run_id=run_id, on_bad=self._tell, budget=self.budget
+            )
+
+
+def weight(item: Item) -> int:
+    """About how many bytes an item has."""
+    if isinstance(item, Attachment):
+        return len(item.content)
+    if isinstance(item, Remark):
+        return 200
+    try:
+        return len(codec.dumps(item))
+    except (LockstitchError, RecursionError):
+        return 0

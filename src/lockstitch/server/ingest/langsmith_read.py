@@ -1,0 +1,404 @@
+"""LangSmith's read protocol: routes and objects."""
+
+import base64
+import binascii
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, cast
+from urllib.parse import quote
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import RedirectResponse, Response
+
+from lockstitch.errors import NotFound
+from lockstitch.integrations.langsmith.export import export_run, given_back
+from lockstitch.integrations.spans.rows import Names
+from lockstitch.model import Json, Run, Stitch, as_id, codec, foreign_id, format_time, parse_time
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Exact
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.ingest.langsmith_write import PREFIXES
+from lockstitch.server.middleware import mention
+from lockstitch.server.problems import Problem
+from lockstitch.store import Store
+
+_KINDS: Final = {"llm_call": "llm", "tool_call": "tool"}
+_WORDS: Final = frozenset({"chain", "llm", "tool", "retriever", "embedding", "prompt", "parser"})
+_ORDER: Final = re.compile(r"(?:^|\.)\d{8}T\d{6,15}Z")
+
+
+def session_id(project: str, name: str) -> str:
+    """The id of what LangSmith calls a project, which here is no more than a name that runs carry."""
+    return str(foreign_id(project, "langsmith", f"session:{name}"))
+
+
+def session_of(store: Store, run: Run) -> str:
+    """The name of the LangSmith project that a run is of; runs of our own are of the store's."""
+    group = run.state.get("group")
+    return str(group) if group else store.project if run.source == "native" else "default"
+
+
+async def spans_of(store: Store, run: Run) -> list[Json]:
+    """All spans of a run, the root first."""
+    if run.source == "native":
+        return [_ours(store, run, told) for told in await export_run(store, str(run.id))]
+    spans = [_mirrored(store, run, one) for one in await store.log(run.id) if one.data.get("id")]
+    return sorted(spans, key=lambda span: (span["parent_run_id"] is not None, span["start_time"], span["id"]))
+
+
+async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
+    """The root of each of these runs, in their order; one whose root has not come has none."""
+    names = Names(store.project, "langsmith")
+    mirrors = {run.id: run for run in runs}
+    wanted = {names.span(run.foreign_id): run for run in mirrors.values() if run.foreign_id}
+    found = {row.run_id: row for row in (await store.mirrors.stitches(wanted)).values() if row.data.get("id")}
+    roots: list[Json] = []
+    for run in mirrors.values():
+        row = found.get(run.id)
+        if row is not None:
+            roots.append(_mirrored(store, run, row))
+        else:
+            roots += [span for span in (await spans_of(store, run))[:1] if span["parent_run_id"] is None]
+    return roots
+
+
+async def read_span(store: Store, ref: str) -> Json:
+    """One span by LangSmith's id or by ours; a run by its id is its root."""
+    known = await store.mirrors.stitches([Names(store.project, "langsmith").span(ref)])
+    for stitch in known.values():
+        if stitch.run_id is not None and stitch.data.get("id"):
+            return _mirrored(store, await store.run(stitch.run_id), stitch)
+    own = as_id(ref)
+    if own is not None:
+        try:
+            stitch = await store.stitch(own)
+        except NotFound:
+            pass
+        else:
+            if stitch.run_id is not None:
+                spans = await spans_of(store, await store.run(stitch.run_id))
+                for span in spans:
+                    if span["id"] == ref:
+                        return span
+    run = await store.run(ref)
+    spans = await spans_of(store, run)
+    if not spans:
+        raise NotFound(f"Run {ref} has no span yet.")
+    return spans[0]
+
+
+def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
+    """A span as it was told, with what the record has worked out of it."""
+    told = given_back(stitch.data)
+    began = stitch.at or run.started_at
+    if as_id(str(told["id"])) is None or as_id(str(told.get("trace_id"))) is None:
+        # The client knows ids of one form only; other systems' have another, so ours stand in for them.
+        above = stitch.parent_id if told.get("parent_run_id") else None
+        told |= {"id": str(stitch.id), "trace_id": str(run.id), "parent_run_id": str(above) if above else None}
+        told.pop("dotted_order", None)
+    counted = stitch.input_tokens is not None or stitch.output_tokens is not None
+    tokens = (stitch.input_tokens or 0, stitch.output_tokens or 0)
+    figures: Json = {"prompt_tokens": None, "completion_tokens": None}
+    if counted:
+        figures = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+    elif told["parent_run_id"] is None:
+        figures = {
+            "prompt_tokens": run.input_tokens,
+            "completion_tokens": run.output_tokens,
+            "total_tokens": run.input_tokens + run.output_tokens,
+            "total_cost": run.total_cost,
+        }
+    cost = stitch.data.get("cost")
+    if isinstance(cost, int | float):
+        figures["total_cost"] = cost
+    kind = str(told.get("run_type") or "")
+    return _whole(
+        store,
+        run,
+        {
+            **told,
+            **figures,
+            "name": told.get("name") or stitch.name or "run",
+            "run_type": kind if kind in _WORDS else _KINDS.get(stitch.type, "chain"),
+            "start_time": told.get("start_time") or format_time(began),
+        },
+    )
+
+
+def _ours(store: Store, run: Run, told: Json) -> Json:
+    return _whole(store, run, told)
+
+
+def _whole(store: Store, run: Run, told: Json) -> Json:
+    """A span with everything that the client's schema wants."""
+    order = str(told.get("dotted_order") or "")
+    above = [one for one in _ORDER.split(order)[1:-1] if as_id(one)]
+    failed = bool(told.get("error"))
+    ended = told.get("end_time") is not None
+    name = session_of(store, run)
+    return {
+        "inputs": {},
+        "outputs": None,
+        "end_time": None,
+        "error": None,
+        "events": [],
+        "tags": [],
+        "extra": {},
+        "total_tokens": None,
+        "total_cost": None,
+        **told,
+        "status": told.get("status") or ("error" if failed else "success" if ended else "pending"),
+        "session_id": session_id(store.project, name),
+        "session_name": name,
+        "dotted_order": order,
+        "parent_run_ids": above or ([told["parent_run_id"]] if told.get("parent_run_id") else []),
+        "child_run_ids": None,
+        "thread_id": told.get("thread_id"),
+        "app_path": f"/run/{run.id}",
+        "feedback_stats": None,
+        "reference_example_id": None,
+    }
+
+
+async def sessions(store: Store, most: int) -> list[Json]:
+    """What LangSmith calls projects: the names that the newest runs carry, the one that was used last first."""
+    first: dict[str, datetime] = {}
+    for run in await store.statistics.runs(limit=most):
+        name = session_of(store, run)
+        first[name] = min(run.started_at, first.get(name, run.started_at))
+    return [_session(store, name, began) for name, began in first.items()]
+
+
+def _session(store: Store, name: str, began: datetime) -> Json:
+    found: dict[str, Any] = {
+        "id": session_id(store.project, name),
+        "name": name,
+        "start_time": format_time(began),
+        "end_time": None,
+        "description": None,
+        "extra": {},
+        "tenant_id": str(UUID(int=0)),
+        "reference_dataset_id": None,
+    }
+    return found
+
+
+_PAGE: Final = 100
+_RUNS: Final = 20
+"""Traces that are read at once."""
+_SESSIONS: Final = 5_000
+"""Runs that are looked at for their projects, the newest ones."""
+_SETTLING: Final = 5.0
+"""Seconds that a reader waits for what was sent before to be in the record."""
+
+_MOMENT: Final = timedelta(microseconds=1)
+_UNSERVED: Final = ("query", "filter", "trace_filter", "tree_filter", "reference_example")
+
+
+_PAGE_OF_RUN: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "The page of the run, for a browser"}}
+_NOT_SERVED: Final[dict[int | str, dict[str, Any]]] = {501: {"description": "A filter that this server does not have"}}
+
+
+class Asked(BaseModel):
+    """What LangSmith's client asks for when it lists runs."""
+
+    model_config = ConfigDict(extra="allow")
+
+    session: list[str] | None = None
+    id: list[str] | None = Field(default=None, max_length=1000)
+    trace: str | None = None
+    parent_run: str | None = None
+    run_type: str | None = None
+    is_root: bool | None = None
+    error: bool | None = None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    limit: int | None = Field(default=None, ge=1)
+    cursor: str | None = None
+    select: list[str] | None = None
+
+    def wants(self, span: Json) -> bool:
+        """Whether a span is one of those asked for."""
+        if self.is_root is not None and self.is_root != (span["parent_run_id"] is None):
+            return False
+        if self.error is not None and self.error != bool(span["error"]):
+            return False
+        if self.run_type is not None and span["run_type"] != self.run_type:
+            return False
+        if self.parent_run is not None and span["parent_run_id"] != self.parent_run:
+            return False
+        if self.trace is not None and span["trace_id"] != self.trace:
+            return False
+        began = parse_time(span["start_time"])
+        if self.start_time is not None and began < _aware(self.start_time):
+            return False
+        return self.end_time is None or began <= _aware(self.end_time)
+
+
+async def read_run(request: Request, caller: Reader, run_id: str) -> Response:
+    """One run (a span), by LangSmith's id or by ours. A browser is led to its page."""
+    base = str(request.scope.get("root_path", "")).rstrip("/")
+    at_root = request.url.path.removeprefix(base).startswith("/runs/")
+    if at_root and "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(f"{base}/run/{quote(run_id, safe='')}", 303)
+    await caller.house.intake.settled(_SETTLING)
+    span = await read_span(caller.store, codec.check_text(run_id, "The id"))
+    mention(run=span["id"])
+    return Exact(span)
+
+
+async def list_runs(caller: Reader, asked: Asked) -> Exact:
+    """Runs (spans): the newest traces first, the spans of each together."""
+    unserved = [name for name in _UNSERVED if (asked.model_extra or {}).get(name)]
+    if unserved:
+        raise Problem(
+            501,
+            "Not served",
+            f"Runs cannot be asked for by {' or '.join(unserved)} here. Ask by project, id, trace, run_type, parent, "
+            "is_root, error and start_time, or in SQL: lockstitch sql --lens langsmith.",
+        )
+    await caller.house.intake.settled(_SETTLING)
+    most = min(asked.limit or _PAGE, _PAGE)
+    found: list[Json] = []
+    following: str | None = None
+    async for span, here in _spans(caller, asked):
+        if not asked.wants(span):
+            continue
+        if len(found) == most:
+            following = here
+            break
+        found.append(span)
+    return Exact({"runs": [_selected(span, asked.select) for span in found], "cursors": {"next": following}})
+
+
+async def _spans(caller: Caller, asked: Asked) -> AsyncIterator[tuple[Json, str | None]]:
+    """Every span that may be one of those asked for, with the cursor that leads back to it."""
+    store = caller.store
+    if asked.id is not None:
+        for ref in asked.id:
+            with suppress(NotFound):
+                yield await read_span(store, codec.check_text(ref, "The id")), None
+        return
+    if asked.trace is not None:
+        with suppress(NotFound):
+            run = await store.run(codec.check_text(asked.trace, "The trace"))
+            skip = _cursor(asked.cursor)[2] if asked.cursor else 0
+            for number, span in enumerate(await spans_of(store, run)):
+                if number >= skip:
+                    yield span, _cursor_text(run, number)
+        return
+    async for run, skip in _runs(caller, asked):
+        spans = await roots_of(store, [run]) if asked.is_root else await spans_of(store, run)
+        for number, span in enumerate(spans):
+            if number >= skip:
+                yield span, _cursor_text(run, number)
+
+
+async def _runs(caller: Caller, asked: Asked) -> AsyncIterator[tuple[Run, int]]:
+    """Runs of the projects that are asked for, the newest first, and how many of a run's spans were given before."""
+    store = caller.store
+    at, run_id, skip = _cursor(asked.cursor) if asked.cursor else (None, "", 0)
+    since = _later(_aware(asked.start_time), timedelta(days=-1)) if asked.start_time else None
+    seen: set[str] = set()
+    until = _later(at, _MOMENT) if at else None
+    reached = at is None
+    while True:
+        # As many again as began in the same moment as the last one, so that none is passed over.
+        runs = await store.statistics.runs(limit=_RUNS + len(seen), since=since, until=until)
+        fresh = [run for run in runs if str(run.id) not in seen]
+        for run in fresh:
+            if not reached and at is not None:
+                reached = str(run.id) == run_id or run.started_at < at
+                if not reached:
+                    continue
+            first = skip if str(run.id) == run_id else 0
+            if asked.session is None or session_id(store.project, session_of(store, run)) in asked.session:
+                yield run, first
+        if len(fresh) < _RUNS:
+            return
+        last = fresh[-1].started_at
+        until = _later(last, _MOMENT)
+        seen = {str(run.id) for run in runs if run.started_at == last}
+
+
+async def list_sessions(
+    caller: Reader,
+    name: str | None = None,
+    name_contains: str | None = None,
+    id: Annotated[list[str] | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = _PAGE,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> Exact:
+    """Projects in LangSmith's sense: names that runs carry."""
+    await caller.house.intake.settled(_SETTLING)
+    found = await sessions(caller.store, _SESSIONS)
+    found = [
+        one
+        for one in found
+        if name in (None, one["name"])
+        and (name_contains or "").lower() in str(one["name"]).lower()
+        and (id is None or one["id"] in id)
+    ]
+    return Exact(found[offset : offset + limit])
+
+
+async def read_session(caller: Reader, session: str) -> Exact:
+    """One project in LangSmith's sense."""
+    await caller.house.intake.settled(_SETTLING)
+    for one in await sessions(caller.store, _SESSIONS):
+        if one["id"] == session:
+            return Exact(one)
+    raise NotFound(f"No run here is of a LangSmith project {session}.")
+
+
+def routers() -> tuple[APIRouter, ...]:
+    return tuple(map(_router, PREFIXES))
+
+
+def _router(prefix: str) -> APIRouter:
+    router = APIRouter(prefix=prefix, tags=["langsmith"], default_response_class=Exact)
+    add = router.add_api_route
+    add("/runs/query", list_runs, methods=["POST"], response_model=responses.LangSmithRuns, responses=_NOT_SERVED)
+    add("/runs/{run_id}", read_run, methods=["GET"], response_model=responses.LangSmithRun, responses=_PAGE_OF_RUN)
+    add("/sessions", list_sessions, methods=["GET"], response_model=list[responses.LangSmithProject])
+    add("/sessions/{session}", read_session, methods=["GET"], response_model=responses.LangSmithProject)
+    return router
+
+
+def _selected(span: Json, names: list[str] | None) -> Json:
+    if not names:
+        return span
+    # What the client cannot do without comes in any case.
+    always = ("id", "name", "run_type", "start_time", "trace_id", "dotted_order", "parent_run_id", "session_id")
+    return {name: span[name] for name in dict.fromkeys((*always, *names)) if name in span}
+
+
+def _cursor_text(run: Run, number: int) -> str:
+    said = codec.dumps([format_time(run.started_at), str(run.id), number])
+    return base64.urlsafe_b64encode(said).decode()
+
+
+def _cursor(text: str) -> tuple[datetime, str, int]:
+    try:
+        said: Any = codec.loads(base64.urlsafe_b64decode(text.encode()))
+        at, run_id, number = cast("list[Any]", said)
+        return parse_time(str(at)), str(run_id), int(number)
+    except (ValueError, TypeError, OverflowError, binascii.Error) as exc:
+        raise Problem(422, "Refused", "This cursor was not made here.") from exc
+
+
+def _later(moment: datetime, by: timedelta) -> datetime:
+    """Another time, or the same where there is none beyond it."""
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
+
+
+def _aware(moment: datetime) -> datetime:
+    """LangSmith's client sends times without a zone; they are in UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

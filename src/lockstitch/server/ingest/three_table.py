@@ -1,0 +1,112 @@
+"""Traces in the shape of the three tables: a run, its model calls, and the tools that those asked for.
+
+What stands in a row is what the lens `langsmith` shows; which rows there are is decided by the project first.
+"""
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import JSONResponse
+
+from lockstitch.lenses.catalog import script
+from lockstitch.model import Json, Run, codec, format_time
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import Exact
+from lockstitch.server.auth import Caller, Ingester, Reader
+from lockstitch.server.ingest.langsmith_write import take
+from lockstitch.server.middleware import mention
+from lockstitch.store.store import ask
+
+router = APIRouter(tags=["traces"], default_response_class=Exact)
+
+_ROWS: Final = 100_000
+_SECONDS: Final = 30.0
+
+
+@router.get("/traces", response_model=responses.Traces)
+async def traces(
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
+) -> Exact:
+    """Runs, the newest first, each as a row of `agent_runs`."""
+    runs = [run for run in await caller.store.statistics.runs(limit=limit + offset) if run.parent_run_id is None]
+    runs = runs[offset:]
+    rows = {row["row_id"]: row for row in await _rows(caller, "agent_runs", "row_id", runs)}
+    return Exact({"traces": [_shown(rows[str(run.id)]) for run in runs if str(run.id) in rows]})
+
+
+@router.get("/trace/{trace_id}", response_model=responses.TraceRows)
+async def trace(caller: Reader, trace_id: str) -> Exact:
+    """One run with its rows of `llm_calls` and `tool_calls`."""
+    run, calls, tools = await _parts(caller, trace_id)
+    return Exact({"run": _shown(run), "llm_calls": list(map(_shown, calls)), "tool_calls": list(map(_shown, tools))})
+
+
+@router.get("/trace_nested/{trace_id}", response_model=responses.TraceNested)
+async def trace_nested(caller: Reader, trace_id: str) -> Exact:
+    """One run as a tree: its steps in order, the tools that each asked for below it."""
+    run, calls, tools = await _parts(caller, trace_id)
+    below: dict[str | None, list[Json]] = {}
+    for tool in tools:
+        below.setdefault(tool["llm_call_id_row"], []).append(_shown(tool))
+    steps = [{**_shown(call), "children": below.pop(call["row_id"], [])} for call in calls]
+    # What no model asked for stands beside the steps.
+    return Exact({**_shown(run), "steps": steps, "children": [tool for rest in below.values() for tool in rest]})
+
+
+@router.post("/langsmith-webhook", status_code=202, response_model=responses.Taken)
+async def webhook(request: Request, caller: Ingester) -> JSONResponse:
+    """Take in what an automation rule of LangSmith sends: {"rule_id": …, "runs": […]}."""
+    return await take(request, caller)
+
+
+async def _parts(caller: Caller, trace_id: str) -> tuple[Json, list[Json], list[Json]]:
+    await caller.house.intake.settled(5.0)
+    run = await caller.store.run(trace_id)
+    mention(run=run.id, thread=run.thread_id)
+    found = await _rows(caller, "agent_runs", "row_id", [run])
+    calls = await _rows(caller, "llm_calls", "run_id_row", [run])
+    tools = await _rows(caller, "tool_calls", "run_id_row", [run])
+    calls.sort(key=lambda call: (call["step_index"] is None, call["step_index"], call["row_id"]))
+    return found[0], calls, sorted(tools, key=lambda tool: str(tool["row_id"]))
+
+
+async def _rows(caller: Caller, table: str, column: str, runs: list[Run]) -> list[Json]:
+    """The rows of a table of the lens that are of these runs, which the caller's project has."""
+    if not runs:
+        return []
+    # Ids of the record: nothing that anybody wrote gets into the statement.
+    ids = ", ".join(f"'{run.id}'" for run in runs)
+    query = f"SELECT * FROM lens_{table} WHERE {column} IN ({ids})"
+    answer = await ask(caller.house.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
+    json = _json_columns(table)
+    return [
+        {name: _read(value, name in json) for name, value in zip(answer.columns, row, strict=True)}
+        for row in answer.rows
+    ]
+
+
+def _read(value: Any, is_json: bool) -> Any:
+    if is_json and isinstance(value, str):
+        return codec.loads(value)
+    return str(value) if isinstance(value, UUID) else format_time(value) if isinstance(value, datetime) else value
+
+
+def _shown(row: Json) -> Json:
+    """A row without what tells it from others with the same ids."""
+    return {name: value for name, value in row.items() if name != "row_id" and not name.endswith("_row")}
+
+
+def _json_columns(table: str) -> frozenset[str]:
+    """The columns that hold JSON, which SQLite gives as text."""
+    inside = False
+    found: set[str] = set()
+    for line in script("langsmith", "tables").splitlines():
+        if line.startswith("CREATE TABLE"):
+            inside = f" {table} " in line
+        elif inside and " JSON " in line:
+            found.add(line.split()[0])
+    return frozenset(found)

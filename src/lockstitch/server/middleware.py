@@ -1,0 +1,262 @@
+"""Host, origin and size checks, security headers, access log, request metrics.
+
+A plain ASGI middleware, so that streams pass through it as they come.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lockstitch.model import new_id
+from lockstitch.server.problems import Problem, answer
+from lockstitch.server.settings import LOOPBACK, Settings
+
+BUCKETS: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
+"""Seconds up to which requests are counted together."""
+
+_OTHER: Final = "other"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Figures:
+    """Counts requests by route and outcome, and how long they took."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._within: Counter[tuple[str, float]] = Counter()
+        self._seconds: Counter[str] = Counter()
+
+    def count(self, method: str, route: str | None, status: int, seconds: float) -> None:
+        # Only routes and methods that exist are named: what strangers make up would grow without end.
+        where = route or _OTHER
+        self._requests[(method if method in _METHODS else _OTHER, where, status)] += 1
+        self._seconds[where] += seconds  # pyright: ignore[reportArgumentType]
+        for bound in BUCKETS:
+            if seconds <= bound:
+                self._within[(where, bound)] += 1
+
+    def text(self, gauges: Mapping[str, tuple[str, Iterable[tuple[Mapping[str, str], float]]]]) -> str:
+        """Everything counted, and gauges: name to help and values by label."""
+        lines = ["# HELP lockstitch_requests_total Requests answered.", "# TYPE lockstitch_requests_total counter"]
+        for (method, route, status), number in sorted(self._requests.items()):
+            labels = {"method": method, "route": route, "status": str(status)}
+            lines.append(f"lockstitch_requests_total{_labels(labels)} {number}")
+        lines += ["# HELP lockstitch_request_seconds Time to the end of an answer, streams included."]
+        lines += ["# TYPE lockstitch_request_seconds histogram"]
+        for route in sorted(self._seconds):
+            total = sum(number for (_, where, _), number in self._requests.items() if where == route)
+            for bound in BUCKETS:
+                labels = {"route": route, "le": f"{bound:g}"}
+                lines.append(f"lockstitch_request_seconds_bucket{_labels(labels)} {self._within[(route, bound)]}")
+            lines.append(f"lockstitch_request_seconds_bucket{_labels({'route': route, 'le': '+Inf'})} {total}")
+            lines.append(f"lockstitch_request_seconds_sum{_labels({'route': route})} {self._seconds[route]:.6f}")
+            lines.append(f"lockstitch_request_seconds_count{_labels({'route': route})} {total}")
+        for name, (told, values) in gauges.items():
+            lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge"]
+            lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in values]
+        return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    def escaped(value: str) -> str:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}" if labels else ""
+
+
+_FIELDS: Final = "fields"
+
+
+def fields(**named: Any) -> dict[str, Any]:
+    """What a log call passes as `extra` so that its line has these fields."""
+    return {_FIELDS: named}
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+@contextmanager
+def logging_to(stream: TextIO) -> Generator[None]:
+    """Have everything that Lockstitch logs go there, a line each, for as long as this is open."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    logger = logging.getLogger("lockstitch")
+    before = logger.handlers, logger.level, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.handlers, level, logger.propagate = before
+        logger.setLevel(level)
+
+
+CSP: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Nothing but our own files ever runs or draws, whatever is stored."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_log = logging.getLogger("lockstitch.access")
+
+about: ContextVar[dict[str, Any] | None] = ContextVar("about", default=None)
+"""What the line in the log says of the request at hand beyond the usual: routes put ids of threads and runs into it."""
+
+
+def mention(**ids: Any) -> None:
+    """Have the log's line of this request name a thread, a run or whatever it was about."""
+    known = about.get()
+    if known is not None:
+        known.update({name: str(value) for name, value in ids.items() if value is not None})
+
+
+class Guard:
+    """Turns away what should not reach a route, and writes a line of log for everything."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, figures: Figures) -> None:
+        self._app = app
+        self._settings = settings
+        self._figures = figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = str(new_id())
+        told: dict[str, Any] = {}
+        token = about.set(told)
+        began = time.monotonic()
+        status = 0
+
+        async def leave(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+                headers["X-Request-Id"] = request_id
+            await send(message)
+
+        try:
+            problem = self._wrong(scope)
+            if problem is not None:
+                await answer(Request(scope), problem)(scope, receive, leave)
+            else:
+                await self._app(scope, self._measured(scope, receive), leave)
+        finally:
+            about.reset(token)
+            seconds = time.monotonic() - began
+            self._figures.count(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
+            line = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
+            _log.info("request", extra=fields(**line, request=request_id, **told))
+
+    def _wrong(self, scope: Scope) -> Problem | None:
+        headers = Headers(scope=scope)
+        host = _name(headers.get("host", ""))
+        if not self._known(host):
+            return Problem(421, "Not this server", f"This server is not called {host or 'nothing'}; see --host-name.")
+        if scope["method"] not in _SAFE and not _same_origin(headers):
+            return Problem(403, "Not from here", "Requests from pages of other sites are not taken.")
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._settings.body_limit:
+            return _too_large(self._settings.body_limit)
+        return None
+
+    def _known(self, host: str) -> bool:
+        if host in LOOPBACK or host in self._settings.hosts:
+            return True
+        # With tokens a foreign name gains nothing: it has no cookie of ours. So only a list restricts.
+        return self._settings.tokens_needed and not self._settings.hosts
+
+    def _measured(self, scope: Scope, receive: Receive) -> Receive:
+        """Return a `receive` that limits the size of the body, and the time for its next part and for all of it."""
+        taken = 0
+        whole = False
+        settings = self._settings
+        clock = asyncio.get_running_loop().time
+        began = clock()
+
+        async def measured() -> Message:
+            nonlocal taken, whole
+            if whole:
+                # The body is here; what comes now is that the caller has gone, and a stream waits for that for long.
+                return await receive()
+            # A client that sends a byte now and then would keep the connection for ever.
+            whole_by = began + settings.body_seconds + taken / settings.body_rate
+            try:
+                async with asyncio.timeout_at(min(clock() + settings.body_seconds, whole_by)):
+                    message = await receive()
+            except TimeoutError:
+                raise Problem(408, "Too slow", "The rest of the body did not come.") from None
+            taken += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if taken > settings.body_limit:
+                raise _too_large(settings.body_limit)
+            return message
+
+        return measured
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "Too large", f"A body has at most {limit:,} bytes here.")
+
+
+def _same_origin(headers: Headers) -> bool:
+    """Whether no browser says that another site's page sends this. Programs that are no browsers say nothing."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()

@@ -1,0 +1,304 @@
+"""JSON as highlighted pieces; Markdown as nodes; media."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from lockstitch.model import Json, Stitch, codec, text_of
+from lockstitch.model.message import blocks
+
+WIDTH: Final = 88
+"""Characters of a line; what is shorter stays on one."""
+
+DEEPEST: Final = 40
+"""Levels that are broken into lines; what lies below stays on one."""
+
+LIMIT: Final = 20_000
+"""Characters shown at once. The whole is never far, and a browser that lays out megabytes is."""
+
+Piece = tuple[str, str]
+"""A class, `k` for keys, `p` for punctuation or none, and the text."""
+
+
+def json_pieces(value: Any, limit: int = LIMIT) -> list[Piece]:
+    """A value as pieces. Texts are shown as JSON has them, so that nothing is ambiguous."""
+    pieces: list[Piece] = []
+    size = 0
+    for kind, text in _pieces(value, 0):
+        size += len(text)
+        if size > limit:
+            pieces.append((kind, text[: max(0, len(text) - (size - limit))]))
+            pieces.append(("p", " …"))
+            break
+        pieces.append((kind, text))
+    return pieces
+
+
+def _pieces(value: Any, level: int) -> Iterator[Piece]:
+    if not value or not isinstance(value, dict | list):
+        yield ("", codec.dumps(value).decode())
+        return
+    line = codec.dumps(cast("Any", value)).decode() if level >= DEEPEST or _small(value) else None
+    if level >= DEEPEST and line is not None:
+        yield ("", line)
+        return
+    flat = line is not None and len(line) + level * 2 <= WIDTH
+    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    inner = "" if flat else "\n" + "  " * (level + 1)
+    items: list[tuple[str | None, Any]]
+    if isinstance(value, dict):
+        items = [(str(key), one) for key, one in cast("dict[Any, Any]", value).items()]
+    else:
+        items = [(None, one) for one in cast("list[Any]", value)]
+    yield ("", opening + inner)
+    for number, (key, one) in enumerate(items):
+        if number:
+            yield ("p", ", " if flat else ",")
+            if not flat:
+                yield ("", inner)
+        if key is not None:
+            yield ("k", codec.dumps(key).decode())
+            yield ("p", ": ")
+        yield from _pieces(one, level + 1)
+    yield ("", closing if flat else "\n" + "  " * level + closing)
+
+
+def _small(value: Any) -> bool:
+    """Whether it may fit on a line, without writing all of it to find out."""
+    left = WIDTH
+    waiting: list[Any] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            left -= len(one) + 2
+        elif isinstance(one, dict):
+            known = cast("dict[Any, Any]", one)
+            left -= 2 + sum(len(str(key)) + 4 for key in list(known)[:WIDTH])
+            waiting += list(known.values())[:WIDTH]
+        elif isinstance(one, list):
+            known_list = cast("list[Any]", one)
+            left -= 2 + len(known_list)
+            waiting += known_list[:WIDTH]
+        else:
+            left -= 1
+        if left < 0:
+            return False
+    return True
+
+
+def arguments(value: Any, limit: int = 160) -> str:
+    """The input of a call on one line: names and values, without the braces."""
+    if not isinstance(value, dict):
+        return cut(codec.dumps(value).decode(), limit) if value else ""
+    said = ""
+    for key, one in cast("dict[str, Any]", value).items():
+        shown = one[:limit] if isinstance(one, str) else one
+        said += f"{', ' if said else ''}{key} {codec.dumps(shown).decode()}"
+        if len(said) > limit:
+            return cut(said, limit)
+    return said
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text, and a sign that there is more."""
+    return text if len(text) <= limit else text[:limit].rstrip() + "…"
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The beginning of a text without line breaks."""
+    return cut(" ".join(text[: limit * 4].split()), limit)
+
+
+def answer_line(text: str, limit: int = 200) -> str:
+    """The beginning of an answer without line breaks; one that is JSON by its names, not by what lies deeper."""
+    given = text.strip().removeprefix("```json").removesuffix("```").strip()
+    if not given.startswith("{") or len(given) > LIMIT * 10:
+        return one_line(text, limit)
+    try:
+        value = cast("dict[str, Any]", codec.loads(given))
+    except ValueError:
+        return one_line(text, limit)
+    told = ((one_line(name.replace("_", " "), 40), _told(one)) for name, one in value.items())
+    return one_line(" · ".join(f"{name} {said}" for name, said in told if said), limit) or one_line(text, limit)
+
+
+def _told(value: Any) -> str:
+    """A text or a number as it is, and how many there are of what is many."""
+    if isinstance(value, dict | list):
+        return f"{len(cast('list[Any]', value)):,}"
+    return one_line(value) if isinstance(value, str) else "" if value is None else codec.dumps(value).decode()
+
+
+def json_text(value: Any) -> str:
+    return codec.dumps(value).decode()
+
+
+def message_line(message: Json) -> str:
+    """A message on one line: what it says, what it calls, what it answers."""
+    said: list[str] = []
+    for block in blocks(message)[:20]:
+        match block.get("type"):
+            case "text":
+                said.append(one_line(str(block.get("text"))))
+            case "tool_use":
+                said.append(f"{block.get('name')}({arguments(block.get('input'), 60)})")
+            case "tool_result":
+                content: Any = block.get("content")
+                said.append("result: " + one_line(content if isinstance(content, str) else text_of(block), 80))
+            case kind:
+                said.append(f"[{kind}]")
+    return " ".join(said)
+
+
+_FENCE: Final = re.compile(r"^ {0,3}(```+|~~~+)")
+_HEADING: Final = re.compile(r"^ {0,3}#{1,6}\s+(.*)$")
+_BULLET: Final = re.compile(r"^ {0,3}[-*+]\s+(.*)$")
+_NUMBER: Final = re.compile(r"^ {0,3}(\d{1,9})[.)]\s+(.*)$")
+_INLINE: Final = re.compile(
+    r"`(?P<code>[^`\n]+)`"
+    r"|\*\*(?P<bold>[^*\n]+)\*\*"
+    r"|(?<![\w*])\*(?P<soft>[^*\s][^*\n]*?)\*(?![\w*])"
+    r"|\[(?P<name>[^\[\]\n]{1,500})\]\((?P<href>https?://[^\s()<>\"']{1,2000})\)"
+    r"|(?P<url>https?://[^\s<>\"'`()\[\]]{1,2000}[^\s<>\"'`()\[\].,;:!?])"
+)
+
+Inline = tuple[str, str, str]
+"""What it is (text, code, bold, soft or link, and cite, which apps put in), its text, and where a link leads."""
+
+
+@dataclass(slots=True)
+class Block:
+    """A paragraph (p), heading (h), list (ul, ol) of items, or code (pre)."""
+
+    kind: str
+    items: list[list[Inline]] = field(default_factory=list[list[Inline]])
+    text: str = ""
+    start: int = 1
+
+
+def markdown_blocks(text: str) -> list[Block]:
+    """A text as blocks, in one pass over its lines."""
+    found: list[Block] = []
+    paragraph: list[str] = []
+    lines = text.split("\n")
+    place = 0
+
+    def end_paragraph() -> None:
+        if paragraph:
+            found.append(Block("p", [inlines("\n".join(paragraph))]))
+            paragraph.clear()
+
+    while place < len(lines):
+        line = lines[place]
+        place += 1
+        fence = _FENCE.match(line)
+        if fence:
+            end_paragraph()
+            code: list[str] = []
+            while place < len(lines) and not lines[place].strip().startswith(fence[1]):
+                code.append(lines[place])
+                place += 1
+            place += 1
+            found.append(Block("pre", text="\n".join(code)))
+        elif not line.strip():
+            end_paragraph()
+        elif heading := _HEADING.match(line):
+            end_paragraph()
+            # A pattern that also skips the closing marks would try each length of them at each character.
+            found.append(Block("h", [inlines(heading[1].rstrip("#").rstrip())]))
+        elif (bullet := _BULLET.match(line)) or (_NUMBER.match(line) and not paragraph):
+            end_paragraph()
+            kind, number = ("ul", None) if bullet else ("ol", _NUMBER.match(line))
+            said = bullet[1] if bullet else number[2] if number else ""
+            if found and found[-1].kind == kind and lines[place - 2].strip():
+                found[-1].items.append(inlines(said))
+            else:
+                found.append(Block(kind, [inlines(said)], start=int(number[1]) if number else 1))
+        elif found and found[-1].kind in ("ul", "ol") and line.startswith("  ") and not paragraph:
+            found[-1].items[-1] += [("text", "\n", ""), *inlines(line.strip())]
+        else:
+            paragraph.append(line)
+    end_paragraph()
+    return found
+
+
+def inlines(text: str) -> list[Inline]:
+    """Return the inline nodes of a text. Each alternative of the pattern is bounded, so the work is linear."""
+    found: list[Inline] = []
+    place = 0
+    for match in _INLINE.finditer(text):
+        if match.start() > place:
+            found.append(("text", text[place : match.start()], ""))
+        place = match.end()
+        kind = str(match.lastgroup)
+        if kind == "href":
+            found.append(("link", match["name"], match["href"]))
+        elif kind == "url":
+            found.append(("link", match["url"], match["url"]))
+        else:
+            found.append((kind, match[kind], ""))
+    if place < len(text):
+        found.append(("text", text[place:], ""))
+    return found
+
+
+SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What a browser may show as a picture. SVG is a document that can hold scripts, so it is only downloaded."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, max-age=3600",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """A picture or document in a stitch: the how-manyth, in which block of its message, and what it says that it is."""
+
+    number: int
+    block: int
+    type: str
+    data: str
+
+    @property
+    def shown(self) -> bool:
+        return self.type in SHOWN
+
+    @property
+    def size(self) -> int:
+        return len(self.data) * 3 // 4
+
+    def content(self) -> bytes:
+        """The bytes; none if it is no base64."""
+        try:
+            return base64.b64decode(self.data, validate=False)
+        except (binascii.Error, ValueError):
+            return b""
+
+
+def media_of(stitch: Stitch) -> list[Medium]:
+    """All media of a stitch, in their order."""
+    found: list[Medium] = []
+    content: Any = (stitch.message or {}).get("content")
+    for number, block in enumerate(cast("list[Any]", content) if isinstance(content, list) else []):
+        _collect(block, number, found)
+    return found
+
+
+def _collect(block: Any, place: int, found: list[Medium]) -> None:
+    if not isinstance(block, dict):
+        return
+    known = cast("Json", block)
+    source: Any = known.get("source")
+    if known.get("type") in ("image", "document") and isinstance(source, dict):
+        told = cast("Json", source)
+        if told.get("type") == "base64" and isinstance(told.get("data"), str):
+            found.append(Medium(len(found), place, str(told.get("media_type") or "").lower(), told["data"]))
+    inner: Any = known.get("content")
+    for one in cast("list[Any]", inner) if isinstance(inner, list) else []:
+        _collect(one, place, found)

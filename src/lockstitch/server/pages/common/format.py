@@ -1,0 +1,119 @@
+"""Numbers, times and money; short-lived cache."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from datetime import UTC, datetime
+from typing import Final, Generic, TypeVar
+
+NOTHING: Final = "\N{EN DASH}"
+"""What stands where there is no figure."""
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def span(seconds: float, *, parts: int = 2) -> str:
+    """A length of time in its largest units: 2 d 3 h, 12 m, 18 s. Below an hour one unit is enough."""
+    left = max(0, int(seconds))
+    if left < 3_600:
+        parts = 1
+    said: list[str] = []
+    for unit, length in _UNITS:
+        count, left = divmod(left, length)
+        if count or said:
+            said.append(f"{count} {unit}")
+        if len(said) == parts:
+            break
+    while len(said) > 1 and said[-1].startswith("0 "):
+        said.pop()
+    return " ".join(said) or "0 s"
+
+
+def ago(moment: datetime | None, now: datetime, *, parts: int = 1) -> str:
+    """How long ago, as lists say it: what happened within the last seconds is now."""
+    if moment is None:
+        return NOTHING
+    seconds = (now - moment).total_seconds()
+    return "now" if seconds < 5 else span(seconds, parts=parts)
+
+
+def money(amount: float | None) -> str:
+    """Dollars as one compares them; `words.cost` is exact."""
+    if amount is None:
+        return NOTHING
+    if amount and amount < 0.01:
+        return f"${amount:.4f}"
+    return f"${amount:,.2f}"
+
+
+def dollars(amount: float | None) -> str:
+    """Money where many small amounts stand below each other; nothing where there is none."""
+    if amount is None:
+        return ""
+    if amount >= 1:
+        return f"${amount:,.2f}"
+    return f"${amount:.3f}" if amount >= 0.0005 or not amount else f"${amount:.5f}"
+
+
+def moment(value: datetime | None) -> str:
+    """A moment in full, for a title."""
+    return "" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def clock(value: datetime | None) -> str:
+    """The time of day."""
+    return "" if value is None else value.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def day(value: datetime | None) -> str:
+    return "" if value is None else f"{value.astimezone(UTC):%-d %B %Y}"
+
+
+def day_and_time(value: datetime | None) -> str:
+    return "" if value is None else f"{value.astimezone(UTC):%-d %B %Y, %H:%M}"
+
+
+def count(value: float) -> str:
+    return f"{value:,}"
+
+
+def thousands(value: float) -> str:
+    """A count of tokens as far as people compare it: 61k, 1.2M."""
+    if value < 1_000:
+        return f"{value:.0f}"
+    if value < 1_000_000:
+        return f"{value / 1_000:.0f}k"
+    return f"{value / 1_000_000:.1f}M"
+
+
+def short(value: object) -> str:
+    """An id as far as people compare it."""
+    return str(value)[:13]
+
+
+T = TypeVar("T")
+
+_MOST: Final = 500
+
+
+class Kept(Generic[T]):
+    """Values by key, each kept for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._known: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        known = self._known.get(key)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        value = await make()
+        now = time.monotonic()
+        self._known[key] = (now + self._seconds, value)
+        self._known.move_to_end(key)
+        while len(self._known) > _MOST or next(iter(self._known.values()))[0] < now:
+            self._known.popitem(last=False)
+        return value
+
+    def forget(self) -> None:
+        self._known.clear()

@@ -1,0 +1,186 @@
+"""What is open in a thread: calls that a person can end, calls that run, and messages that wait in line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from lockstitch.backend import Find, Where
+from lockstitch.engine.config import Definition, ToolDefinition
+from lockstitch.engine.decision.snapshot import Call, Situation, begins_recent
+from lockstitch.errors import NotFound
+from lockstitch.model import Json, Letter, Run, Stitch, Thread, text_of, tool_uses
+from lockstitch.model.thread import personal_waits
+from lockstitch.server.pages.common import rows
+from lockstitch.server.pages.common.forms import Field, fields_of
+from lockstitch.store import Store
+
+_BACK: Final = 200
+"""Stitches that are read back to find the last response."""
+
+_EFFECTS: Final = {
+    "once": "runs at most once",
+    "keyed": "runs again under the same key if it is cut off",
+    "safe": "reads only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that a person or a browser answers."""
+
+    id: str
+    name: str
+    input: Any
+    description: str = ""
+    effect: str = ""
+    fields: list[Field] = field(default_factory=list[Field])
+    question: str = ""
+    options: list[str] = field(default_factory=list[str])
+    key: str = ""
+    earlier: bool = False
+    """True if the run that is retried made the call, so that this run does not repeat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a person is asked: leave, what became of a call, an answer, or what their browser gives for some calls."""
+
+    kind: str
+    since: datetime | None
+    calls: list[Asked]
+
+    @property
+    def id(self) -> str:
+        """The id of the element. It holds the key, since the next call may have the same id."""
+        return f"ask-{self.kind}-{self.calls[0].key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Everything that is open."""
+
+    asks: list[Ask]
+    running: list[tuple[Call, datetime | None]]
+    queued: list[str]
+    """What was said meanwhile, and is read by the next run."""
+
+    @property
+    def mark(self) -> str:
+        """Changes when there is something else to answer."""
+        return "|".join(ask.id for ask in self.asks)
+
+
+async def opening(store: Store, head: Thread) -> Open:
+    """What is open now."""
+    if head.kind == "trace" or (head.ended and not head.delivered):
+        return Open([], [], [])
+    run = await store.desk.open_run(head)
+    queued = await _queued(store, head, run)
+    if run is None:
+        return Open([], [], queued)
+    within = await store.desk.runs_within(head, run) if run.role == "team" else []
+    asks: list[Ask] = []
+    running: list[tuple[Call, datetime | None]] = []
+    for one in (run, *(member for member in within if member.open)):
+        asked, busy = await _of_run(store, head, one)
+        asks += asked
+        running += busy
+    return Open(asks, running if head.status == "running" else [], queued)
+
+
+async def _of_run(store: Store, head: Thread, run: Run) -> tuple[list[Ask], list[tuple[Call, datetime | None]]]:
+    """What a run asks people, and which of its calls run."""
+    situation = Situation(head, run, await _recent(store, head, run))
+    definition = await _definition(store, head, run)
+    calls = {call.key: await _with_input(store, head, call) for call in situation.calls if call.state != "answered"}
+    told = [one for one in _waits(head, situation) if one.get("run") in (None, str(run.id))]
+    asks = _asks(told, calls, definition)
+    asked = {call.key for ask in asks for call in ask.calls}
+    begun = {stitch.call_index: stitch.at for stitch in situation.since if stitch.type == "tool_started"}
+    running = [
+        (call, begun.get(call.index))
+        for call in calls.values()
+        if call.key not in asked and call.state in ("running", "cut")
+    ]
+    return asks, running
+
+
+async def _with_input(store: Store, head: Thread, call: Call) -> Call:
+    """Return the call with its input, which is in the response of the retried run if an earlier run made the call."""
+    if not call.earlier:
+        return call
+    found = await store.stitches(head, call.response, call.response)
+    blocks = tool_uses(found[0].message) if found else []
+    return replace(call, input=blocks[call.index].get("input")) if call.index < len(blocks) else call
+
+
+async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
+    """The stitches of the open run from its last response on."""
+    first = max(run.first_position, head.position - _BACK)
+    found = [one for one in await store.stitches(head, first) if one.run_id == run.id or one.type == "thread_result"]
+    last = max((place for place, one in enumerate(found) if begins_recent(one)), default=0)
+    return found[last:]
+
+
+async def _queued(store: Store, head: Thread, run: Run | None) -> list[str]:
+    """Messages in line: in the inbox, or in the log behind an open run."""
+    where = (Where("thread_id", "=", head.id), Where("position", "is null"))
+    letters = await store.backend.find(Find(Letter, where, order=("id",), limit=20)) if head.delivered else []
+    entries = [letter.opened() for letter in letters]
+    return [text_of(entry.message) for entry in entries if entry.type == "input"]
+
+
+async def _definition(store: Store, head: Thread, run: Run) -> Definition | None:
+    if run.agent is None or run.version is None:
+        return None
+    try:
+        stored = await store.agents.version(head.project, run.agent, run.version)
+        return Definition.model_validate(stored.definition)
+    except (NotFound, ValidationError):
+        return None
+
+
+def _waits(head: Thread, situation: Situation) -> list[Json]:
+    """What a person can end. A holder that goes on has not said anew what it waits for: the last pause has."""
+    pause = situation.last("run_paused")
+    told: list[Json] = head.waiting_for if head.status == "waiting" or pause is None else pause.data["waiting_for"]
+    return personal_waits(told)
+
+
+def _asks(told: Sequence[Json], calls: dict[str, Call], definition: Definition | None) -> list[Ask]:
+    waits = [one for one in told if str(one.get("key")) in calls and calls[str(one["key"])].state != "allowed"]
+    asks: list[Ask] = []
+    for wait in (one for one in waits if one.get("kind") != "frontend_tools"):
+        call = calls[str(wait["key"])]
+        asks.append(Ask(str(wait["kind"]), rows.since_of(wait), [_asked(call, definition)]))
+    browser = [one for one in waits if one.get("kind") == "frontend_tools"]
+    if browser:
+        # Their results are handed in together, since the model is told of them together.
+        asked = [_asked(calls[str(one["key"])], definition) for one in browser]
+        asks.append(Ask("frontend_tools", rows.since_of(browser[0]), asked))
+    return asks
+
+
+def _asked(call: Call, definition: Definition | None) -> Asked:
+    tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
+    given: Any = call.input
+    options: Any = given.get("options") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return Asked(
+        id=call.id,
+        name=call.name,
+        input=given,
+        description=tool.description if tool else "",
+        effect=_EFFECTS[tool.effect] if tool and tool.side == "backend" else "",
+        fields=fields_of(tool.input_schema, given) if tool and tool.side == "frontend" else [],
+        question=call.question or "",
+        options=[str(one) for one in _list(options)][:20],
+        key=call.key,
+        earlier=call.earlier,
+    )
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]

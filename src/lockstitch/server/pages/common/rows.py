@@ -1,0 +1,346 @@
+"""A thread as a list row: status line, waits, cost."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.model import Json, Run, Stitch, Thread, answer_of, call_key, parse_time, text_of
+from lockstitch.model.message import blocks, tool_uses
+from lockstitch.model.thread import open_waits, personal_waits
+from lockstitch.server.pages.common.content import answer_line, arguments, one_line
+from lockstitch.server.pages.common.format import short, span
+from lockstitch.store import Store
+
+MOST: Final = 200
+"""Threads that are shown as waiting for a person, the longest first."""
+
+
+def person_waits_of(thread: Thread) -> list[Json]:
+    """What a person can end of what a thread waits for, the oldest first."""
+    return personal_waits(thread.waiting_for) if thread.status == "waiting" else []
+
+
+def since_of(wait: Json) -> datetime | None:
+    """Since when somebody waits; None where it is not told."""
+    try:
+        return parse_time(str(wait.get("since")))
+    except ValueError:
+        return None
+
+
+async def needing(store: Store) -> tuple[list[Thread], bool]:
+    """The threads that wait for a person, longest first; whether there are more."""
+    found = await store.asking(limit=MOST + 1)
+    return found[:MOST], len(found) > MOST
+
+
+Line = list[tuple[str, str]]
+"""Pieces of a line: `code`, `failed` or nothing, and the text."""
+
+_RECENT: Final = 12
+"""Stitches that tell what an open run is at."""
+_ASIDE: Final = 3
+"""How far back a response is looked for: after it there may be calls on the side, for a memory, a title, a summary."""
+
+
+class Teller:
+    """Tells of threads of one list, with few questions for many."""
+
+    def __init__(self, store: Store, tips: dict[UUID, Stitch]) -> None:
+        self._store = store
+        self._tips = tips
+
+    @classmethod
+    async def of(cls, store: Store, threads: Sequence[Thread]) -> "Teller":
+        """With the last responses and results of these threads at hand."""
+        tips: dict[UUID, Stitch] = {}
+        wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
+        for _ in range(_ASIDE):
+            found = await store.backend.find(Find(Stitch, (Where("id", "in", wanted),))) if wanted else []
+            tips |= {stitch.thread_id: stitch for stitch in found if stitch.message is not None}
+            wanted = [one.previous_id for one in found if one.message is None and one.previous_id is not None]
+        return cls(store, tips)
+
+    async def line(self, thread: Thread, run: Run | None) -> Line:
+        waits = person_waits_of(thread)
+        if waits:
+            return await self._wanted(thread, waits)
+        if thread.kind == "trace":
+            return self._trace(thread, run)
+        match thread.status:
+            case "running":
+                return await self._at_work(thread)
+            case "failed":
+                return [("failed", one_line(str((run.error if run else None) or self._result(thread) or "failed")))]
+            case "cancelled":
+                return [("", "Cancelled" + (f" at step {run.steps}" if run and run.steps else ""))]
+            case "completed":
+                return [("", answer_line(self._result(thread) or self._said(thread)))]
+            case "waiting":
+                return self._parked(thread, run)
+            case _:
+                named = thread.goal and thread.title
+                return [("", one_line(f"Goal: {thread.goal}" if named else "Waits for a worker"))]
+
+    async def _wanted(self, thread: Thread, waits: Sequence[Json]) -> Line:
+        wait = waits[0]
+        name = str(wait.get("name") or "")
+        more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
+        match wait.get("kind"):
+            case "doubt":
+                return [("code", name), ("", f"was cut off after it began; nobody knows whether it happened{more}")]
+            case "input":
+                return [("", f"“{one_line(str(wait.get('question') or 'It asks something.'))}”{more}")]
+            case "frontend_tools":
+                return [("code", name), ("", f"runs in your browser{more}")]
+            case _:
+                call = await self._call(thread, str(wait.get("key")))
+                return [("code", name), ("", arguments(call.get("input") if call else None, 120) + more)]
+
+    async def _call(self, thread: Thread, key: str) -> Json | None:
+        """Return the call with this key from the last responses of the thread, or None."""
+        first = max(thread.first_position, thread.position - _RECENT)
+        for stitch in reversed(await self._store.stitches(thread, first)):
+            for index, block in enumerate(tool_uses(stitch.message) if stitch.type == "llm_call" else ()):
+                if call_key(stitch.id, index) == key:
+                    return block
+        return None
+
+    async def _at_work(self, thread: Thread) -> Line:
+        first = max(thread.first_position, thread.position - _RECENT)
+        recent = await self._store.stitches(thread, first)
+        if not recent:
+            return [("", "begins")]
+        begun = running_calls(recent)
+        last = begun[0] if begun else recent[-1]
+        seconds = (self._store.clock.now() - last.at).total_seconds() if last.at else 0
+        step = f"step {last.step_number or 1} · "
+        if begun:
+            more = f", and {len(begun) - 1} more" if len(begun) > 1 else ""
+            return [("", step), ("code", str(last.name)), ("", f"{_short(seconds)}{more}")]
+        number = (last.step_number or 0) + 1
+        return [("", f"step {number} · thinking {_short(seconds)}")]
+
+    def _parked(self, thread: Thread, run: Run | None) -> Line:
+        for wait in thread.waiting_for:
+            if wait.get("kind") == "retry":
+                return [("", one_line(str(wait.get("reason") or "It is tried again.")))]
+        if run is not None and run.status == "failed" and run.error:
+            return [("failed", one_line(run.error))]
+        said = self._said(thread)
+        if thread.goal and thread.title and (not said or thread.pending_children):
+            return [("", one_line(f"Goal: {thread.goal}"))]
+        return [("", answer_line(said))] if said else [("", "Nothing was said yet")]
+
+    def _trace(self, thread: Thread, run: Run | None) -> Line:
+        if run is not None and run.error:
+            return [("failed", one_line(run.error))]
+        source = run.source if run is not None else "elsewhere"
+        return [("", f"A trace of {source}, {thread.position:,} stitches")]
+
+    def _result(self, thread: Thread) -> str:
+        result = thread.result or {}
+        return str(result.get("summary") or result.get("error") or "")
+
+    def _said(self, thread: Thread) -> str:
+        """What was said or given last."""
+        tip = self._tips.get(thread.id)
+        if tip is None or tip.message is None:
+            return ""
+        if tip.type == "llm_call":
+            said = answer_of(tip.message) or text_of(tip.message)
+            calls = [str(block.get("name")) for block in blocks(tip.message) if block.get("type") == "tool_use"]
+            return said or ", ".join(calls)
+        content: Any = tip.message.get("content")
+        return content if isinstance(content, str) else text_of(tip.message)
+
+
+def running_calls(recent: Sequence[Stitch]) -> list[Stitch]:
+    """Return the last tool_started of each call that has no result yet. Later responses may reuse a call id."""
+    begun: dict[tuple[UUID | None, int | None], Stitch] = {}
+    for stitch in recent:
+        call = (stitch.run_id, stitch.call_index)
+        if stitch.type == "tool_started":
+            begun[call] = stitch
+        elif stitch.type == "tool_call":
+            begun.pop(call, None)
+        elif stitch.type == "llm_call":
+            # All calls of the earlier response of this run have results.
+            begun = {known: one for known, one in begun.items() if known[0] != stitch.run_id}
+    return list(begun.values())
+
+
+def _short(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f} s" if seconds < 60 else span(seconds)
+
+
+_FAMILY: Final = 2_000
+"""Threads below those of a list that are summed up; what lies beyond is not."""
+
+_OLD: Final = 3_600
+"""Seconds after which somebody has waited for long."""
+
+_ACTS: Final = {"doubt": "Settle", "input": "Answer", "approval": "Review", "frontend_tools": "Fill in"}
+_WORDS: Final = {"doubt": "in doubt", "input": "answer", "approval": "approval", "frontend_tools": "form"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a row says that it waits for, and for how long."""
+
+    word: str
+    age: str
+    personal: bool
+    old: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A thread in a list."""
+
+    thread: Thread
+    title: str
+    line: Line
+    wait: Wait | None
+    act: str
+    """The button that ends the wait, or tries again; empty: there is nothing to do."""
+    steps: int
+    cost: float | None
+    with_children: bool
+    children: int
+    level: int = 1
+    guides: tuple[str, ...] = ()
+    """For each level how the line of the tree goes past this row: `on`, `off`, `tee` or `end`."""
+    last: bool = False
+
+    @property
+    def person(self) -> bool:
+        return self.wait is not None and self.wait.personal
+
+    @property
+    def place(self) -> str:
+        """How lines go past the rows below this one."""
+        return "".join("1" if guide in ("on", "tee") else "0" for guide in self.guides)
+
+
+def title_of(thread: Thread) -> str:
+    """What people call a thread."""
+    name = thread.title or thread.goal or thread.key
+    return one_line(name, 160) if name and name.strip() else f"Thread {short(thread.id)}"
+
+
+async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = None) -> list[Row]:
+    """These threads as rows. `lines` tells how the tree goes past them, where they are somebody's children."""
+    if not threads:
+        return []
+    now = store.clock.now()
+    runs = await _runs(store, threads)
+    family = await _family(store, threads)
+    teller = await Teller.of(store, threads)
+    made: list[Row] = []
+    for number, thread in enumerate(threads):
+        own = runs[thread.id]
+        below = family[thread.id]
+        last = number == len(threads) - 1
+        costs = [run.total_cost for run in own if run.total_cost is not None]
+        costs += [cost for one in below if (cost := _cost(one)) is not None]
+        children = sum(one.parent_id == thread.id for one in below)
+        guides: tuple[str, ...] = ()
+        if lines is not None:
+            guides = (*("on" if one == "1" else "off" for one in lines), "end" if last else "tee")
+        made.append(
+            Row(
+                thread=thread,
+                title=title_of(thread),
+                line=await teller.line(thread, own[-1] if own else None),
+                wait=_wait(thread, children, now),
+                act=_act(thread, own[-1] if own else None),
+                steps=sum(run.steps for run in own),
+                cost=math.fsum(costs) if costs else None,
+                with_children=bool(below),
+                children=children,
+                level=1 if lines is None else len(lines) + 2,
+                guides=guides,
+                last=last and lines is not None,
+            )
+        )
+    return made
+
+
+async def _runs(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Run]]:
+    found: defaultdict[UUID, list[Run]] = defaultdict(list)
+    where = (Where("thread_id", "in", [thread.id for thread in threads]),)
+    for run in await store.backend.find(Find(Run, where, order=("thread_id", "sequence"))):
+        found[run.thread_id].append(run)
+    return found
+
+
+async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Thread]]:
+    """All descendants of each thread, as far as they are few enough to be summed up."""
+    owners: dict[UUID, set[UUID]] = {thread.id: {thread.id} for thread in threads}
+    family: defaultdict[UUID, list[Thread]] = defaultdict(list)
+    level = [thread.id for thread in threads]
+    left = _FAMILY
+    while level and left > 0:
+        where = (Where("parent_id", "in", level[:500]),)
+        found = await store.backend.find(Find(Thread, where, order=("parent_id", "id"), limit=left))
+        for child in found:
+            assert child.parent_id is not None
+            above = owners[child.parent_id]
+            owners.setdefault(child.id, {child.id}).update(above)
+            for owner in above:
+                family[owner].append(child)
+        left -= len(found)
+        level = [child.id for child in found]
+    return family
+
+
+def _cost(thread: Thread) -> float | None:
+    """What a thread's ended runs have cost, as its head tells it."""
+    told = thread.state.get("total_cost")
+    return float(told) if isinstance(told, int | float) else None
+
+
+def _wait(thread: Thread, children: int, now: datetime) -> Wait | None:
+    if thread.status != "waiting":
+        if thread.pending_children:
+            return _children(thread, children)
+        return None
+    personal = person_waits_of(thread)
+    if personal:
+        since = since_of(personal[0])
+        seconds = (now - since).total_seconds() if since else 0
+        return Wait(_WORDS[str(personal[0]["kind"])], span(seconds), True, seconds >= _OLD)
+    for one in open_waits(thread.waiting_for):
+        return _machine(thread, one, children, now)
+    return _children(thread, children) if thread.pending_children else None
+
+
+def _machine(thread: Thread, one: Json, children: int, now: datetime) -> Wait:
+    until = since_of({"since": one.get("until")})
+    left = (until - now).total_seconds() if until else None
+    match one.get("kind"):
+        case "children":
+            return _children(thread, children)
+        case "retry":
+            return Wait("retry", f"in {span(left)}" if left and left > 0 else "soon", False)
+        case kind:
+            return Wait(str(kind), f"{span(left)} left" if left and left > 0 else "", False)
+
+
+def _children(thread: Thread, known: int) -> Wait:
+    return Wait("children", f"{thread.pending_children} of {max(known, thread.pending_children)} left", personal=False)
+
+
+def _act(thread: Thread, run: Run | None) -> str:
+    personal = person_waits_of(thread)
+    if personal:
+        return _ACTS[str(personal[0]["kind"])]
+    if thread.kind != "trace" and thread.parent_id is None and run is not None and run.status == "failed":
+        return "Retry"
+    return ""

@@ -1,0 +1,334 @@
+"""Two runs side by side; text diff."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+
+from lockstitch.errors import LockstitchError
+from lockstitch.model import Json, Run
+from lockstitch.model.format import duration, plural
+from lockstitch.server.auth import Reader
+from lockstitch.server.middleware import mention
+from lockstitch.server.pages.common.content import arguments, one_line
+from lockstitch.server.pages.common.format import dollars
+from lockstitch.server.pages.common.render import page
+from lockstitch.store.reports.alignment import Allowance, align
+from lockstitch.store.reports.diff import Change, Difference, Pair, Step
+
+_WORDS: Final = 3_000
+"""Words of both texts up to which they are compared word by word; longer ones are compared by lines."""
+
+_LONGEST: Final = 20_000
+"""Characters of a text that are shown."""
+
+_PIECE: Final = re.compile(r"\s+|\w+|[^\w\s]")
+
+Piece = tuple[bool, str]
+"""Whether this is not in the other text, and the text."""
+
+
+class Side(NamedTuple):
+    """Both texts in pieces."""
+
+    a: list[Piece]
+    b: list[Piece]
+
+
+def sides(a: Any, b: Any) -> Side:
+    """Both as texts, each in one piece: nothing is compared."""
+    return Side([(False, as_text(a))], [(False, as_text(b))])
+
+
+def apart(a: Any, b: Any, allowance: Allowance) -> Side:
+    """Return both as texts, in pieces that show what only one of them has.
+
+    Texts whose comparison costs more than the allowance of the page are shown whole.
+    """
+    left, right = as_text(a), as_text(b)
+    if not left or not right:
+        return Side([(True, left)] if left else [], [(True, right)] if right else [])
+    # What both begin and end with is most of a long text that little has changed in.
+    start = _shared(left, right)
+    left, right, head = left[start:], right[start:], left[:start]
+    end = _shared(left[::-1], right[::-1])
+    tail = left[len(left) - end :]
+    left, right = left[: len(left) - end], right[: len(right) - end]
+    middle = _compared(left, right, allowance)
+    return Side(*(_joined(head, pieces, tail) for pieces in middle))
+
+
+def _joined(head: str, pieces: list[Piece], tail: str) -> list[Piece]:
+    return [piece for piece in ((False, head), *pieces, (False, tail)) if piece[1]]
+
+
+def _shared(a: str, b: str) -> int:
+    """The length of what two texts begin with alike, up to the end of a word."""
+    length = next((place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), None)
+    if length is None:
+        length = min(len(a), len(b))
+    while length and (length < len(a) or length < len(b)) and a[length - 1].isalnum():
+        length -= 1
+    return length
+
+
+def _compared(left: str, right: str, allowance: Allowance) -> Side:
+    words_a, words_b = _PIECE.findall(left), _PIECE.findall(right)
+    if len(words_a) + len(words_b) > _WORDS:
+        words_a, words_b = left.splitlines(keepends=True), right.splitlines(keepends=True)
+        if len(words_a) + len(words_b) > _WORDS:
+            return Side([(True, left)], [(True, right)])
+    pieces_a: list[Piece] = []
+    pieces_b: list[Piece] = []
+    stretches = align(words_a, words_b, allowance)
+    if stretches is None:
+        return Side([(True, left)], [(True, right)])
+    for stretch in stretches:
+        _put(pieces_a, not stretch.equal, words_a[stretch.start_a : stretch.end_a])
+        _put(pieces_b, not stretch.equal, words_b[stretch.start_b : stretch.end_b])
+    return Side(pieces_a, pieces_b)
+
+
+def _put(pieces: list[Piece], differs: bool, words: Sequence[str]) -> None:
+    if words:
+        pieces.append((differs, "".join(words)))
+
+
+def as_text(value: Any) -> str:
+    """A value as people compare it: a text as it is, JSON in lines."""
+    if value is None or value == "":
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+router = APIRouter(include_in_schema=False)
+
+SHOWN: Final = 200
+"""Steps that differ and are shown; more are counted."""
+
+MARKS: Final = 5_000
+"""Rows that are marked on the page of a run."""
+
+_FIGURES: Final = (
+    *(("agent", "Agent"), ("version", "Version"), ("status", "Status"), ("stop_reason", "Ended by")),
+    *(("model", "Model"), ("steps", "Steps"), ("duration_ms", "Time"), ("total_cost", "Cost")),
+    *(("input_tokens", "Input"), ("cache_read_input_tokens", "From cache"), ("output_tokens", "Output")),
+    ("error", "Error"),
+)
+
+
+@router.get("/run/{ref}/against/{other}")
+async def against(request: Request, caller: Reader, ref: str, other: str) -> HTMLResponse:
+    """The line on the page of a run: how it differs from another, and at which rows."""
+    run = await caller.store.run(ref)
+    mention(run=run.id, thread=run.thread_id)
+    try:
+        before = await caller.store.run(other)
+        found = await caller.store.difference(before.id, run.id)
+    except LockstitchError as exc:
+        return page(request, caller, "run/against.html", run=run, problem=str(exc))
+    first = next((pair for pair in found.pairs if not pair.same), None)
+    return page(
+        request,
+        caller,
+        "run/against.html",
+        run=run,
+        other=before,
+        problem="",
+        says=_sentences(found),
+        first=_first(first) if first else "",
+        marks=_marks(found, before)[:MARKS],
+    )
+
+
+@router.get("/run/{a}/difference/{b}")
+async def difference(request: Request, caller: Reader, a: str, b: str) -> HTMLResponse:
+    """Two runs side by side."""
+    found = await caller.store.difference(a, b)
+    mention(run=found.b.id, thread=found.b.thread_id)
+    steps, differing = _steps(found)
+    return page(
+        request,
+        caller,
+        "run/difference.html",
+        a=found.a,
+        b=found.b,
+        threads=(await caller.store.thread(found.a.thread_id), await caller.store.thread(found.b.thread_id)),
+        same=found.same,
+        says=_sentences(found),
+        figures=_figures(found),
+        steps=steps,
+        differing=differing,
+        left_off=max(0, differing - SHOWN),
+        total=len(found.pairs),
+    )
+
+
+def _counted(number: float | None) -> str:
+    return plural(int(number or 0), "step")
+
+
+_AMOUNTS: Final[tuple[tuple[str, str, str, Callable[[float | None], str]], ...]] = (
+    ("duration_ms", "slower", "faster", duration),
+    ("total_cost", "dearer", "cheaper", dollars),
+    ("steps", "more", "fewer", _counted),
+)
+
+
+def _sentences(found: Difference) -> list[str]:
+    """What the second took more or less of than the first."""
+    known = {change.name: change for change in found.changes}
+    said: list[str] = []
+    for name, more, less, words in _AMOUNTS:
+        change = known.get(name)
+        if change is not None and change.a is not None and change.b is not None:
+            apart_by = change.b - change.a
+            said.append(f"{words(abs(apart_by))} {more if apart_by > 0 else less}")
+    if (change := known.get("status")) is not None:
+        said.append(f"{change.b}, was {change.a}")
+    return said
+
+
+def _first(pair: Pair) -> str:
+    """Where they part: the first step that is not the same."""
+    step = pair.b or pair.a
+    name = step.name if step else ""
+    if pair.a is None:
+        return f"{name} is new"
+    if pair.b is None:
+        return f"{name} is gone"
+    change = pair.changes[0]
+    return _told(change) if change.name == "calls" else f"{name}: {_told(change)}"
+
+
+def _marks(found: Difference, before: Run) -> list[tuple[int, str]]:
+    """The positions of steps that differ, and in what."""
+    marks: list[tuple[int, str]] = []
+    for pair in found.pairs:
+        if pair.same or pair.b is None:
+            continue
+        says = "; ".join(map(_told, pair.changes)) if pair.a else f"not in run {before.sequence}"
+        marks.append((pair.b.told["position"], one_line(says, 200)))
+    return marks
+
+
+def _told(change: Change) -> str:
+    """A change on one line: of arguments the ones that differ."""
+    was: Any = change.a
+    now: Any = change.b
+    if isinstance(was, dict) and isinstance(now, dict):
+        a, b = cast("Json", was), cast("Json", now)
+        differing = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+        return "; ".join(f"{name} {_short(b.get(name))}, was {_short(a.get(name))}" for name in differing)
+    if change.name == "calls" and (asked := _asked(was, now)):
+        return asked
+    if change.name in ("answer", "result", "calls", "system", "tools", "prompt"):
+        return f"another {change.name.removesuffix('s')}"
+    return f"{change.name} {_short(now)}, was {_short(cast('Any', was))}"
+
+
+def _asked(was: Any, now: Any) -> str:
+    """The first call of two responses that is not the same: another tool, or the same with other arguments."""
+    for (name_a, input_a), (name_b, input_b) in zip(was, now, strict=False):
+        if name_a != name_b:
+            return f"{name_b}, was {name_a}"
+        if input_a != input_b:
+            return f"{name_b} got {_told(Change('args', input_a, input_b))}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "none"
+    return one_line(value if isinstance(value, str) else arguments(value) or str(value), 60)
+
+
+def _figures(found: Difference) -> list[Json]:
+    both = found.as_json()
+    rows: list[Json] = []
+    for name, says in _FIGURES:
+        a, b = both["a"].get(name), both["b"].get(name)
+        if a is None and b is None:
+            continue
+        rows.append({"name": says, "a": _figure(name, a), "b": _figure(name, b), "differs": a != b})
+    return rows
+
+
+def _figure(name: str, value: Any) -> str:
+    if value is None:
+        return "\N{EN DASH}"
+    if name == "duration_ms":
+        return duration(value)
+    if name == "total_cost":
+        return dollars(value)
+    return f"{value:,}" if isinstance(value, int) and name != "version" else str(value)
+
+
+def _steps(found: Difference) -> tuple[list[Json], int]:
+    """The steps in order; those that are the same are only counted, stretch by stretch."""
+    steps: list[Json] = []
+    same = differing = 0
+    allowance = Allowance()
+    for number, pair in enumerate(found.pairs, 1):
+        if pair.same:
+            same += 1
+            continue
+        differing += 1
+        if differing > SHOWN:
+            continue
+        if same:
+            steps.append({"same": same})
+            same = 0
+        steps.append(
+            {
+                "same": 0,
+                "number": number,
+                "a": _title(pair.a),
+                "b": _title(pair.b),
+                "look": (pair.b or pair.a or _NOTHING).kind,
+                "changes": [_change(change, allowance) for change in pair.changes] or _alone(pair),
+            }
+        )
+    if same and differing <= SHOWN:
+        steps.append({"same": same})
+    return steps, differing
+
+
+_NOTHING: Final = Step("model", None, {})
+
+
+def _title(step: Step | None) -> Json | None:
+    if step is None:
+        return None
+    told = step.told
+    return {
+        "name": step.name or step.kind,
+        "position": told.get("position"),
+        "took": duration(told.get("duration_ms")),
+        "cost": dollars(told["total_cost"]) if told.get("total_cost") is not None else "",
+    }
+
+
+_TELLING: Final = ("answer", "calls", "args", "result", "error")
+"""What is worth saying of a step that has no counterpart."""
+
+
+def _alone(pair: Pair) -> Sequence[Json]:
+    """What a step says that only one of the two has."""
+    step = pair.a or pair.b
+    rows: list[Json] = []
+    for name, value in (step.values if step else {}).items():
+        if value in (None, "", {}, []) or name not in _TELLING:
+            continue
+        here = sides("", value) if pair.a is None else sides(value, "")
+        rows.append({"name": name, "a": here.a if pair.a else None, "b": here.b if pair.b else None})
+    return rows
+
+
+def _change(change: Change, allowance: Allowance) -> Json:
+    shown: Side = apart(change.a, change.b, allowance)
+    return {"name": change.name, "a": shown.a, "b": shown.b}

@@ -1,0 +1,306 @@
+"""Routes of the page; totals; export."""
+
+import gc
+import time
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import LockstitchError
+from lockstitch.integrations.export.bundle import export_bundle
+from lockstitch.integrations.langsmith.export import export_run
+from lockstitch.model import Run, Stitch, Thread, codec
+from lockstitch.model.statistics import TOOL_ERRORS
+from lockstitch.model.thread import PERSONAL
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.middleware import mention
+from lockstitch.server.pages.common.render import page
+from lockstitch.server.pages.run import panel, parts
+from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
+from lockstitch.server.problems import Problem
+from lockstitch.store.reports.trace import Node
+from lockstitch.store.reports.traces import Trace
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over the tree of a run. Times are those of its own calls and its members'; costs are of all below it."""
+
+    steps: int
+    milliseconds: float | None = None
+    model: int = 0
+    tools: int = 0
+    pauses: int = 0
+    children: int = 0
+    steps_below: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    cost: float | None = None
+    retries: int = 0
+    errors: int = 0
+
+    @property
+    def share(self) -> int:
+        """How much of the input came from the cache, in percent."""
+        return round(100 * self.cached / self.input) if self.input else 0
+
+    def add_cost(self, cost: float | None) -> None:
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+
+def sums_of(trace: Trace) -> Sums:
+    run = trace.run
+    sums = Sums(run.steps, trace.root.duration_ms)
+    _use(sums, run)
+    waiting: list[tuple[Node, bool]] = [(trace.root, False)]
+    while waiting:
+        node, elsewhere = waiting.pop()
+        _count(sums, node, elsewhere, trace.root)
+        waiting += [(child, elsewhere or node.kind == "thread") for child in node.children]
+    return sums
+
+
+def _use(sums: Sums, run: Run) -> None:
+    sums.input, sums.cached, sums.output = run.input_tokens, run.cache_read_tokens, run.output_tokens
+    sums.add_cost(run.total_cost)
+
+
+def _count(sums: Sums, node: Node, elsewhere: bool, root: Node) -> None:
+    wrong = node.status in TOOL_ERRORS or node.type.endswith(("_error", "_failed"))
+    if node.type == "api_retry":
+        sums.retries += 1
+    elif wrong and node is not root and node.kind not in ("thread", "run") and node.type != "tool_error":
+        # The failed call is counted; what it says of its error is the same one again.
+        sums.errors += 1
+    if node.kind == "thread":
+        sums.children += 1
+        if not elsewhere:
+            # What a child's own children took is in its figures.
+            sums.add_cost(node.cost)
+    elif node.kind == "run" and node is not root and not elsewhere:
+        sums.add_cost(node.cost)
+        for name, count in (node.usage or {}).items():
+            match name:
+                case "input_tokens":
+                    sums.input += count
+                case "output_tokens":
+                    sums.output += count
+                case "cache_read_input_tokens":
+                    sums.cached += count
+                case _:
+                    pass
+    if elsewhere:
+        sums.steps_below += node.step is not None
+        return
+    sums.pauses += node.pause_ms or 0
+    if node.kind == "model":
+        sums.model += node.duration_ms or 0
+    elif node.kind == "tool":
+        sums.tools += node.duration_ms or 0
+
+
+router = APIRouter(include_in_schema=False)
+
+FIRST: Final = 60
+"""Rows that come with the page."""
+
+MOST: Final = 200_000
+"""Rows that are drawn at most."""
+
+_OTHERS: Final = 20
+_SECONDS: Final = 5.0
+"""How long a picture is good for: the page and its rows are asked for one after the other."""
+_KEPT: Final = 4
+
+_drawn: "OrderedDict[tuple[object, ...], tuple[float, Picture]]" = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A run drawn, and its figures."""
+
+    rows: Waterfall
+    sums: Sums
+
+
+@router.get("/run/{ref}")
+async def run_page(request: Request, caller: Reader, ref: str, at: str = "", against: str = "") -> HTMLResponse:
+    """One run, by our id or by that of the system it comes from."""
+    run, head = await _found(caller, ref)
+    picture = await picture_of(caller, run, head)
+    before, after = await _neighbours(caller, run)
+    others = await _others(caller, run)
+    return page(
+        request,
+        caller,
+        "run/run.html",
+        run=run,
+        thread=head,
+        person=any(one.get("kind") in PERSONAL for one in head.waiting_for),
+        rows=picture.rows,
+        first=list(picture.rows.rows(FIRST)),
+        sums=picture.sums,
+        ticks=ticks(picture.rows.end),
+        before=before,
+        after=after,
+        others=others,
+        against="" if against == "none" else against or (str(before.id) if before else ""),
+        at=at,
+        panel=await _panel(caller, run, at or "run"),
+    )
+
+
+@router.get("/run/{ref}/rows")
+async def run_rows(caller: Reader, ref: str) -> Response:
+    """All rows of the waterfall in columns: a header of JSON, then one array of numbers behind the other."""
+    run, head = await _found(caller, ref)
+    picture = await picture_of(caller, run, head)
+    return Response(picture.rows.packed(), media_type="application/octet-stream")
+
+
+@router.get("/run/{ref}/panel")
+async def run_panel(request: Request, caller: Reader, ref: str, at: str = "run") -> HTMLResponse:
+    """What is known of one row."""
+    run, _ = await _found(caller, ref)
+    return page(request, caller, "run/panel.html", run=run, at=at, panel=await _panel(caller, run, at))
+
+
+@router.get("/run/{ref}/text")
+async def run_text(caller: Reader, ref: str, at: str, of: str = "stitch", pointer: str = "") -> Response:
+    """A text of a row that its panel shows the beginning of, whole."""
+    run, _ = await _found(caller, ref)
+    return Response(await parts.whole(caller.store, run, at, of, pointer), media_type="text/plain; charset=utf-8")
+
+
+async def picture_of(caller: Caller, run: Run, head: Thread) -> Picture:
+    """The run as it is drawn now; a moment later it need not be drawn again."""
+    key = (id(caller.house.store.backend), caller.project, run.id, head.position, head.fence, head.updated_at)
+    known = _drawn.pop(key, None)
+    if known is None or known[0] < time.monotonic():
+        with _uncollected():
+            trace = await caller.store.shape(run.id, limit=MOST)
+            now = caller.store.clock.now()
+            drawn = Picture(waterfall(trace, head, now), sums_of(trace))
+        known = (time.monotonic() + _SECONDS, drawn)
+    _drawn[key] = known
+    while len(_drawn) > _KEPT:
+        _drawn.popitem(last=False)
+    return known[1]
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Nothing of a tree that is being built is garbage: looking for some over and over takes a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def ticks(end: float) -> list[dict[str, Any]]:
+    """Round moments along the axis: about six of them, with where they stand in percent."""
+    whole = max(end, 1.0)
+    step = next(step for step in _steps() if whole / step <= 7)
+    return [
+        {"x": 100 * number * step / whole, "says": _moment(number * step, step)}
+        for number in range(int(whole // step) + 1)
+    ]
+
+
+def _steps() -> Any:
+    for power in range(4):
+        yield from (10**power, 2 * 10**power, 5 * 10**power)
+    yield from (10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_200_000, 1_800_000, 3_600_000)
+    hours = 2
+    while True:
+        yield hours * 3_600_000
+        hours *= 2
+
+
+def _moment(milliseconds: float, step: float) -> str:
+    if step < 1000:
+        return f"{milliseconds:g} ms"
+    if step < 60_000:
+        return f"{milliseconds / 1000:g} s"
+    return f"{milliseconds / 60_000:g} m" if step < 3_600_000 else f"{milliseconds / 3_600_000:g} h"
+
+
+async def _found(caller: Caller, ref: str) -> tuple[Run, Thread]:
+    run = await caller.store.run(ref)
+    mention(run=run.id, thread=run.thread_id)
+    return run, await caller.store.thread(run.thread_id)
+
+
+async def _panel(caller: Caller, run: Run, at: str) -> panel.Panel:
+    """What is known of a row; that it cannot be read is said in its place, and takes nothing else with it."""
+    try:
+        return await panel.panel_of(caller.store, run, at)
+    except (LockstitchError, Problem) as exc:
+        return panel.broken(str(exc))
+
+
+async def _neighbours(caller: Caller, run: Run) -> tuple[Run | None, Run | None]:
+    """The runs before and after, among those that are nobody's members."""
+    own = (Where("thread_id", "=", run.thread_id), Where("parent_run_id", "is null"))
+    find = caller.store.backend.find
+    before = await find(Find(Run, (*own, Where("sequence", "<", run.sequence)), order=("-sequence",), limit=1))
+    after = await find(Find(Run, (*own, Where("sequence", ">", run.sequence)), order=("sequence",), limit=1))
+    return (before or [None])[0], (after or [None])[0]
+
+
+async def _others(caller: Caller, run: Run) -> list[Run]:
+    """The latest runs of the thread, to compare with."""
+    where = (Where("thread_id", "=", run.thread_id), Where("parent_run_id", "is null"))
+    found = await caller.store.backend.find(Find(Run, where, order=("-sequence",), limit=_OTHERS + 1))
+    return [one for one in found if one.id != run.id][:_OTHERS]
+
+
+FORMATS: Final = ("langsmith", "log", "bundle")
+
+
+@router.get("/run/{ref}/export/{form}")
+async def export(caller: Reader, ref: str, form: str) -> Response:
+    """A file of the run, in one of the formats."""
+    if form not in FORMATS:
+        raise Problem(404, "No such format", f"There are {', '.join(FORMATS)}.")
+    run = await caller.store.run(ref)
+    mention(run=run.id, thread=run.thread_id)
+    match form:
+        case "langsmith":
+            body = codec.dumps(await export_run(caller.store, str(run.id)))
+            return _file(f"run-{run.id}.langsmith.json", "application/json", body)
+        case "log":
+            log = await caller.store.log(run.id)
+            headers = _named(f"run-{run.id}.jsonl")
+            return StreamingResponse(_lines(log), headers=headers, media_type="application/jsonl")
+        case _:
+            with TemporaryDirectory(prefix="lockstitch-") as folder:
+                path = Path(folder) / "bundle.zip"
+                await export_bundle(caller.store, run.thread_id, path)
+                return _file(f"thread-{run.thread_id}.zip", "application/zip", path.read_bytes())
+
+
+def _lines(log: list[Stitch]) -> Iterator[bytes]:
+    for start in range(0, len(log), 500):
+        yield b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in log[start : start + 500])
+
+
+def _file(name: str, media_type: str, body: bytes) -> Response:
+    return Response(body, headers=_named(name), media_type=media_type)
+
+
+def _named(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

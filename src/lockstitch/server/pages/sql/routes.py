@@ -1,0 +1,171 @@
+"""SQL for people: a lens, a query, its answer. It sees all projects, so it is for admins; each query is audited."""
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Form, Query, Request
+from starlette.responses import HTMLResponse, Response
+
+from lockstitch.backend import Answer
+from lockstitch.errors import NotFound, Refused
+from lockstitch.lenses import catalog
+from lockstitch.model import as_id, codec
+from lockstitch.server.api.search import ask
+from lockstitch.server.auth import Admin, Caller, Reader, check_form
+from lockstitch.server.middleware import mention
+from lockstitch.server.pages.common.render import back, is_part, page
+from lockstitch.server.pages.sql import result
+from lockstitch.server.pages.sql.result import Complaint, complaint
+from lockstitch.server.pages.sql.schema import RECORD, Schema, examples, filled, schema_of
+from lockstitch.server.problems import Problem
+
+router = APIRouter(include_in_schema=False)
+
+LENSES: Final = (RECORD, *catalog.NAMES)
+_LONGEST: Final = 100_000
+_EXPLAIN: Final = {"sqlite": "EXPLAIN QUERY PLAN ", "postgres": "EXPLAIN "}
+
+Text = Annotated[str, Form(alias="q", max_length=_LONGEST)]
+Lens = Annotated[str, Form(max_length=40)]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One query, and what came of it."""
+
+    lens: str
+    query: str
+    answer: Answer | None = None
+    milliseconds: float = 0.0
+    complaint: Complaint | None = None
+
+
+@router.get("/sql", name="sql")
+async def sql(
+    request: Request,
+    caller: Admin,
+    lens: Annotated[str, Query(max_length=40)] = RECORD,
+    query: Annotated[str, Query(alias="q", max_length=_LONGEST)] = "",
+    example: Annotated[int | None, Query(ge=0)] = None,
+) -> HTMLResponse:
+    """The bench. A query in the address is put in the editor and not run: whoever follows a link decides that."""
+    schema = await schema_of(caller.store, _lens(lens))
+    known = examples(lens, schema.dialect)
+    chosen = example if example is not None and example < len(known) else None if query else 0
+    text = query if chosen is None else await filled(caller, known[chosen].sql)
+    return _bench(request, caller, schema, Asked(lens, text.rstrip("\n")), chosen)
+
+
+@router.post("/sql", dependencies=[Depends(check_form)])
+async def run(
+    request: Request,
+    caller: Admin,
+    query: Text = "",
+    lens: Lens = RECORD,
+    act: Annotated[str, Form(max_length=10)] = "run",
+) -> HTMLResponse:
+    schema = await schema_of(caller.store, _lens(lens))
+    asked = await _ask(caller, schema, lens, query, explain=act == "explain")
+    if is_part(request):
+        return page(request, caller, "sql/result.html", **_result(caller, asked))
+    return _bench(request, caller, schema, asked, None)
+
+
+@router.post("/sql/download", dependencies=[Depends(check_form)])
+async def download(
+    caller: Admin, form: Annotated[str, Form(alias="as", max_length=10)], query: Text = "", lens: Lens = RECORD
+) -> Response:
+    """The answer as a file: asked again, since nothing of it was kept."""
+    if form not in result.FORMS:
+        raise Problem(422, "Refused", f"An answer is had as {', '.join(result.FORMS)}; not as {form!r}.")
+    schema = await schema_of(caller.store, _lens(lens))
+    asked = await _ask(caller, schema, lens, query, explain=False)
+    if asked.answer is None:
+        assert asked.complaint is not None
+        raise Problem(422, "Refused", asked.complaint.message)
+    write, media_type = result.FORMS[form]
+    ending = "md" if form == "markdown" else form
+    headers = {"Content-Disposition": f'attachment; filename="{lens}.{ending}"'}
+    return Response(write(asked.answer), media_type=f"{media_type}; charset=utf-8", headers=headers)
+
+
+@router.get("/go/{ref}", name="go")
+async def go(request: Request, caller: Reader, ref: str) -> Response:
+    """To whatever has this id in the caller's project: a thread, a run or a stitch."""
+    wanted = as_id(ref)
+    if wanted is None:
+        raise Problem(404, "NotFound", f"{ref} is no id.")
+    for path in (_thread, _run, _stitch):
+        try:
+            return back(request, await path(caller, str(wanted)))
+        except NotFound:
+            continue
+    raise Problem(404, "NotFound", f"Project {caller.project} has no thread, run or stitch {wanted}.")
+
+
+async def _thread(caller: Caller, ref: str) -> str:
+    return f"/threads/{(await caller.store.thread(ref)).id}"
+
+
+async def _run(caller: Caller, ref: str) -> str:
+    return f"/run/{(await caller.store.run(ref)).id}"
+
+
+async def _stitch(caller: Caller, ref: str) -> str:
+    stitch = await caller.store.stitch(ref)
+    return f"/threads/{stitch.thread_id}#p{stitch.position}"
+
+
+async def _ask(caller: Caller, schema: Schema, lens: str, query: str, *, explain: bool) -> Asked:
+    text = codec.check_text(query, "The query").replace("\r\n", "\n")
+    mention(lens=lens)
+    if not text.strip():
+        return Asked(lens, text, complaint=Complaint("There is no query. Write a SELECT."))
+    sent = text
+    if explain and not text.lstrip().lower().startswith("explain"):
+        sent = _EXPLAIN[schema.dialect] + text
+    began = time.perf_counter()
+    try:
+        answer = await ask(caller, sent, None if lens == RECORD else lens)
+    except Refused as exc:
+        names = {table: [column.name for column in columns] for table, columns in schema.tables.items()}
+        return Asked(lens, text, complaint=complaint(str(exc), text, names))
+    return Asked(lens, text, answer, (time.perf_counter() - began) * 1000)
+
+
+def _bench(request: Request, caller: Caller, schema: Schema, asked: Asked, chosen: int | None) -> HTMLResponse:
+    return page(
+        request,
+        caller,
+        "sql/sql.html",
+        status=422 if asked.complaint else 200,
+        lenses=[(name, _says(name)) for name in LENSES],
+        schema=schema,
+        examples=examples(asked.lens, schema.dialect),
+        chosen=chosen,
+        settings=caller.house.settings,
+        **_result(caller, asked),
+    )
+
+
+def _result(caller: Caller, asked: Asked) -> dict[str, Any]:
+    return {
+        "asked": asked,
+        "shown": None if asked.answer is None else result.table(asked.answer),
+        "limit": caller.house.settings.sql_rows,
+        "address": urlencode({"lens": asked.lens, "q": asked.query}),
+        "mended": urlencode({"lens": asked.lens, "q": asked.complaint.mended}) if asked.complaint else "",
+    }
+
+
+def _says(lens: str) -> str:
+    if lens == RECORD:
+        return "the record itself"
+    tables = catalog.tables(lens)
+    return ", ".join(tables) if len(tables) <= 3 else f"{tables[0]} and {len(tables) - 1} more"
+
+
+def _lens(name: str) -> str:
+    return name if name == RECORD else catalog.check(name)

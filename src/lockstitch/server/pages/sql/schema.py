@@ -1,0 +1,118 @@
+"""Tables, columns and example queries."""
+
+import re
+import sqlite3
+from contextlib import closing
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from lockstitch.backend import FullBackend
+from lockstitch.lenses import catalog
+from lockstitch.model import Letter, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.model.side_records import SHELVES
+from lockstitch.server.auth import Caller
+from lockstitch.store import Store
+from lockstitch.store.store import ask
+
+_HEAD: Final = re.compile(r"^-- example: (.+?)(?: \((sqlite|postgres)\))?\n", re.MULTILINE)
+_PLACE: Final = re.compile(r"(?<!:):([a-z_]+)")
+
+RECORD: Final = "lockstitch"
+"""What the record itself is called where lenses are listed."""
+
+
+class Example(NamedTuple):
+    """A query with its title. Words that begin with a colon stand for ids."""
+
+    title: str
+    sql: str
+
+
+@cache
+def examples(lens: str, dialect: str) -> list[Example]:
+    """The queries of a lens, or of the record itself, that a dialect takes."""
+    text = files("lockstitch.server").joinpath("examples", f"{lens}.sql").read_text(encoding="utf-8")
+    _, *parts = _HEAD.split(text)
+    found = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
+    return [Example(title, sql.strip() + "\n") for title, only, sql in found if only in (None, dialect)]
+
+
+async def filled(caller: Caller, sql: str) -> str:
+    """A query with the ids of what ran last where it names any, so that it finds something."""
+    if not _PLACE.search(sql):
+        return sql
+    runs = await caller.store.statistics.runs(limit=1)
+    threads = [] if runs else await caller.store.threads(limit=1)
+    run = str(runs[0].id) if runs else "no run yet"
+    thread = str(runs[0].thread_id) if runs else str(threads[0].id) if threads else "no thread yet"
+    return _PLACE.sub(lambda found: f"'{run if found[1] == 'run_id' else thread}'", sql)
+
+
+_RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, Limit, *SHELVES)
+
+_known: WeakKeyDictionary[FullBackend, dict[str, "Schema"]] = WeakKeyDictionary()
+"""What was told once: it does not change while a server runs."""
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+
+
+class Schema(NamedTuple):
+    """The tables of a lens, and the words in which the database speaks."""
+
+    dialect: str
+    tables: dict[str, list[Column]]
+
+
+async def schema_of(store: Store, lens: str) -> Schema:
+    """What can be asked through a lens, or of the record itself."""
+    found = _known.setdefault(store.backend, {})
+    if lens not in found:
+        found[lens] = await _told(store, lens)
+    return found[lens]
+
+
+async def _told(store: Store, lens: str) -> Schema:
+    parts = [] if lens == RECORD else await store.lens_parts(lens, "tables")
+    wanted = _core() if lens == RECORD else catalog.tables(lens, parts)
+    async with store.lens(catalog.NAMES[0] if lens == RECORD else lens) as connection:
+        if isinstance(connection, sqlite3.Connection):
+            place = "main" if lens == RECORD else "temp"
+            types = {} if lens == RECORD else _types(lens, parts)
+            told = [
+                (table, row[1], row[2] or types.get((table, row[1]), ""))
+                for table in wanted
+                for row in _columns(connection, place, table)
+            ]
+            return Schema("sqlite", _tables(wanted, told))
+    asked = files("lockstitch.server").joinpath("columns.sql").read_text(encoding="utf-8").format(schema=lens)
+    answer = await ask(store, asked, limit=100_000, seconds=10.0, own=True)
+    return Schema("postgres", _tables(wanted, [(str(row[0]), str(row[1]), str(row[2])) for row in answer.rows]))
+
+
+def _columns(connection: sqlite3.Connection, place: str, table: str) -> list[tuple[str, ...]]:
+    return connection.execute(f"PRAGMA {place}.table_xinfo({table})").fetchall()
+
+
+def _types(lens: str, parts: list[str]) -> dict[tuple[str, str], str]:
+    """What the columns of a lens are where it stands in a file of its own: views of SQLite do not always tell."""
+    with closing(sqlite3.connect(":memory:")) as scratch:
+        scratch.executescript("\n".join((catalog.script(lens, "tables"), *parts)))
+        tables = catalog.tables(lens, parts)
+        return {(table, row[1]): row[2] for table in tables for row in _columns(scratch, "main", table)}
+
+
+def _tables(wanted: list[str], told: list[tuple[str, str, str]]) -> dict[str, list[Column]]:
+    tables: dict[str, list[Column]] = {name: [] for name in wanted}
+    for table, name, kind in told:
+        if table in tables:
+            tables[table].append(Column(name, kind.lower()))
+    return {name: columns for name, columns in tables.items() if columns}
+
+
+def _core() -> list[str]:
+    return list(dict.fromkeys(record.table for record in _RECORDS))

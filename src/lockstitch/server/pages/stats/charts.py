@@ -1,0 +1,267 @@
+"""Chart data and time ranges."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, Literal
+from urllib.parse import urlencode
+
+from lockstitch.errors import Refused
+from lockstitch.model import format
+from lockstitch.model.statistics import Figures, Latency, Span, added
+from lockstitch.server.pages.common.format import money
+
+PRESETS: Final = {"24h": "24 h", "7d": "7 d", "30d": "30 d"}
+LONGEST: Final = 1100
+"""Days that a chart can show."""
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `since` on and before `until`. Both lie where one piece of it ends and the next begins, in UTC."""
+
+    name: str
+    since: datetime
+    until: datetime
+    per: Span
+
+    @property
+    def step(self) -> timedelta:
+        return _HOUR if self.per == "hour" else _DAY
+
+    @property
+    def spans(self) -> list[str]:
+        """The names of its pieces, in order; those in which nothing happened are among them."""
+        found: list[str] = []
+        at = self.since
+        while at < self.until:
+            found.append(span_at(at, self.per))
+            at += self.step
+        return found
+
+    @property
+    def before(self) -> "Range":
+        """As long a time, just before it."""
+        return Range(self.name, self.since - (self.until - self.since), self.since, self.per)
+
+    @property
+    def ends(self) -> datetime:
+        """The last moment of it."""
+        return self.until - timedelta(microseconds=1)
+
+    @property
+    def last(self) -> date:
+        """The last day of it."""
+        return self.ends.date()
+
+    @property
+    def query(self) -> str:
+        """As it stands in an address."""
+        if self.name in PRESETS:
+            return urlencode({"range": self.name})
+        return urlencode({"range": "custom", "since": self.since.date().isoformat(), "until": self.last.isoformat()})
+
+
+def range_of(name: str, since: str, until: str, now: datetime) -> Range:
+    """What an address asks for. Refused when there is no such time."""
+    now = now.astimezone(UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if name == "24h":
+        end = now.replace(minute=0, second=0, microsecond=0) + _HOUR
+        return Range(name, end - _DAY, end, "hour")
+    if name in PRESETS:
+        return Range(name, midnight - (int(name[:-1]) - 1) * _DAY, midnight + _DAY, "day")
+    if name != "custom":
+        raise Refused(f"A range is one of {', '.join(PRESETS)} or custom; not {name!r}.")
+    last = _midnight(until, "until") if until else midnight
+    first = _midnight(since, "since") if since else last - 29 * _DAY
+    if first > last:
+        raise Refused(f"{since} is after {until or 'today'}.")
+    if (last - first).days >= LONGEST:
+        raise Refused(f"At most {LONGEST:,} days are drawn; ask for fewer.")
+    return Range(name, first, last + _DAY, "hour" if last - first <= _DAY else "day")
+
+
+def span_at(moment: datetime, per: Span) -> str:
+    """The name of the hour or day that a moment is in."""
+    return moment.isoformat()[: 13 if per == "hour" else 10]
+
+
+def moments(span: str) -> tuple[datetime, datetime]:
+    """When an hour or day of this name begins and ends. Refused for what is neither."""
+    try:
+        if len(span) == 13:
+            begins = datetime.strptime(span, "%Y-%m-%dT%H").replace(tzinfo=UTC)
+            return begins, begins + _HOUR
+        begins = _midnight(span, "the day")
+        return begins, begins + _DAY
+    except (ValueError, OverflowError):
+        raise Refused(f"{span!r} is neither a day, like 2026-03-05, nor an hour, like 2026-03-05T14.") from None
+
+
+def _midnight(day: str, name: str) -> datetime:
+    try:
+        found = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+    except ValueError:
+        raise Refused(f"{name}: {day!r} is no day; write it like 2026-03-05.") from None
+    if not 1970 < found.year < 9999:
+        raise Refused(f"{name}: nothing is drawn of the year {found.year}.")
+    return found
+
+
+Unit = Literal["cost", "tokens", "ms", "share"]
+
+RAMP: Final = 4
+"""Steps of a ramp: more groups than that are told apart by nobody."""
+
+OTHERS: Final = "others"
+NOBODY: Final = "none"
+"""How a group without a name is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A column of a chart: its name, the name of its colour, and a value for each piece of time."""
+
+    name: str
+    colour: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn, in the order in which it is stacked."""
+
+    range: Range
+    unit: Unit
+    shape: Literal["bars", "areas", "lines"]
+    series: Sequence[Series]
+
+    @property
+    def rows(self) -> list["Row"]:
+        spans = self.range.spans
+        return [Row(span, [series.values[place] for series in self.series]) for place, span in enumerate(spans)]
+
+    @property
+    def stacked(self) -> bool:
+        return self.shape != "lines"
+
+    @property
+    def empty(self) -> bool:
+        return not any(value for series in self.series for value in series.values)
+
+    @property
+    def peak(self) -> "Row | None":
+        """The row with the most in it."""
+        return max(self.rows, key=lambda row: row.total, default=None)
+
+    def shown(self, value: float | None) -> str:
+        return shown(value, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One piece of time."""
+
+    span: str
+    values: Sequence[float | None]
+
+    @property
+    def at(self) -> datetime:
+        return moments(self.span)[0]
+
+    @property
+    def label(self) -> str:
+        return f"{self.at:%-d %b %H:00}" if len(self.span) > 10 else f"{self.at:%-d %b}"
+
+    @property
+    def total(self) -> float:
+        return sum(value or 0 for value in self.values)
+
+
+def shown(value: float | None, unit: Unit) -> str:
+    """A value as people read it."""
+    if value is None:
+        return ""
+    if unit == "cost":
+        return money(value)
+    if unit == "ms":
+        return format.duration(value)
+    return f"{value:.1%}".replace("%", " %") if unit == "share" else f"{value:,.0f}"
+
+
+def compact(number: float) -> str:
+    """A large count in three figures."""
+    for size, unit in ((1e9, " bn"), (1e6, " M"), (1e4, " k")):
+        if number >= size:
+            scaled = number / (1e3 if unit == " k" else size)
+            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{unit}"
+    return f"{number:,.0f}"
+
+
+def costs(range_: Range, by: str, rows: Sequence[Figures]) -> Chart:
+    """What was spent in each piece of time, by group: the dearest ones, and the rest together."""
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        span, group = row.group
+        if span is not None and row.cost is not None:
+            name = group or NOBODY
+            found[name][span] = found[name].get(span, 0.0) + row.cost
+    dearest = sorted(found, key=lambda name: (-sum(found[name].values()), name))
+    kept = dearest if len(dearest) <= RAMP else dearest[: RAMP - 1]
+    spans = range_.spans
+    ramp = "m" if by == "model" else "ink"
+    series = [
+        Series(name, f"{ramp}{place}", [found[name].get(span, 0.0) for span in spans])
+        for place, name in enumerate(kept, 1)
+    ]
+    if len(kept) < len(dearest):
+        rest = [found[name] for name in dearest[RAMP - 1 :]]
+        series.append(Series(OTHERS, f"{ramp}{RAMP}", [sum(one.get(span, 0.0) for one in rest) for span in spans]))
+    return Chart(range_, "cost", "bars", series)
+
+
+def tokens(range_: Range, rows: Sequence[Figures]) -> Chart:
+    """Tokens of each piece of time: read from a cache, new to the model, written by it."""
+    return Chart(
+        range_,
+        "tokens",
+        "areas",
+        [
+            Series("cache", "m3", _each(range_, rows, lambda row: row.cache_read_tokens)),
+            Series("input", "m2", _each(range_, rows, lambda row: max(0, row.input_tokens - row.cache_read_tokens))),
+            Series("output", "m1", _each(range_, rows, lambda row: row.output_tokens)),
+        ],
+    )
+
+
+def failures(range_: Range, rows: Sequence[Figures]) -> Chart:
+    """The share of the runs of each piece of time that failed."""
+    shares = _each(range_, rows, lambda row: row.failed_runs / row.runs if row.runs else 0.0)
+    return Chart(range_, "share", "bars", [Series("failed", "failed", shares)])
+
+
+def latencies(range_: Range, rows: Sequence[Latency]) -> Chart:
+    """How long calls took in each piece of time."""
+    found = {row.name: row for row in rows}
+    wanted = [found.get(span) for span in range_.spans]
+    return Chart(
+        range_,
+        "ms",
+        "lines",
+        [
+            Series("p50", "line1", [row and row.p50_ms for row in wanted]),
+            Series("p95", "line2", [row and row.p95_ms for row in wanted]),
+            Series("p99", "line3", [row and row.p99_ms for row in wanted]),
+        ],
+    )
+
+
+def _each(range_: Range, rows: Sequence[Figures], value: Callable[[Figures], float]) -> list[float]:
+    groups: defaultdict[str | None, list[Figures]] = defaultdict(list)
+    for row in rows:
+        groups[row.group[0]].append(row)
+    return [value(added(groups[span])) if span in groups else 0.0 for span in range_.spans]

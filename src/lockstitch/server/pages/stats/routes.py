@@ -1,0 +1,251 @@
+"""Stats: what was used, by whom, how long it took, what went wrong. Each panel comes by itself when it is looked at."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.model import Thread, as_id
+from lockstitch.model.statistics import Figures, Group
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.pages.common.render import is_part, page
+from lockstitch.server.pages.stats import charts
+from lockstitch.server.pages.stats.charts import PRESETS, Range, moments, range_of
+from lockstitch.server.problems import Problem, problem_of
+from lockstitch.store.reports.statistics import Only, Table
+
+router = APIRouter(include_in_schema=False)
+
+_GROUPS: Final[tuple[Group, ...]] = ("model", "agent", "project")
+_FEW: Final = 8
+_DEAREST: Final = 50
+
+RangeName = Annotated[str, Query(alias="range", max_length=10)]
+Day = Annotated[str, Query(max_length=10)]
+By = Annotated[str, Query(max_length=10)]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Who looks at what: the same for the page and for each of its panels."""
+
+    caller: Caller
+    range: Range
+    by: Group
+
+    @property
+    def only(self) -> Only:
+        return {"since": self.range.since, "until": self.range.until}
+
+    @property
+    def everywhere(self) -> bool:
+        """Split by project, the figures are those of all; of one alone there would be nothing to compare."""
+        return self.by == "project"
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        return _GROUPS if sees_all(self.caller) else _GROUPS[:-1]
+
+    @property
+    def query(self) -> str:
+        return f"{self.range.query}&{urlencode({'by': self.by})}"
+
+    async def usage(self, *by: Group) -> Table:
+        return await self.caller.store.statistics.usage(*by, all_projects=self.everywhere, **self.only)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel: its title, how wide it is, and who knows what stands in it."""
+
+    title: str
+    width: str
+    template: str
+    fill: Callable[[Look], Awaitable[dict[str, Any]]]
+
+
+def sees_all(caller: Caller) -> bool:
+    """Whether a caller may look into other projects: only where nobody needs a token."""
+    return not caller.house.settings.tokens_needed
+
+
+@router.get("/stats", name="stats")
+async def stats(
+    request: Request,
+    caller: Reader,
+    range_: RangeName = "30d",
+    since: Day = "",
+    until: Day = "",
+    by: By = "model",
+    whole: bool = False,
+) -> HTMLResponse:
+    look = _look(caller, range_, since, until, by)
+    shown = {name: await _filled(look, name) for name in PANELS} if whole else {}
+    return page(
+        request,
+        caller,
+        "stats/stats.html",
+        look=look,
+        presets=PRESETS,
+        panels=PANELS,
+        shown=shown,
+        whole=whole,
+        compact=charts.compact,
+        **await _strip(look),
+    )
+
+
+@router.get("/stats/panel/{name}")
+async def panel(
+    request: Request,
+    caller: Reader,
+    name: str,
+    range_: RangeName = "30d",
+    since: Day = "",
+    until: Day = "",
+    by: By = "model",
+) -> HTMLResponse:
+    if name not in PANELS:
+        raise Problem(404, "NotFound", f"There is no panel {name}.")
+    look = _look(caller, range_, since, until, by)
+    found = await _filled(look, name)
+    return page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=found)
+
+
+@router.get("/stats/threads/{span}", name="stats_threads")
+async def span_threads(request: Request, caller: Reader, span: str) -> HTMLResponse:
+    """The threads of a day or an hour, dearest first."""
+    since, until = moments(span)
+    table = await caller.store.statistics.usage("tree", since=since, until=until)
+    return page(
+        request,
+        caller,
+        "stats/threads_part.html" if is_part(request) else "stats/threads.html",
+        span=span,
+        since=since,
+        hourly=len(span) > 10,
+        table=table,
+        left_off=max(0, len(table.rows) - _DEAREST),
+        rows=await _trees(caller, table.rows[:_DEAREST]),
+    )
+
+
+async def _cost(look: Look) -> dict[str, Any]:
+    table = await look.usage(look.range.per, look.by)
+    return {"chart": charts.costs(look.range, look.by, table.rows), "unpriced": table.total.unpriced}
+
+
+async def _tokens(look: Look) -> dict[str, Any]:
+    return {"chart": charts.tokens(look.range, (await look.usage(look.range.per)).rows)}
+
+
+async def _latency(look: Look) -> dict[str, Any]:
+    statistics = look.caller.store.statistics
+    found = await statistics.latency("model", look.range.per, all_projects=look.everywhere, **look.only)
+    return {"chart": charts.latencies(look.range, found)}
+
+
+async def _failed(look: Look) -> dict[str, Any]:
+    table = await look.usage(look.range.per)
+    worst = max(table.rows, key=lambda row: row.failed_runs, default=None)
+    return {
+        "chart": charts.failures(look.range, table.rows),
+        "worst": worst if worst is not None and worst.failed_runs and worst.group[0] else None,
+        "moments": moments,
+    }
+
+
+async def _tools(look: Look) -> dict[str, Any]:
+    found = await look.caller.store.statistics.tools(all_projects=look.everywhere, **look.only)
+    found.sort(key=lambda one: (-(one.p95_ms or 0), one.name or ""))
+    return {"latencies": found, "kind": "tool", "longest": max((one.p95_ms or 0 for one in found), default=0)}
+
+
+async def _models(look: Look) -> dict[str, Any]:
+    found = await look.caller.store.statistics.models(all_projects=look.everywhere, **look.only)
+    found.sort(key=lambda one: (-(one.p95_ms or 0), one.name or ""))
+    return {"latencies": found, "kind": "model", "longest": max((one.p95_ms or 0 for one in found), default=0)}
+
+
+async def _shares(look: Look) -> dict[str, Any]:
+    """What each agent cost; split by agent, what each model did."""
+    by: Group = "model" if look.by == "agent" else "agent"
+    rows = (await look.usage(by)).rows
+    few, rest = (rows, []) if len(rows) <= _FEW else (rows[: _FEW - 1], rows[_FEW - 1 :])
+    shown = [(row.group[0] or charts.NOBODY, row) for row in few]
+    if rest:
+        shown.append((charts.OTHERS, charts.added(rest)))
+    return {"rows": shown, "title": f"Cost by {by}", "most": max((row.cost or 0.0 for _, row in shown), default=0.0)}
+
+
+async def _dearest(look: Look) -> dict[str, Any]:
+    # Of the caller's own project, whatever the rest of the page is of: others' threads cannot be opened from here.
+    table = await look.caller.store.statistics.usage("tree", **look.only)
+    return {"rows": await _trees(look.caller, table.rows[:_FEW]), "table": table}
+
+
+PANELS: Final = {
+    "cost": Panel("Cost", "w12", "stats/chart.html", _cost),
+    "tokens": Panel("Tokens", "w4", "stats/chart.html", _tokens),
+    "latency": Panel("Model latency", "w4", "stats/chart.html", _latency),
+    "failed": Panel("Failed runs", "w4", "stats/chart.html", _failed),
+    "tools": Panel("Slowest tools", "w8", "stats/latencies.html", _tools),
+    "shares": Panel("Cost by agent", "w4", "stats/shares.html", _shares),
+    "models": Panel("Slowest models", "w8", "stats/latencies.html", _models),
+    "dearest": Panel("Dearest threads", "w4", "stats/dearest.html", _dearest),
+}
+
+
+async def _filled(look: Look, name: str) -> dict[str, Any]:
+    """What stands in a panel; its trouble is its own."""
+    try:
+        return {"problem": None, "worst": None, "unpriced": 0, **await PANELS[name].fill(look)}
+    except LockstitchError as exc:
+        return {"problem": problem_of(exc)}
+
+
+async def _strip(look: Look) -> dict[str, Any]:
+    before = look.range.before
+    try:
+        table = await look.usage("status")
+        earlier = await look.caller.store.statistics.usage(
+            all_projects=look.everywhere, since=before.since, until=before.until
+        )
+    except LockstitchError as exc:
+        return {"problem": problem_of(exc)}
+    completed = sum(row.runs for row in table.rows if row.group[0] == "completed")
+    return {"total": table.total, "earlier": earlier.total, "completed": completed, "problem": None, "change": _change}
+
+
+def _change(now: float | None, before: float | None) -> str:
+    """How much more or less, in words."""
+    if not now or not before:
+        return ""
+    change = round((now / before - 1) * 100)
+    if change == 0:
+        return "as before"
+    return f"{change:,} % more" if change > 0 else f"{-change:,} % less"
+
+
+async def _trees(caller: Caller, rows: Sequence[Figures]) -> list[tuple[Thread | None, Figures]]:
+    """Figures by tree with the thread at its root; None for what was removed."""
+    ids = [found for row in rows if (found := as_id(row.group[0] or "")) is not None]
+    heads: dict[UUID, Thread] = {}
+    if ids:
+        where = (Where("id", "in", ids), Where("project", "=", caller.project))
+        heads = {head.id: head for head in await caller.store.backend.find(Find(Thread, where))}
+    return [(heads.get(as_id(row.group[0] or "") or UUID(int=0)), row) for row in rows]
+
+
+def _look(caller: Caller, name: str, since: str, until: str, by: str) -> Look:
+    found = Look(caller, range_of(name, since, until, caller.store.clock.now()), "model")
+    for group in found.groups:
+        if group == by:
+            return Look(caller, found.range, group)
+    raise Refused(f"Figures are split by {', '.join(found.groups)}; not by {by!r}.")

@@ -1,0 +1,179 @@
+"""What a person does to a thread: agree, refuse, settle, answer, hand in, say, fork, stop, try again, name, delete.
+
+Every act is a form that works without script. With htmx the page stays where it is and is told what was done.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.model import Json, Thread, codec
+from lockstitch.server.auth import Actor, Caller
+from lockstitch.server.middleware import mention
+from lockstitch.server.pages import navbar, threads
+from lockstitch.server.pages.common import forms
+from lockstitch.server.pages.common.forms import filled
+from lockstitch.server.pages.common.open_calls import Asked, opening
+from lockstitch.server.pages.common.render import back, is_part, page
+from lockstitch.server.pages.common.rows import rows, title_of
+
+router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
+
+Call = Annotated[str, Form(min_length=1, max_length=255)]
+Text = Annotated[str, Form(max_length=1_000_000)]
+
+Title = Annotated[str, Form(max_length=255)]
+
+
+@router.post("/approve")
+async def approve_call(request: Request, caller: Actor, ref: str, call: Call, name: Text = "") -> Response:
+    await approve(caller.store, ref, call, by=caller.actor)
+    return await _done(request, caller, ref, f"Approved {name or call}")
+
+
+@router.post("/deny")
+async def deny_call(
+    request: Request, caller: Actor, ref: str, call: Call, reason: Text = "", name: Text = ""
+) -> Response:
+    await deny(caller.store, ref, call, reason=reason.strip() or None, by=caller.actor)
+    return await _done(request, caller, ref, f"Denied {name or call}")
+
+
+@router.post("/settle")
+async def settle_call(
+    request: Request, caller: Actor, ref: str, call: Call, how: Annotated[str, Form()], gave: Text = "", name: Text = ""
+) -> Response:
+    """It happened, and gave this; or it did not, and is run again; or nobody knows, and the model is told so."""
+    by = caller.actor
+    match how:
+        case "happened":
+            await settle(caller.store, ref, call, done=gave.strip() or "It happened.", by=by)
+        case "again":
+            await settle(caller.store, ref, call, redo=True, by=by)
+        case "unknown":
+            await settle(caller.store, ref, call, unknown=True, by=by)
+        case _:
+            raise Refused("A call happened, is run again, or is unknown.")
+    return await _done(request, caller, ref, f"Settled {name or call}")
+
+
+@router.post("/answer")
+async def answer_question(
+    request: Request, caller: Actor, ref: str, text: Text, call: Annotated[str | None, Form(max_length=255)] = None
+) -> Response:
+    if not text.strip():
+        raise Refused("An answer says something.")
+    await answer(caller.store, ref, text, call_id=call or None, by=caller.actor)
+    return await _done(request, caller, ref, "Answered")
+
+
+@router.post("/results")
+async def hand_in(request: Request, caller: Actor, ref: str) -> Response:
+    """The results of the calls that this browser was to execute."""
+    head = await caller.store.thread(ref)
+    form = await request.form()
+    found = await opening(caller.store, head)
+    asked = [call for ask in found.asks if ask.kind == "frontend_tools" for call in ask.calls]
+    failed = form.get("failed") is not None
+    await submit_results(caller.store, head, [_result(call, number, form, failed) for number, call in enumerate(asked)])
+    return await _done(request, caller, ref, "Answered with an error" if failed else "Sent")
+
+
+@router.post("/say")
+async def say(request: Request, caller: Actor, ref: str, message: Text) -> Response:
+    """The next message: it begins a run, or is read once the open one has ended."""
+    if not message.strip():
+        raise Refused("A message says something.")
+    head = await caller.store.thread(ref)
+    waits = await caller.store.desk.open_run(head) is not None
+    await forms.say(caller, head, message)
+    return await _done(request, caller, ref, "Kept: it is read once the open run has ended" if waits else "")
+
+
+@router.post("/fork")
+async def fork(
+    request: Request, caller: Actor, ref: str, at: Annotated[int | None, Form(ge=1, lt=2**62)] = None
+) -> Response:
+    """A thread of its own that goes on from here."""
+    made = await caller.store.fork(ref, at=at)
+    threads.forget()
+    return forms.done(request, f"/threads/{made.id}", "Forked. What you say here does not touch the other thread.")
+
+
+@router.post("/cancel")
+async def cancel_run(request: Request, caller: Actor, ref: str) -> Response:
+    head = await cancel(caller.store, ref)
+    return await _done(request, caller, ref, "Cancelled" if head.status != "running" else "Asked to end")
+
+
+@router.post("/retry")
+async def retry(request: Request, caller: Actor, ref: str, view: Text = "") -> Response:
+    await forms.retry(caller, await caller.store.thread(ref))
+    if view == "row":
+        return await _row(request, caller, ref, "Tried again")
+    return await _done(request, caller, ref, "Tried again")
+
+
+@router.post("/resume")
+async def resume(request: Request, caller: Actor, ref: str) -> Response:
+    await forms.resume(caller, await caller.store.thread(ref))
+    return await _done(request, caller, ref, "Looked at again")
+
+
+@router.post("/title")
+async def rename(
+    request: Request, caller: Actor, ref: str, title: Annotated[str, Form(max_length=255)] = ""
+) -> Response:
+    await caller.store.edit(ref, title=title.strip() or None)
+    return await _done(request, caller, ref, "Renamed", reload=True)
+
+
+@router.post("/delete")
+async def delete(request: Request, caller: Actor, ref: str) -> Response:
+    """Gone for good, with all below it."""
+    head = await caller.store.thread(ref)
+    deleted = await caller.store.delete(head)
+    await caller.store.audits.note(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
+    threads.forget()
+    more = f" and {deleted - 1} below it" if deleted > 1 else ""
+    return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{more}")
+
+
+async def _done(request: Request, caller: Caller, ref: str, said: str, *, reload: bool = False) -> Response:
+    """What was done, where one looks."""
+    head = await caller.store.thread(ref)
+    mention(thread=head.id)
+    threads.forget()
+    if not is_part(request) or reload:
+        return forms.done(request, f"/threads/{head.id}", said)
+    return page(request, caller, "said.html", said=said)
+
+
+async def _row(request: Request, caller: Caller, ref: str, said: str) -> Response:
+    """The row as it is now, the counts beside it, and what was done."""
+    head: Thread = await caller.store.thread(ref)
+    threads.forget()
+    if not is_part(request):
+        return back(request, "/", said)
+    row = (await rows(caller.store, [head]))[0]
+    counts = await threads.counts_of(caller.store)
+    shown: dict[str, Any] = {"row": row, "said": said, "bar": await navbar.bar_of(caller), "counts": counts}
+    return page(request, caller, "threads/acted.html", oob=True, **shown)
+
+
+def _result(call: Asked, number: int, form: Any, failed: bool) -> Json:
+    written = str(form.get(f"raw.{number}", "")).strip()
+    # The call that the form showed. If the thread waits for another call by now, the results are refused.
+    key = str(form.get(f"call.{number}", call.key))
+    if failed:
+        return {"tool_use_id": key, "content": written or "The person answered with an error.", "is_error": True}
+    if written:
+        return {"tool_use_id": key, "content": written}
+    told = filled(call.fields, f"field.{number}.", form)
+    try:
+        return {"tool_use_id": key, "content": codec.dumps(told).decode()}
+    except LockstitchError as exc:
+        raise Refused(f"This cannot be kept: {exc}") from exc

@@ -1,0 +1,255 @@
+"""The conversation as a seam: each stitch that people want to see, in its place, with what belongs to it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import LockstitchError
+from lockstitch.model import ERRORS, Json, Run, Stitch, Thread, codec, text_of, tool_uses
+from lockstitch.model.message import blocks
+from lockstitch.server.pages.common import content
+from lockstitch.server.pages.common.content import LIMIT, Medium, media_of, one_line
+from lockstitch.server.pages.common.rows import Row, rows
+from lockstitch.store import Store
+
+HIDDEN: Final = frozenset(
+    {
+        *("run_paused", "run_resumed", "api_call_started", "tool_started", "tool_error", "streaming_chunk"),
+        *("context_transformation", "memory_before_compact", "memory_after_compact", "final_answer_validation"),
+        *("final_summary_generation",),
+    }
+)
+"""What only the log shows."""
+
+_SEALED: Final = "It is kept, and its provider alone can read it."
+
+_PERMISSIONS: Final = {
+    "approved": "Approved",
+    "redo": "To be run again: allowed",
+    "settled": "Settled",
+    "in_doubt": "Outcome unknown",
+}
+BAD: Final = frozenset({"error", "failed", "denied", "cancelled", "in_doubt"})
+"""What a call's status says when it gave no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knot:
+    """A stitch on the seam: how it is drawn, and what with."""
+
+    stitch: Stitch
+    shape: str
+    kind: str = ""
+    """The colour of its knot: ink, k-model, k-tool, k-child, k-fail, or none."""
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def forks(self) -> bool:
+        """Whether one may go on from here in a thread of its own."""
+        return self.shape in ("input", "model", "call", "result")
+
+
+class Talk:
+    """Stitches of one thread with what they refer to: the calls that results answer, runs, children."""
+
+    def __init__(
+        self, head: Thread, calls: dict[int, Stitch], runs: dict[UUID, Run], children: dict[UUID, Row]
+    ) -> None:
+        self._head = head
+        self._responses = calls
+        self._runs = runs
+        self._children = children
+        self._asked: dict[int, list[Any]] = {}
+        """The inputs that a response gives its calls, by the position of the response."""
+
+    @classmethod
+    async def of(cls, store: Store, head: Thread, stitches: Sequence[Stitch]) -> "Talk":
+        known = {stitch.position: stitch for stitch in stitches if stitch.type == "llm_call"}
+        missing = sorted({one.reply_to for one in stitches if one.reply_to is not None} - known.keys())
+        if missing:
+            found = await store.stitches(head, missing[0], missing[-1])
+            known |= {stitch.position: stitch for stitch in found if stitch.position in missing}
+        wanted = list({one.run_id for one in stitches if one.run_id and (one.lane or one.type == "run_started")})
+        found_runs = await store.backend.find(Find(Run, (Where("id", "in", wanted),))) if wanted else []
+        ids = {one.child_id for one in stitches if one.child_id}
+        where = (Where("id", "in", list(ids)), Where("project", "=", head.project))
+        heads = await store.backend.find(Find(Thread, where)) if ids else []
+        children = {row.thread.id: row for row in await rows(store, heads)}
+        return cls(head, known, {run.id: run for run in found_runs}, children)
+
+    def knots(self, stitches: Iterable[Stitch]) -> list[Knot]:
+        return [knot for stitch in stitches if (knot := self.knot(stitch)) is not None]
+
+    def knot(self, stitch: Stitch) -> Knot | None:
+        """How a stitch is drawn; None where only the log shows it."""
+        if stitch.type in HIDDEN:
+            return None
+        match stitch.type:
+            case "input":
+                said = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._asks(stitch)}
+                return Knot(stitch, "input", "ink", said)
+            case "run_started":
+                run = self._runs.get(stitch.run_id) if stitch.run_id else None
+                return Knot(stitch, "run", about={"run": run})
+            case "llm_call" if stitch.message is not None:
+                return Knot(stitch, "model", "k-model", {"parts": _parts(stitch), "by": self._member(stitch)})
+            case "llm_call":
+                purpose = stitch.data.get("purpose")
+                said = f"{str(purpose).replace('_', ' ')}, asked beside" if purpose else f"{stitch.name or 'model'}"
+                return Knot(stitch, "line", "k-model", {"said": said})
+            case "tool_call":
+                return Knot(stitch, "call", "k-tool", self._call(stitch))
+            case "thread_spawned":
+                return Knot(stitch, "child", "k-child", {"row": self._child(stitch), "goal": stitch.data.get("goal")})
+            case "thread_result":
+                summary = str(stitch.data.get("summary") or text_of(stitch.message))
+                return Knot(stitch, "result", "k-child", {"row": self._child(stitch), "summary": summary})
+            case _:
+                return self._rest(stitch)
+
+    def _asks(self, stitch: Stitch) -> str:
+        """Who says what a run begins with: the user, or to a member the leader."""
+        return str(self._head.agent if stitch.lane else self._head.user_id or "User")
+
+    def _member(self, stitch: Stitch) -> str | None:
+        """Whose a stitch of a member's lane is."""
+        run = self._runs.get(stitch.run_id) if stitch.lane and stitch.run_id else None
+        return run.agent if run is not None else None
+
+    def _rest(self, stitch: Stitch) -> Knot | None:
+        data = stitch.data
+        match stitch.type:
+            case "compaction" if not data.get("applied"):
+                return None
+            case "compaction":
+                return Knot(stitch, "seal", about={"said": _compacted(stitch)})
+            case "run_completed" if stitch.status == "completed" and data.get("stop_reason") != "max_steps":
+                return None
+            case "run_completed":
+                said = f"{stitch.status or 'ended'} after {data.get('total_steps') or 0} steps"
+                return Knot(stitch, "line", about={"said": said.capitalize()})
+            case "api_retry":
+                return Knot(stitch, "line", about={"said": _retried(stitch)})
+            case "permission":
+                by = f" by {data['by']}" if data.get("by") else ""
+                about = {"said": f"{_PERMISSIONS.get(stitch.status or '', stitch.status)}{by}", "code": stitch.name}
+                if stitch.message is not None:
+                    about["more"] = text_of(stitch.message)
+                return Knot(stitch, "line", about=about)
+            case "thread_taken_over":
+                return Knot(stitch, "line", about={"said": "Taken over", "more": stitch.name or ""})
+            case "fork":
+                return Knot(stitch, "fork", "ink", {"origin": _forked(stitch)})
+            case _ if stitch.type in ERRORS and data.get("fatal", True):
+                said = str(data.get("message") or data.get("error") or stitch.type)
+                return Knot(stitch, "failed", "k-fail", {"said": said, "kind": data.get("type")})
+            case _ if stitch.message is not None:
+                said = text_of(stitch.message)
+                return Knot(stitch, "line", about={"said": stitch.type.replace("_", " "), "more": said})
+            case _:
+                kind = "k-fail" if stitch.type in ERRORS else ""
+                return Knot(
+                    stitch, "plain", kind, {"data": {name: one for name, one in data.items() if name != "request"}}
+                )
+
+    def _call(self, stitch: Stitch) -> dict[str, Any]:
+        """A call with what it was given and what it gave."""
+        inputs, index = self._inputs(stitch.reply_to), stitch.call_index
+        asked: Any = inputs[index] if index is not None and index < len(inputs) else stitch.data.get("input")
+        message = stitch.message or {}
+        given: Any = message.get("content", stitch.data.get("output"))
+        failed = bool(message.get("is_error")) or stitch.status in BAD
+        return {
+            "input": asked,
+            "given": _value(given),
+            "media": media_of(stitch),
+            "failed": failed,
+            "word": stitch.status if stitch.status not in (None, "ok") else ("failed" if failed else "completed"),
+            "by": stitch.data.get("by"),
+        }
+
+    def _inputs(self, position: int | None) -> list[Any]:
+        """Return the inputs of the calls that a response asks for, by the index of the call."""
+        response = self._responses.get(position or -1)
+        if response is None:
+            return []
+        if response.position not in self._asked:
+            self._asked[response.position] = [use.get("input") for use in tool_uses(response.message)]
+        return self._asked[response.position]
+
+    def _child(self, stitch: Stitch) -> Row | None:
+        return self._children.get(stitch.child_id) if stitch.child_id else None
+
+
+def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
+    """What a response says, block by block; its calls have stitches of their own."""
+    parts: list[tuple[str, Any]] = []
+    left = LIMIT
+    media: dict[int, Medium] = {medium.block: medium for medium in media_of(stitch)}
+    for number, block in enumerate(blocks(stitch.message or {})):
+        match block.get("type"):
+            case "text":
+                text = str(block.get("text") or "")
+                if text.strip():
+                    parts.append(("say", (content.markdown_blocks(text[:left]), len(text) > left)))
+                    left = max(0, left - len(text))
+            case "thinking" | "redacted_thinking":
+                parts.append(
+                    ("think", str(block.get("thinking") or "It is kept, and can be read by its provider alone."))
+                )
+            case "tool_use":
+                pass
+            case _ if number in media:
+                parts.append(("medium", media[number]))
+            case kind:
+                parts.append(("block", (str(kind), block)))
+    return parts
+
+
+def _value(given: Any) -> tuple[str, Any]:
+    """What a call gave: as text, or as the JSON that it is."""
+    if isinstance(given, list):
+        parts = cast("list[Any]", given)
+        kinds = {cast("Json", one).get("type") if isinstance(one, dict) else None for one in parts}
+        if kinds <= {"text", "image", "document"}:
+            return "text", text_of({"role": "user", "content": parts})
+        return "json", parts
+    if isinstance(given, str):
+        return _parsed(given)
+    return ("text", "") if given is None else ("json", given)
+
+
+def _parsed(text: str) -> tuple[str, Any]:
+    if text[:1] in "{[" and len(text) < 200_000:
+        try:
+            return "json", codec.loads(text)
+        except (ValueError, LockstitchError):
+            return "text", text
+    return "text", text
+
+
+def _compacted(stitch: Stitch) -> str:
+    data: Json = stitch.data
+    removed, modified = data.get("messages_removed") or data.get("removed"), data.get("modified")
+    said = "Compacted"
+    if removed:
+        said += f": {removed} messages are gone from the context"
+    elif modified:
+        said += f": {modified} messages are shorter in the context"
+    return said + "; the history keeps all"
+
+
+def _retried(stitch: Stitch) -> str:
+    data = stitch.data
+    what = one_line(str(data.get("message") or data.get("error") or "The model could not be reached"), 200)
+    delay: Any = data.get("delay") or data.get("delay_seconds") or data.get("retry_after")
+    after = f", tried again after {float(delay):.1f} s" if isinstance(delay, int | float) else ", tried again"
+    return what.rstrip(".") + after
+
+
+def _forked(stitch: Stitch) -> Json:
+    """Where a fork comes from, as far as it tells."""
+    origin: Any = stitch.data.get("forked_from")
+    return cast("Json", origin) if isinstance(origin, dict) else {}

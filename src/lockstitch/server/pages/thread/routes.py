@@ -1,0 +1,208 @@
+"""The page of a thread: its conversation as a seam, what is open in it, and what stands beside."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import anyio
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse, Response
+
+from lockstitch.engine.usage import estimate
+from lockstitch.errors import NotFound
+from lockstitch.integrations.export.bundle import export_bundle
+from lockstitch.model import Thread, codec
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.middleware import mention
+from lockstitch.server.pages import navbar
+from lockstitch.server.pages.common import content as media
+from lockstitch.server.pages.common.open_calls import opening
+from lockstitch.server.pages.common.render import page
+from lockstitch.server.pages.common.rows import title_of
+from lockstitch.server.pages.thread.conversation import Talk
+from lockstitch.server.pages.thread.sidebar import graph_of, side_of, state_of
+from lockstitch.store import Store
+
+router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
+
+PAGE: Final = 100
+"""Stitches that are shown at once; the earlier ones come when asked for."""
+
+TURNS: Final = 20
+
+Before = Annotated[int | None, Query(ge=1, lt=2**62)]
+Position = Annotated[int, Query(ge=1, lt=2**62)]
+
+VIEWS: Final = ("talk", "context", "history", "runs", "log")
+
+
+@router.get("", name="thread")
+async def thread(request: Request, caller: Reader, ref: str, view: str = "talk", before: Before = None) -> HTMLResponse:
+    """The whole page, on one of its tabs."""
+    head = await _head(caller, ref)
+    view = view if view in VIEWS else "talk"
+    shown = await about(caller, head)
+    shown |= {"view": view, **await _VIEWS[view](caller.store, head, before)}
+    return page(request, caller, "thread/page.html", **shown)
+
+
+@router.get("/earlier")
+async def earlier(request: Request, caller: Reader, ref: str, before: Position, view: str = "talk") -> HTMLResponse:
+    """The stitches before a position, to be put above the others."""
+    head = await _head(caller, ref)
+    make = _log if view == "log" else _talk
+    template = "thread/log_rows.html" if view == "log" else "thread/earlier.html"
+    return page(request, caller, template, head=head, view=view, **await make(caller.store, head, before))
+
+
+@router.get("/stitch/{position}")
+async def stitch(request: Request, caller: Reader, ref: str, position: int) -> Response:
+    """One stitch on the seam; no content where only the log shows it."""
+    head = await _head(caller, ref)
+    found = await caller.store.stitches(head, position, position)
+    knots = (await Talk.of(caller.store, head, found)).knots(found)
+    if not knots:
+        return Response(status_code=204)
+    return page(request, caller, "thread/stitches.html", head=head, knots=knots, live=True)
+
+
+@router.get("/now")
+async def now(request: Request, caller: Reader, ref: str, view: str = "talk") -> HTMLResponse:
+    """What changes as a thread goes on: what is open, how it stands, what is beside."""
+    head = await _head(caller, ref)
+    shown: dict[str, Any] = {**await about(caller, head), "bar": await navbar.bar_of(caller), "view": view}
+    return page(request, caller, "thread/now.html", **shown)
+
+
+@router.get("/messages/{run_id}")
+async def messages(request: Request, caller: Reader, ref: str, run_id: UUID) -> HTMLResponse:
+    """All messages of a run as they were said."""
+    head = await _head(caller, ref)
+    run = await caller.store.run(run_id)
+    if run.thread_id != head.id:
+        raise NotFound(f"Run {run_id} is of another thread.")
+    found = await caller.store.messages(run.id)
+    return page(request, caller, "thread/messages.html", head=head, messages=_sized(found))
+
+
+@router.get("/media/{position}/{number}")
+async def medium(caller: Reader, ref: str, position: int, number: int) -> Response:
+    """A picture of a message; whatever is no picture is only downloaded."""
+    head = await _head(caller, ref)
+    found = [one for each in await caller.store.stitches(head, position, position) for one in media.media_of(each)]
+    if not 0 <= number < len(found):
+        raise NotFound(f"Position {position} of thread {head.id} has no medium {number}.")
+    one = found[number]
+    name = f'{"inline" if one.shown else "attachment"}; filename="{head.id}-{position}-{number}"'
+    kind = one.type if one.shown else "application/octet-stream"
+    return Response(one.content(), media_type=kind, headers={**media.HEADERS, "Content-Disposition": name})
+
+
+@router.get("/raw/{position}")
+async def raw(caller: Reader, ref: str, position: int) -> Response:
+    """A stitch as it is kept, whole, as text that no browser takes for anything else."""
+    head = await _head(caller, ref)
+    found = await caller.store.stitches(head, position, position)
+    if not found:
+        raise NotFound(f"Thread {head.id} has no position {position}.")
+    name = f'inline; filename="{head.id}-{position}.json"'
+    headers = {**media.HEADERS, "Content-Disposition": name}
+    return Response(codec.dumps(found[0].as_json()), media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/bundle")
+async def bundle(caller: Reader, ref: str) -> Response:
+    """The thread with all below it, to take home."""
+    head = await _head(caller, ref)
+    with TemporaryDirectory(prefix="lockstitch-") as folder:
+        path = Path(folder, "bundle.zip")
+        await export_bundle(caller.store, head, path)
+        content = await anyio.Path(path).read_bytes()
+    headers = {"Content-Disposition": f'attachment; filename="{head.id}.zip"'}
+    return Response(content, media_type="application/zip", headers=headers)
+
+
+@router.get("/tree")
+async def tree(request: Request, caller: Reader, ref: str) -> HTMLResponse:
+    """The tree that a thread stands in, drawn: threads with their stitches, how they stand, how far their tasks are."""
+    head = await _head(caller, ref)
+    return page(
+        request, caller, "thread/tree.html", head=head, title=title_of(head), graph=await graph_of(caller.store, head)
+    )
+
+
+@router.get("/delete")
+async def confirm_delete(request: Request, caller: Reader, ref: str) -> HTMLResponse:
+    """What would be deleted, before it is."""
+    head = await _head(caller, ref)
+    below = len(await caller.store.tree(head)) - 1
+    return page(request, caller, "thread/delete.html", head=head, title=title_of(head), below=below)
+
+
+async def about(caller: Caller, head: Thread) -> dict[str, Any]:
+    """What every view of a thread shows."""
+    store = caller.store
+    status, person, words = state_of(store, head)
+    ancestors = (await store.ancestors(head))[::-1] if head.parent_id else []
+    last = await store.desk.last_run(head) if head.kind != "trace" else None
+    return {
+        "head": head,
+        "title": title_of(head),
+        "ancestors": [(one.id, title_of(one)) for one in ancestors],
+        "state": {"status": status, "person": person, "words": words},
+        "open": await opening(store, head),
+        "side": await side_of(store, head),
+        "last_run": last,
+        "can_say": caller.may("write") and caller.house.app is not None and head.agent in caller.house.app.agents,
+        "can_act": caller.may("write") and head.kind != "trace",
+        "has_app": caller.house.app is not None,
+    }
+
+
+async def _head(caller: Caller, ref: str) -> Thread:
+    head = await caller.store.thread(ref)
+    mention(thread=head.id)
+    return head
+
+
+async def _talk(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
+    last = min(head.position, before - 1) if before else head.position
+    first = max(head.first_position, last - PAGE + 1)
+    found = await store.stitches(head, first, last) if last >= first else []
+    talk = await Talk.of(store, head, found)
+    return {"knots": talk.knots(found), "first": first, "rest": max(0, first - head.first_position), "last": last}
+
+
+async def _log(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
+    last = min(head.position, before - 1) if before else head.position
+    first = max(head.first_position, last - PAGE + 1)
+    found = await store.stitches(head, first, last) if last >= first else []
+    return {"stitches": found[::-1], "first": first, "rest": max(0, first - head.first_position)}
+
+
+async def _context(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
+    found = await store.context(head)
+    return {"messages": _sized(found), "total": sum(estimate(message) for message in found)}
+
+
+async def _history(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
+    return {"history": await store.history(head, limit=TURNS, before=before)}
+
+
+async def _runs(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
+    found = await store.runs(head)
+    return {"runs": found[::-1]}
+
+
+def _sized(found: list[Any]) -> list[tuple[Any, int]]:
+    return [(message, estimate(message)) for message in found]
+
+
+_VIEWS: Final[dict[str, Any]] = {
+    "talk": _talk,
+    "context": _context,
+    "history": _history,
+    "runs": _runs,
+    "log": _log,
+}

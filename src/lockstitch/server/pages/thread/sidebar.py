@@ -1,0 +1,250 @@
+"""Goal, tasks, context, cost; the tree of threads as a graph.
+
+Laid out here, in figures alone; the template draws it. Large trees and long seams are cut, and say so.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound
+from lockstitch.model import ERRORS, Json, Stitch, Thread
+from lockstitch.server.pages.common import rows as waiting
+from lockstitch.server.pages.common.content import one_line
+from lockstitch.server.pages.common.format import span
+from lockstitch.server.pages.common.rows import Row, rows, title_of
+from lockstitch.store import Store
+from lockstitch.store.queries.overview import Node, overviews, roots_of, trees
+
+THREADS: Final = 100
+STITCHES: Final = 80
+"""Of each thread its last ones."""
+
+_STEP: Final = 13
+_LANE: Final = 58
+_LEFT: Final = 16
+_TOP: Final = 30
+_LETTER: Final = 7.2
+"""How wide a letter of a label is, about; nobody measures text here."""
+
+_KINDS: Final = {"llm_call": "k-model", "tool_call": "k-tool", "thread_spawned": "k-child", "thread_result": "k-child"}
+
+
+@dataclass(slots=True)
+class Mark:
+    """A stitch on a seam."""
+
+    x: int
+    kind: str
+    position: int
+    says: str
+
+
+@dataclass(slots=True)
+class Lane:
+    """A thread in the graph."""
+
+    thread: Thread
+    title: str
+    person: bool
+    done: int
+    tasks: int
+    cost: float | None
+    depth: int
+    last: tuple[bool, ...]
+    x: int = 0
+    y: int = 0
+    end: int = 0
+    tie: str = ""
+    """The way from the stitch that made it."""
+    before: int = 0
+    """Stitches that are not drawn."""
+    marks: list[Mark] = field(default_factory=list[Mark])
+
+    @property
+    def look(self) -> str:
+        status = self.thread.status
+        return "parked" if status == "waiting" and not self.person else status
+
+    @property
+    def label(self) -> int:
+        """How wide the words above the seam are: title, status, cost, tasks."""
+        letters = len(self.title) + len(self.thread.status) + 10 + (len("00 of 00 tasks") if self.tasks else 0)
+        return round(40 + _LETTER * letters)
+
+    @property
+    def progress(self) -> float:
+        return round(60 * self.done / self.tasks, 1) if self.tasks else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    lanes: list[Lane]
+    width: int
+    height: int
+    left_off: int
+
+
+async def graph_of(store: Store, head: Thread) -> Graph:
+    """The whole tree that a thread stands in, parents before children."""
+    roots = await roots_of(store.backend, [head])
+    nodes = [pair for root in await trees(store.backend, roots) for pair in root.walk()]
+    lanes: list[Lane] = []
+    places: dict[UUID, tuple[int, int]] = {}
+    """Where the stitch that made a thread stands."""
+    for number, (node, last) in enumerate(nodes[:THREADS]):
+        lane = _lane(node, last)
+        lane.y = _TOP + number * _LANE
+        x, y = places.get(lane.thread.id, (_LEFT, 0))
+        lane.x = x + 2 * _STEP if y else _LEFT
+        if y:
+            lane.tie = f"M{x} {y + 7}V{lane.y - 6}q0 6 6 6H{lane.x}"
+        await _place(store, lane, places)
+        lanes.append(lane)
+    width = max((max(lane.end, lane.x + lane.label) for lane in lanes), default=0) + _LEFT
+    return Graph(lanes, width, _TOP + len(lanes) * _LANE - 20, max(0, len(nodes) - THREADS))
+
+
+def _lane(node: Node, last: tuple[bool, ...]) -> Lane:
+    thread = node.thread
+    tasks: list[Any] = [task for task in thread.tasks if task]
+    done = sum(str(task.get("status")) in ("completed", "done") for task in tasks)
+    person = bool(waiting.person_waits_of(thread))
+    title = one_line(title_of(thread), 44)
+    return Lane(thread, title, person, done, len(tasks), node.overview.total_cost, len(last), last)
+
+
+async def _place(store: Store, lane: Lane, places: dict[UUID, tuple[int, int]]) -> None:
+    head = lane.thread
+    first = max(head.first_position, head.position - STITCHES + 1)
+    lane.before = first - head.first_position
+    found = await store.stitches(head, first) if head.position else []
+    for number, stitch in enumerate(found):
+        x = lane.x + 10 + number * _STEP
+        lane.marks.append(Mark(x, _kind(stitch), stitch.position, _says(stitch)))
+        if stitch.type == "thread_spawned" and stitch.child_id is not None:
+            places[stitch.child_id] = (x, lane.y)
+    lane.end = lane.x + 20 + len(found) * _STEP
+    if lane.before:
+        # Children of stitches that are not drawn hang at the beginning.
+        for child in await store.children(head):
+            places.setdefault(child.id, (lane.x + 4, lane.y))
+
+
+def _kind(stitch: Stitch) -> str:
+    failed = stitch.type in ERRORS or (stitch.type == "tool_call" and stitch.status in ("error", "denied", "failed"))
+    if failed:
+        return "k-fail"
+    return "ink" if stitch.type == "input" else _KINDS.get(stitch.type, "plain")
+
+
+def _says(stitch: Stitch) -> str:
+    return " ".join(str(part) for part in (stitch.position, stitch.type, stitch.name, stitch.status) if part)
+
+
+_CHILDREN: Final = 50
+"""Children that are shown beside; all are in the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """How large the context is, as the provider counted it with the last call."""
+
+    tokens: int
+    cached: int
+    written: int
+    limit: int | None
+    """Where it is compacted."""
+
+    def share(self, tokens: int) -> float:
+        return round(100 * tokens / max(self.limit or 0, self.tokens, 1), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Everything beside a conversation."""
+
+    tasks: list[Json]
+    done: int
+    children: list[Row]
+    more_children: int
+    context: Context | None
+    runs: int
+    run_cost: float | None
+    cost: float | None
+    cached: float | None
+    """Of what was sent, the share that came from a cache."""
+    holder: str
+
+
+async def side_of(store: Store, head: Thread) -> Side:
+    children = await store.children(head)
+    runs = (await overviews(store.backend, [head]))[0]
+    below = await rows(store, children[:_CHILDREN])
+    last = await store.desk.last_run(head)
+    costs = [cost for cost in (runs.total_cost, *(row.cost for row in below)) if cost is not None]
+    sent = runs.usage["input_tokens"]
+    tasks = head.tasks
+    return Side(
+        tasks=tasks,
+        done=sum(str(task.get("status")) in ("completed", "done") for task in tasks),
+        children=below,
+        more_children=max(0, len(children) - _CHILDREN),
+        context=await _context(store, head),
+        runs=runs.runs,
+        run_cost=last.total_cost if last else None,
+        cost=math.fsum(costs) if costs else None,
+        cached=runs.usage["cache_read_input_tokens"] / sent if sent else None,
+        holder=str(head.worker_id)[:13] if head.worker_id else "nobody",
+    )
+
+
+async def _context(store: Store, head: Thread) -> Context | None:
+    """Read off the newest response that tells it, a little before the end of the log."""
+    first = max(head.first_position, head.position - 60)
+    where = (
+        Where("thread_id", "=", head.id),
+        Where("position", ">=", first),
+        Where("type", "=", "llm_call"),
+    )
+    found = await store.backend.find(Find(Stitch, where, order=("-position",), limit=5))
+    for stitch in found:
+        if stitch.input_tokens is not None and stitch.lane is None and "purpose" not in stitch.data:
+            limit = await _limit(store, head)
+            tokens = stitch.input_tokens + (stitch.output_tokens or 0)
+            return Context(tokens, stitch.cache_read_tokens or 0, stitch.cache_write_tokens or 0, limit)
+    return None
+
+
+async def _limit(store: Store, head: Thread) -> int | None:
+    """Where the agent's compactor begins, if it has one that says so."""
+    if head.agent is None or head.version is None:
+        return None
+    try:
+        stored = await store.agents.version(head.project, head.agent, head.version)
+    except NotFound:
+        return None
+    compactor: Any = stored.definition.get("compactor")
+    told: Any = cast("Json", compactor).get("parameters") if isinstance(compactor, dict) else None
+    threshold: Any = cast("Json", told).get("threshold") if isinstance(told, dict) else None
+    return threshold if isinstance(threshold, int) else None
+
+
+def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
+    """How a thread stands: its status, whether a person is needed, and the words for it."""
+    now = store.clock.now()
+    personal = waiting.person_waits_of(head)
+    if personal:
+        since = waiting.since_of(personal[0])
+        return "waiting", True, "waits for a person" + (f", {span((now - since).total_seconds())}" if since else "")
+    if head.status == "waiting":
+        kinds = [str(one.get("kind")) for one in head.waiting_for if one.get("kind") != "input" or one.get("id")]
+        words = {"children": "its children", "timer": "its time", "retry": "another try"}
+        if kinds:
+            return "waiting", False, "waits for " + words.get(kinds[0], kinds[0].replace("_", " "))
+        return "waiting", False, "waits for the next message"
+    if head.cancel_requested and not head.ended:
+        return head.status, False, "is being cancelled"
+    return head.status, False, head.status

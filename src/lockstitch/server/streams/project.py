@@ -1,0 +1,104 @@
+"""The board: how the threads of a project stand, for lists that keep up to date."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.model import Json, Thread, format_time
+from lockstitch.server.streams.changes import News
+from lockstitch.server.streams.thread import BEAT, Told
+from lockstitch.store import Store
+
+PACE: Final = 0.1
+"""Seconds in which news are gathered, so that many stitches make one look."""
+
+LOOK: Final = 1.0
+"""Seconds after which it is looked in any case: who claims a thread, or gives it back, calls nobody."""
+
+ALL: Final = 5.0
+"""Seconds between two looks at everything that was told of: nobody calls when a thread that rests is deleted."""
+
+_RECENT: Final = 50
+_ACTIVE: Final = 200
+_KEPT: Final = 1000
+"""Threads of which it is remembered what a reader was told last."""
+
+
+class Board:
+    """How threads stand, for one reader: the recent ones first, and then whichever changes."""
+
+    def __init__(self, store: Store, news: News) -> None:
+        self._store = store
+        self._news = news
+        self._told: dict[UUID, Json] = {}
+
+    async def follow(self, *, once: bool = False) -> AsyncGenerator[Told]:
+        with self._news.read() as reader:
+            heads = [*await self._store.threads(limit=_RECENT), *await self._active()]
+            active: set[UUID] = set()
+            beaten = looked = time.monotonic()
+            while True:
+                for told in self._changes(heads):
+                    beaten = time.monotonic()
+                    yield told
+                if once or self._news.leaving:
+                    return
+                active = {head.id for head in heads if head.status in ("pending", "running")}
+                wanted = {*await reader.wait(LOOK), *active}
+                await asyncio.sleep(PACE)
+                wanted |= await reader.wait(0)
+                if time.monotonic() - looked >= ALL:
+                    looked = time.monotonic()
+                    wanted |= self._told.keys()
+                now_active = await self._active()
+                wanted -= {head.id for head in now_active}
+                heads = [*await self._among(sorted(wanted)), *now_active]
+                for told in self._deleted(wanted, {head.id for head in heads}):
+                    yield told
+                if time.monotonic() - beaten >= BEAT:
+                    beaten = time.monotonic()
+                    yield Told("beat", {})
+
+    async def _active(self) -> list[Thread]:
+        return await self._store.threads(status=["pending", "running"], limit=_ACTIVE)
+
+    async def _among(self, ids: Sequence[UUID]) -> list[Thread]:
+        """Those of these threads that are the project's."""
+        if not ids:
+            return []
+        where = (Where("id", "in", list(ids)), Where("project", "=", self._store.project))
+        return await self._store.backend.find(Find(Thread, where, order=("id",)))
+
+    def _changes(self, heads: Sequence[Thread]) -> Iterator[Told]:
+        for head in heads:
+            row = summary(head)
+            if self._told.get(head.id) != row:
+                self._told.pop(head.id, None)
+                self._told[head.id] = row
+                yield Told("status", row)
+        while len(self._told) > _KEPT:
+            self._told.pop(next(iter(self._told)))
+
+    def _deleted(self, wanted: Collection[UUID], found: Collection[UUID]) -> Iterator[Told]:
+        for thread_id in wanted:
+            if thread_id not in found and self._told.pop(thread_id, None) is not None:
+                yield Told("status", {"thread_id": str(thread_id), "status": "deleted"})
+
+
+def summary(head: Thread) -> Json:
+    """A thread as a list shows it, without sums over its runs."""
+    return {
+        "thread_id": str(head.id),
+        "key": head.key,
+        "parent_id": str(head.parent_id) if head.parent_id else None,
+        "kind": head.kind,
+        "agent": head.agent,
+        "title": head.title,
+        "status": head.status,
+        "waiting_for": head.waiting_for,
+        "position": head.position,
+        "updated_at": format_time(head.updated_at),
+    }

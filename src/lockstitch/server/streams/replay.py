@@ -1,0 +1,164 @@
+"""Retelling: what a follower tells of a thread, as the events that whoever drives it would tell.
+
+So a stream in one of the formats is the same wherever the run is driven, and goes on where another process took over.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from typing import Any
+from uuid import UUID
+
+from lockstitch.agents import Event
+from lockstitch.engine.decision.delegation import DELEGATE
+from lockstitch.engine.events import EventType
+from lockstitch.engine.result import result_in
+from lockstitch.model import Json, Run, Stitch, Thread, open_calls, text_of
+from lockstitch.model.message import blocks
+from lockstitch.model.thread import TERMINAL
+from lockstitch.server.streams.thread import Told
+from lockstitch.store import Store
+
+_SERVER_CALL = "server_tool_use"
+
+
+class Retelling:
+    """The events of one thread, for one stream."""
+
+    def __init__(self, store: Store, head: Thread) -> None:
+        self._store = store
+        self._head = head
+        self._said: defaultdict[tuple[UUID, str], list[str]] = defaultdict(list)
+        """What was told of an answer before it was there whole, by run and kind."""
+        self._attempts: dict[UUID, str] = {}
+        self._runs: dict[UUID, Run] = {}
+        """Runs as they were when they were first told of: whose they are does not change."""
+
+    async def events(self, told: AsyncIterable[Told]) -> AsyncGenerator[Event | None]:
+        """Events as they come; None: there is nothing to tell, but somebody is there."""
+        async for one in told:
+            if one.kind == "beat":
+                yield None
+            elif one.kind == "delta":
+                await self._know(UUID(one.data["run_id"]))
+                for event in self._delta(one.data):
+                    yield event
+            elif one.stitch is not None and one.stitch.run_id is not None:
+                await self._know(one.stitch.run_id)
+                for event in await self._stitch(one.stitch, one.stitch.run_id):
+                    yield event
+
+    def _delta(self, data: Json) -> Iterator[Event]:
+        run_id, kind, step = UUID(data["run_id"]), data["kind"], int(data["step_number"]) - 1
+        if self._attempts.get(run_id, data["attempt"]) != data["attempt"]:
+            # It begins anew: what was told is no part of the answer.
+            self._forget(run_id)
+            yield self._event("retry", run_id, step, {})
+        self._attempts[run_id] = data["attempt"]
+        self._said[run_id, kind].append(data["text"])
+        yield self._event("thinking" if kind == "thinking" else "text", run_id, step, {"text": data["text"]})
+
+    async def _stitch(self, stitch: Stitch, run_id: UUID) -> list[Event]:
+        step = stitch.step_number or 0
+        match stitch.type:
+            case "run_started" | "run_paused" if self._runs[run_id].compiles:
+                return []
+            case "run_started":
+                return [await self._started(run_id)]
+            case "llm_call" if stitch.message is not None and stitch.data.get("purpose") in (None, "final_summary"):
+                return list(self._answer(stitch, run_id, step))
+            case "tool_call":
+                block = stitch.message or {}
+                data = {"id": stitch.call_id, "name": stitch.name, "content": block.get("content")}
+                return [self._event("tool_result", run_id, step, {**data, "is_error": bool(block.get("is_error"))})]
+            case "run_paused" if self._runs[run_id].parent_run_id is not None:
+                return []
+            case "run_paused":
+                waits: Any = stitch.data.get("waiting_for") or []
+                return [self._event("paused", run_id, step, {"waiting_for": waits, "pending": await self._pending()})]
+            case _:
+                return await self._over(stitch, run_id, step)
+
+    async def _over(self, stitch: Stitch, run_id: UUID, step: int) -> list[Event]:
+        if stitch.type not in ("run_completed", "run_failed"):
+            return []
+        run = await self._store.run(run_id)
+        if run.status not in TERMINAL or run.compiles:
+            return []
+        result = await result_in(self._store, run)
+        if run.parent_run_id is not None:
+            told = {"status": run.status, "output_text": result.output_text, "error": run.error}
+            return [self._event("member_finished", run_id, step, {"agent": run.agent, **told})]
+        events: list[Event] = []
+        if await self._is_passed_on(run):
+            events.append(self._event("text", run_id, step, {"text": result.output_text}))
+        if result.generated_files:
+            events.append(self._event("files", run_id, step, {"files": result.generated_files}))
+        if run.status == "failed":
+            events.append(self._event("failed", run_id, step, {"error": run.error, "type": "run_failed"}))
+        return [*events, self._event("finished", run_id, step, {**result.as_json(), "title": result.title})]
+
+    def _answer(self, stitch: Stitch, run_id: UUID, step: int) -> Iterator[Event]:
+        """An answer, without what was told of it already."""
+        message = stitch.message or {}
+        told = {kind: "".join(self._said[run_id, kind]) for kind in ("thinking", "text")}
+        whole = {"thinking": "".join(str(one.get("thinking", "")) for one in blocks(message)), "text": text_of(message)}
+        if any(not whole[kind].startswith(told[kind]) for kind in told):
+            yield self._event("retry", run_id, step, {})
+            told = dict.fromkeys(told, "")
+        self._forget(run_id)
+        for block in blocks(message):
+            kind = str(block.get("type"))
+            if kind in ("text", "thinking"):
+                said = str(block.get(kind, ""))
+                skipped = min(len(said), len(told[kind]))
+                told[kind] = told[kind][skipped:]
+                if said[skipped:]:
+                    yield self._event("text" if kind == "text" else "thinking", run_id, step, {"text": said[skipped:]})
+            elif kind == "tool_use":
+                yield self._event(
+                    "tool_call", run_id, step, {name: block.get(name) for name in ("id", "name", "input")}
+                )
+            elif kind == _SERVER_CALL:
+                yield self._event("server_tool_call", run_id, step, block)
+            elif kind.endswith("_tool_result"):
+                yield self._event("server_tool_result", run_id, step, block)
+
+    async def _started(self, run_id: UUID) -> Event:
+        run = self._runs[run_id]
+        found: list[Stitch] = []
+        if run.input_position:
+            found = await self._store.stitches(self._head, run.input_position, run.input_position)
+        said = text_of(found[0].message) if found else ""
+        who: Json = {"agent": run.agent, "model": run.model}
+        if run.parent_run_id is not None:
+            return self._event("member_started", run_id, 0, {**who, "task": said})
+        return self._event("started", run_id, 0, {**who, "user_message": said})
+
+    async def _is_passed_on(self, run: Run) -> bool:
+        """Whether the answer of a run is a member's, and was told as that."""
+        if run.role != "team" or run.output_position is None:
+            return False
+        found = await self._store.stitches(self._head, run.output_position, run.output_position)
+        return bool(found) and found[0].lane is not None
+
+    async def _pending(self) -> list[Json]:
+        """The calls that are open, as a browser gets them; what a leader has asked its members for is none."""
+        log = await self._store.desk.context_stitches(await self._store.thread(self._head.id))
+        return [
+            {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
+            for lane in dict.fromkeys(stitch.lane for stitch in log)
+            for _, call in open_calls(log, lane)
+            if call.get("name") != DELEGATE
+        ]
+
+    async def _know(self, run_id: UUID) -> None:
+        if run_id not in self._runs:
+            self._runs[run_id] = await self._store.run(run_id)
+
+    def _forget(self, run_id: UUID) -> None:
+        for kind in ("text", "thinking"):
+            self._said.pop((run_id, kind), None)
+
+    def _event(self, kind: EventType, run_id: UUID, step: int, data: Json) -> Event:
+        run = self._runs[run_id]
+        return Event(kind, self._head.id, run_id, run.agent or "", step, data, run.lane is not None)

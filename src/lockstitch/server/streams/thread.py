@@ -1,0 +1,194 @@
+"""Following a thread: its stitches, each once and in order, what is being said meanwhile, and how it stands.
+
+A follower keeps no queue. It looks at the thread, tells what is new since it looked last, and waits until it is called
+or for a moment; so a slow reader holds up nobody, and one who comes back with the last position misses nothing.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final, Literal
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.engine.events import first_number
+from lockstitch.errors import NotFound
+from lockstitch.model import Delta, Json, Run, Stitch, Thread, format_time
+from lockstitch.model.thread import TERMINAL, open_waits
+from lockstitch.server.streams.changes import News
+from lockstitch.store import Store
+
+Until = Literal["end", "idle", "now"]
+"""How long a thread is followed: to its end, until its run has ended or waits, or no further than it is now."""
+
+LIVELY: Final = 0.15
+"""Seconds between two looks at a thread that is being driven, if nothing calls sooner."""
+
+QUIET: Final = 1.0
+"""The same of one that rests: what changes without a stitch calls nobody."""
+
+BEAT: Final = 15.0
+"""Seconds of silence after which a sign of life is sent."""
+
+_PAGE: Final = 50
+"""Stitches that are read at a time."""
+
+_PATIENCE: Final = 20
+"""Looks at a thread in whose log something is missing, before the reader is told the rest without it."""
+
+_DELTAS: Final = 1000
+_ALL: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One thing that a reader is told. `beat` says nothing but that somebody is there."""
+
+    kind: Literal["stitch", "delta", "status", "end", "beat"]
+    data: Json
+    stitch: Stitch | None = None
+
+
+def is_idle(head: Thread) -> bool:
+    """Whether nothing goes on: it has ended, rests, or waits for somebody. Children go on by themselves."""
+    if head.ended:
+        return True
+    if head.status != "waiting":
+        return False
+    waits = open_waits(head.waiting_for)
+    return not waits or any(one.get("kind") != "children" for one in waits)
+
+
+def status_of(head: Thread) -> Json:
+    """How a thread stands, for a reader."""
+    return {
+        "thread_id": str(head.id),
+        "status": head.status,
+        "waiting_for": head.waiting_for,
+        "position": head.position,
+        "title": head.title,
+        "tasks": head.tasks,
+        "cancel_requested": head.cancel_requested,
+        "updated_at": format_time(head.updated_at),
+    }
+
+
+class Follower:
+    """Follows one thread for one reader."""
+
+    def __init__(self, store: Store, news: News, thread_id: UUID, after: int = 0) -> None:
+        self._store = store
+        self._news = news
+        self._thread_id = thread_id
+        self._after = after
+        self._number = 0
+        self._steps: dict[UUID, int] = {}
+        """By run, the last step whose answer is a stitch that was sent or need not be."""
+        self._told: Json | None = None
+        self._patience = _PATIENCE
+
+    async def follow(self, until: Until = "end") -> AsyncGenerator[Told]:
+        """What there is, and then what comes."""
+        with self._news.read(self._thread_id) as reader:
+            beaten = time.monotonic()
+            while True:
+                head = await self._head()
+                if head is None:
+                    yield Told("end", {"thread_id": str(self._thread_id), "status": "deleted", "position": self._after})
+                    return
+                try:
+                    async for told in self._look(head):
+                        beaten = time.monotonic()
+                        yield told
+                except NotFound:
+                    # It was deleted between two looks.
+                    continue
+                caught_up = self._after >= head.position
+                if caught_up and (head.ended or until == "now" or (until == "idle" and is_idle(head))):
+                    yield Told("end", _end(head))
+                    return
+                if self._news.leaving:
+                    return
+                await reader.wait(LIVELY if head.status in ("running", "pending") else QUIET)
+                if time.monotonic() - beaten >= BEAT:
+                    beaten = time.monotonic()
+                    yield Told("beat", {})
+
+    async def _head(self) -> Thread | None:
+        try:
+            return await self._store.thread(self._thread_id)
+        except NotFound:
+            return None
+
+    async def _look(self, head: Thread) -> AsyncGenerator[Told]:
+        """What is new by now. How it stands comes last, when everything before it was told."""
+        while self._after < head.position and not self._news.leaving:
+            last = min(self._after + _PAGE, head.position)
+            found = await self._store.stitches(head, self._after + 1, last)
+            for stitch in found:
+                if stitch.position != self._after + 1 and self._patience:
+                    break
+                self._after = stitch.position
+                self._note(stitch)
+                yield Told("stitch", stitch.as_json(), stitch)
+            if self._after < last and self._patience:
+                # A copy of a thread is written in parts: what is missing is on its way, or nobody has it.
+                self._patience -= 1
+                return
+            self._after = max(self._after, last)
+            self._patience = _PATIENCE
+        if head.status == "running":
+            for told in await self._said(head):
+                yield told
+        status = status_of(head)
+        shown = {name: value for name, value in status.items() if name not in ("position", "updated_at")}
+        if head.kind == "trace":
+            # Spans of a mirror are replaced in place; that moves no position.
+            shown["fence"] = status["fence"] = head.fence
+        if shown != self._told and self._after >= head.position:
+            self._told = shown
+            yield Told("status", status)
+
+    async def _said(self, head: Thread) -> list[Told]:
+        """What is being said, as far as its stitch was not sent."""
+        after = max(self._number, first_number(head))
+        where = (Where("thread_id", "=", head.id), Where("number", ">", after))
+        found = await self._store.backend.find(Find(Delta, where, order=("number",), limit=_DELTAS))
+        told: list[Told] = []
+        for delta in found:
+            self._number = delta.number
+            if delta.run_id not in self._steps:
+                self._steps[delta.run_id] = await self._step(delta.run_id)
+            if delta.step_number > self._steps[delta.run_id]:
+                told.append(Told("delta", _delta(delta)))
+        return told
+
+    async def _step(self, run_id: UUID) -> int:
+        run = await self._store.backend.get(Run, (run_id,))
+        return _ALL if run is None or run.status in TERMINAL else run.steps
+
+    def _note(self, stitch: Stitch) -> None:
+        if stitch.type != "llm_call" or stitch.run_id is None or stitch.step_number is None:
+            return
+        # The summary at the end of a run that is out of steps has the number of its last step.
+        step = stitch.step_number + ("purpose" in stitch.data)
+        self._steps[stitch.run_id] = max(step, self._steps.get(stitch.run_id, 0))
+
+
+def _delta(delta: Delta) -> Json:
+    return {
+        "run_id": str(delta.run_id),
+        "step_number": delta.step_number,
+        "number": delta.number,
+        **delta.text,
+    }
+
+
+def _end(head: Thread) -> Json:
+    return {
+        "thread_id": str(head.id),
+        "status": head.status,
+        "waiting_for": head.waiting_for,
+        "position": head.position,
+        "result": head.result,
+    }

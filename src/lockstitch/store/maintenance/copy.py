@@ -1,0 +1,271 @@
+"""Copying: everything of one store into another, whatever the two are made of.
+
+The target is its own memory: what stands there already is compared and left, so a copy that was cut short goes on,
+and a second one copies nothing. A thread is copied log first and head last, so a half-copied one is never runnable.
+Afterwards both logs are read and compared by count and by the sha256 of their canonical stitches.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from lockstitch.backend import Extends, Find, FullBackend, Where
+from lockstitch.errors import Conflict, StoreDamaged
+from lockstitch.extension import Extension
+from lockstitch.model import OWNED, SHELVES, Archive, Blob, Delta, Letter, Record, Run, Stitch, Thread, codec
+from lockstitch.store.core import Core
+from lockstitch.store.tables import present
+from lockstitch.store.writes.archive import pack, unpack
+
+R = TypeVar("R", bound=Record)
+
+_PAGE = 500
+_AFTER = "copied"
+"""The query of an extension that is asked after its tables were copied, such as to give on after the last id."""
+
+_ELSEWHERE: Final[tuple[type[Record], ...]] = tuple(
+    kind for kind in (Run, Letter, *OWNED) if kind is not Delta and "thread_id" not in kind.primary_key
+)
+"""Records of a thread whose key does not name the thread, so that another thread can have a record of the same key."""
+
+Progress = Callable[["Copied"], None]
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a copy did so far: threads looked at, and records that were not there before."""
+
+    threads: int = 0
+    stitches: int = 0
+    records: int = 0
+    verified: int = 0
+    left_out: list[str] = field(default_factory=list[str])
+    """Applications whose tables the target cannot have."""
+
+    @property
+    def total(self) -> int:
+        """Everything that was written; 0 when the target had it all."""
+        return self.stitches + self.records
+
+
+async def copy(source: Core, target: Core, tree: Thread | None, progress: Progress | None) -> Copied:
+    """Copy all of a store, or one tree of threads with what it uses."""
+    work = _Copy(source.backend, target.backend, progress or (lambda copied: None))
+    if tree is None:
+        await work.shelves()
+        async for head in _pages(source.backend, Find(Thread, order=("depth", "id"))):
+            await work.thread(head)
+        for extension in await present(source.backend):
+            await work.extension(extension)
+    else:
+        heads = await source.tree(tree)
+        for head in heads:
+            # Before anything is written: a conflict in the last thread leaves the target as it was.
+            await work.compare(head)
+            await work.compare_owned(head)
+        for head in heads:
+            await work.thread(head)
+    return work.copied
+
+
+class _Copy:
+    def __init__(self, source: FullBackend, target: FullBackend, progress: Progress) -> None:
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self.copied = Copied()
+
+    async def shelves(self) -> None:
+        """The side records that belong to no thread. Live text is on its way, so it is not copied."""
+        for kind in SHELVES:
+            if kind is Delta:
+                continue
+            nobodys = (Where(OWNED[kind], "is null"),) if kind in OWNED else ()
+            async for record in _pages(self._source, Find(kind, nobodys, order=kind.primary_key)):
+                await self._put([record])
+
+    async def compare(self, head: Thread) -> Thread | None:
+        """Return the target's thread of this id. Raises Conflict if it is another thread, or is ahead of this one."""
+        there = await self._target.get(Thread, (head.id,))
+        if there is None:
+            return None
+        if (there.project, there.kind) != (head.project, head.kind):
+            raise Conflict(
+                f"The target has another thread {head.id}: a {there.kind} of project {there.project}, and not a "
+                f"{head.kind} of project {head.project}. It is not overwritten.",
+                thread_id=head.id,
+            )
+        if await self._has_gone_on(there, head):
+            raise Conflict(
+                f"Thread {head.id} has gone on in the target (position {there.position}, here {head.position}); "
+                "it is not overwritten.",
+                thread_id=head.id,
+            )
+        return there
+
+    async def compare_owned(self, head: Thread) -> None:
+        """Raise Conflict if the target has a record of this thread's in another thread."""
+        for kind in _ELSEWHERE:
+            for record in await self._source.find(_of(kind, head)):
+                await self._is_there(record)
+
+    async def thread(self, head: Thread) -> None:
+        there = await self.compare(head)
+        if there is None:
+            # Not runnable until all of it is there.
+            resting: dict[str, Any] = {"status": "waiting", "waiting_for": [], "wake_at": None, "result": None}
+            await self._target.put([head.changed(**resting, worker_id=None, position=0, tip_id=None)])
+        await self._put(await self._source.find(_of(Run, head)))
+        await self._blobs(head)
+        for kind in (*OWNED, Letter):
+            if kind is not Delta:
+                await self._put([self._encoded(record) for record in await self._source.find(_of(kind, head))])
+        await self._log(head)
+        await self._put([_released(head)])
+        self.copied.threads += 1
+        self._progress(self.copied)
+
+    async def extension(self, extension: Extension) -> None:
+        """The tables of an application, as they are."""
+        target = self._target
+        if not isinstance(target, Extends):
+            self.copied.left_out.append(extension.name)
+            return
+        await target.extend(extension)
+        for kind in extension.kinds:
+            async for record in _pages(self._source, Find(kind, order=kind.primary_key)):
+                await self._put([record])
+        if {_AFTER} <= extension.queries("sqlite").keys() & extension.queries("postgres").keys():
+            await target.ask(extension, _AFTER, {}, None, writes=True)
+
+    async def _has_gone_on(self, there: Thread, head: Thread) -> bool:
+        """Whether something happened to the thread in the target that did not happen here."""
+        if there.position > head.position or there.fence > head.fence or there.delivered > head.delivered:
+            return True
+        if head.kind == "trace" or there.position < head.first_position:
+            return False
+        # Native logs only grow, so they are of one line if the last stitch that both have is the same.
+        last = [(there.position, there.position)]
+        ours, theirs = await self._source.read(head.id, last), await self._target.read(head.id, last)
+        return [stitch.id for stitch in ours] != [stitch.id for stitch in theirs]
+
+    async def _log(self, head: Thread) -> None:
+        """The stitches that the target lacks; if what it has differs, all of them again."""
+        if await self._stitches(head, fresh=False) or await self._stitches(head, fresh=True):
+            self.copied.verified += 1
+            return
+        raise StoreDamaged(f"Thread {head.id} is not the same in the target after copying it. Try again.")
+
+    async def _stitches(self, head: Thread, *, fresh: bool) -> bool:
+        """Whether both logs are the same in the end."""
+        start = head.first_position
+        if fresh:
+            span = (
+                Where("thread_id", "=", head.id),
+                Where("position", ">=", 1),
+                Where("position", "<=", head.position),
+            )
+            await self._target.delete(Find(Stitch, span))
+        newest = await self._target.find(Find(Stitch, (Where("thread_id", "=", head.id),), ("-position",), limit=1))
+        last = newest[0].position if newest else start - 1
+        here = _Digest()
+        for first in range(start, head.position + 1, _PAGE):
+            page = await self._source.read(head.id, [(first, min(first + _PAGE - 1, head.position))])
+            here.add(page)
+            missing = [stitch for stitch in page if stitch.position > last]
+            if missing:
+                await self._target.put(missing)
+                self.copied.stitches += len(missing)
+                self._progress(self.copied)
+        there = _Digest()
+        for first in range(start, head.position + 1, _PAGE):
+            there.add(await self._target.read(head.id, [(first, min(first + _PAGE - 1, head.position))]))
+        return here == there
+
+    async def _blobs(self, head: Thread) -> None:
+        from lockstitch.model import BlobUse
+
+        for use in await self._source.find(_of(BlobUse, head)):
+            if not await self._target.count(Find(Blob, (Where("sha256", "=", use.sha256),))):
+                blob = await self._source.get(Blob, (use.sha256,))
+                await self._put([blob] if blob else [])
+
+    def _encoded(self, record: Record) -> Record:
+        """Archives are packed as the target packs them."""
+        encoding = self._target.archive_encoding
+        if not isinstance(record, Archive) or record.encoding == encoding:
+            return record
+        text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in unpack(record))
+        return record.changed(encoding=encoding, content=pack(text, encoding))
+
+    async def _put(self, records: Sequence[Record]) -> None:
+        """Write those that are not there yet or differ."""
+        new = [record for record in records if not await self._is_there(record)]
+        if new:
+            await self._target.put(new)
+            self.copied.records += len(new)
+
+    async def _is_there(self, record: Record) -> bool:
+        kind = type(record)
+        if isinstance(record, Blob):
+            return bool(await self._target.count(Find(Blob, (Where("sha256", "=", record.sha256),))))
+        found = await self._target.get(kind, [getattr(record, field) for field in kind.primary_key])
+        if found is not None and _owner(found) != _owner(record):
+            raise Conflict(f"The target has this {kind.__name__} in another thread; it is not overwritten.")
+        return found is not None and found.as_json() == record.as_json()
+
+
+class _Digest:
+    """A running count and sha256 over canonical stitches: all but log_id, which every store gives itself."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = sha256()
+
+    def add(self, stitches: Sequence[Stitch]) -> None:
+        self.count += len(stitches)
+        for stitch in stitches:
+            self._hash.update(canonical(stitch))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Digest):
+            return NotImplemented
+        return self.count == other.count and self._hash.digest() == other._hash.digest()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def canonical(stitch: Stitch) -> bytes:
+    """A stitch as the same bytes in every store."""
+    values = stitch.as_json()
+    del values["log_id"]
+    return codec.dumps(dict(sorted(values.items())))
+
+
+def _released(head: Thread) -> Thread:
+    """A head that nobody holds: leases do not move between stores."""
+    if not head.held:
+        return head
+    status = "pending" if head.status == "running" else head.status
+    return head.changed(worker_id=None, status=status, wake_at=head.wake_at or head.updated_at)
+
+
+def _owner(record: Record) -> tuple[Any, Any]:
+    """Return the project and the thread that a record belongs to, as far as it names them."""
+    return getattr(record, "project", None), getattr(record, "thread_id", None)
+
+
+def _of(kind: type[R], head: Thread) -> Find[R]:
+    return Find(kind, (Where("thread_id", "=", head.id),), order=kind.primary_key)
+
+
+async def _pages(backend: FullBackend, find: Find[R]) -> AsyncIterator[R]:
+    last: Any = None
+    while True:
+        page = await backend.find(Find(find.kind, find.where, find.order, after=last, limit=_PAGE))
+        for record in page:
+            yield record
+        if len(page) < _PAGE:
+            return
+        last = tuple(getattr(page[-1], field) for field in find.order)

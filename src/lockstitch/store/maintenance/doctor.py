@@ -1,0 +1,146 @@
+"""The doctor: reads everything and says what is wrong."""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import LockstitchError
+from lockstitch.model import Json, Run, Stitch, Thread, context
+from lockstitch.model.context import replaces_context
+from lockstitch.store.core import Core
+
+_PAGE = 1000
+
+
+@dataclass(slots=True)
+class Report:
+    """What was read, and every problem found: {"thread", "kind", "detail"}."""
+
+    threads: int = 0
+    runs: int = 0
+    stitches: int = 0
+    problems: list[Json] = field(default_factory=list[Json])
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def as_json(self) -> Json:
+        return {"ok": self.ok, "threads": self.threads, "stitches": self.stitches, "problems": self.problems}
+
+
+async def verify(store: Core) -> Report:
+    """Every thread of every project: contiguous positions, fences that never fall, one answer per call, one list."""
+    report = Report()
+    last: Thread | None = None
+    while True:
+        page = await store.backend.find(Find(Thread, order=("id",), after=(last.id,) if last else None, limit=_PAGE))
+        for head in page:
+            report.threads += 1
+            await _Examination(store, head, report).run()
+        if len(page) < _PAGE:
+            return report
+        last = page[-1]
+
+
+async def glance(store: Core) -> Report:
+    """How much there is, as the store counts it: what a look without reading can say."""
+    count = store.backend.count
+    return Report(await count(Find(Thread)), await count(Find(Run)), await count(Find(Stitch)))
+
+
+async def rebuild(store: Core) -> bool:
+    """Only a store of files keeps anything that is derived; its log is the truth, so this loses nothing."""
+    rebuild_projections = getattr(store.backend, "rebuild_projections", None)
+    if rebuild_projections is None:
+        return False
+    await rebuild_projections()
+    return True
+
+
+class _Examination:
+    """One thread, read once from its first stitch to its last."""
+
+    def __init__(self, store: Core, head: Thread, report: Report) -> None:
+        self._store = store
+        self._head = head
+        self._report = report
+        self._position = 0
+        self._fence = 0
+        self._tip: UUID | None = None
+        self._calls: dict[int, int] = {}
+        self._answers: list[tuple[int, int, int]] = []
+        self._reported: set[UUID | None] = set()
+        self._context_from = 0
+        self._runs: set[UUID] = set()
+
+    async def run(self) -> None:
+        runs = await self._store.backend.find(Find(Run, (Where("thread_id", "=", self._head.id),), order=("sequence",)))
+        self._runs = {run.id for run in runs}
+        self._report.runs += len(runs)
+        if [run.sequence for run in runs] != list(range(1, len(runs) + 1)) or len(runs) != self._head.last_sequence:
+            self._problem("runs", f"sequences are not 1..{self._head.last_sequence}")
+        try:
+            # The last page is open, so that stitches beyond what the head knows are seen too.
+            for first in range(1, max(self._head.position, 1) + 1, _PAGE):
+                last = first + _PAGE - 1
+                end = last if last < self._head.position else None
+                for stitch in await self._store.stitches(self._head, first, end):
+                    self._look(stitch)
+            context(await self._store.stitches(self._head, max(self._head.context_from, 1)))
+        except LockstitchError as exc:
+            self._problem("unreadable", str(exc))
+            return
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            self._problem("fold", f"the context cannot be folded: {exc!r}")
+        self._finish()
+
+    def _look(self, stitch: Stitch) -> None:
+        self._report.stitches += 1
+        if stitch.position != self._position + 1:
+            self._problem("positions", f"position {stitch.position} follows {self._position}")
+        self._position = stitch.position
+        if stitch.fence < self._fence:
+            self._problem("fence", f"position {stitch.position} has fence {stitch.fence} after {self._fence}")
+        self._fence = max(self._fence, stitch.fence)
+        if stitch.run_id is not None and stitch.run_id not in self._runs:
+            self._problem("runs", f"position {stitch.position} belongs to run {stitch.run_id}, which is not there")
+        if stitch.lane is None and replaces_context(stitch):
+            self._context_from = stitch.position
+        if stitch.linked:
+            if stitch.previous_id != self._tip:
+                self._problem("list", f"position {stitch.position} follows {stitch.previous_id}, not {self._tip}")
+            self._tip = stitch.id
+        if stitch.type == "llm_call" and stitch.calls:
+            self._calls[stitch.position] = stitch.calls
+        if stitch.type == "tool_call" and stitch.reply_to is not None:
+            self._answers.append((stitch.position, stitch.reply_to, stitch.call_index or 0))
+        if stitch.type == "thread_result":
+            if stitch.child_id in self._reported:
+                self._problem("children", f"position {stitch.position} is a second report of child {stitch.child_id}")
+            self._reported.add(stitch.child_id)
+
+    def _look_at_answers(self) -> None:
+        """At the end, since in a mirror a result may have come before the response that asked for it."""
+        answered: set[tuple[int, int]] = set()
+        for position, reply_to, index in self._answers:
+            if index >= self._calls.get(reply_to, 0):
+                self._problem("answers", f"position {position} answers a call that position {reply_to} did not make")
+            elif (reply_to, index) in answered:
+                self._problem("answers", f"position {position} is a second answer to call {index} of {reply_to}")
+            answered.add((reply_to, index))
+
+    def _finish(self) -> None:
+        head = self._head
+        self._look_at_answers()
+        if self._position != head.position:
+            self._problem("positions", f"the head says {head.position}, the log ends at {self._position}")
+        if self._fence > head.fence:
+            self._problem("fence", f"the head says {head.fence}, the log has {self._fence}")
+        if self._tip != head.tip_id:
+            self._problem("list", f"the head says {head.tip_id}, the list ends at {self._tip}")
+        if self._context_from != head.context_from:
+            self._problem("context", f"the head begins at {head.context_from}, the log at {self._context_from}")
+
+    def _problem(self, kind: str, detail: str) -> None:
+        self._report.problems.append({"thread": str(self._head.id), "kind": kind, "detail": detail})

@@ -1,0 +1,122 @@
+"""Retention: what is archived, and what is deleted with everything of its own."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import NotFound, Refused, ThreadBusy
+from lockstitch.model import TERMINAL, Feedback, Memory, Thread
+from lockstitch.store.core import Core
+from lockstitch.store.reports.statistics import kept_figures
+from lockstitch.store.tables import absent, present
+from lockstitch.store.writes.archive import Archives
+
+_PAGE = 200
+
+
+async def archive(store: Core, archives: Archives, before: datetime) -> int:
+    """Archive old turns of every thread of the project; how many turns."""
+    number = 0
+    async for head in threads(store, Where("created_at", "<", before)):
+        if head.first_position <= head.position:
+            number += await archives.archive(head, before)
+    return number
+
+
+async def purge(store: Core, before: datetime | None, user_id: str | None, force: bool) -> int:
+    """Delete trees at rest that are old or expired, or whatever belongs to a user; how many threads.
+
+    A user goes from the tables of applications too: Refused when the code of one is not here, unless forced.
+    """
+    unknown = await absent(store.backend)
+    if user_id is not None and unknown and not force:
+        raise Refused(
+            f"{', '.join(unknown)} may know this user and cannot be asked: the code is not found here. "
+            "Install it with its entry point, or force the deletion of the rest; nothing was deleted."
+        )
+    number = await (_purge_user(store, user_id, force) if user_id is not None else _purge_old(store, before))
+    for extension in await present(store.backend):
+        if extension.purging is not None:
+            await extension.purging(store, before, user_id)
+    return number
+
+
+async def _purge_old(store: Core, before: datetime | None) -> int:
+    number = 0
+    now = store.clock.now()
+    due = Where("created_at", "<", before) if before else Where("expires_at", "<=", now)
+    async for root in threads(store, due, Where("parent_id", "is null")):
+        number += await _purge_tree(store, root, before, now)
+    if before is not None:
+        async for root in threads(store, Where("expires_at", "<=", now), Where("parent_id", "is null")):
+            number += await _purge_tree(store, root, None, now)
+    return number
+
+
+async def _purge_tree(store: Core, root: Thread, before: datetime | None, now: datetime) -> int:
+    tree = await store.tree(root)
+    expired = root.expires_at is not None and root.expires_at <= now
+    old = before is not None and all(thread.updated_at < before for thread in tree)
+    if not (expired or old) or not all(map(at_rest, tree)):
+        return 0
+    await _keep_figures(store, tree)
+    return await store.delete(root)
+
+
+async def _purge_user(store: Core, user_id: str, force: bool) -> int:
+    """Refused before anything is deleted when one of their threads is held."""
+    theirs = Where("user_id", "=", user_id)
+    async for head in threads(store, theirs):
+        held = [thread for thread in await store.tree(head) if thread.held]
+        if held and not force:
+            raise ThreadBusy(
+                f"Thread {held[0].id} is held by worker {held[0].worker_id}; stop it first, or force the deletion.",
+                thread_id=held[0].id,
+            )
+    number = 0
+    async for head in threads(store, theirs):
+        try:
+            tree = await store.tree(head)
+        except NotFound:
+            continue  # it went with a thread of theirs that it descends from
+        await _keep_figures(store, tree)
+        number += await store.delete(head, force=force)
+    for kind in (Memory, Feedback):
+        await store.backend.delete(Find(kind, (Where("project", "=", store.project), theirs)))
+    return number
+
+
+def at_rest(thread: Thread) -> bool:
+    """Whether nothing goes on in a thread: it has ended, or it is a chat between two turns."""
+    if thread.held:
+        return False
+    between = thread.status == "waiting" and all(entry.get("kind") == "input" for entry in thread.waiting_for)
+    return thread.status in TERMINAL or (thread.kind in ("chat", "trace") and between)
+
+
+async def threads(store: Core, *where: Where) -> AsyncIterator[Thread]:
+    """All threads of the project that fit, in the order of their ids, a page at a time."""
+    last: Thread | None = None
+    while True:
+        page = await store.backend.find(
+            Find(
+                Thread,
+                (Where("project", "=", store.project), *where),
+                order=("id",),
+                after=(last.id,) if last else None,
+                limit=_PAGE,
+            )
+        )
+        for head in page:
+            yield head
+        if len(page) < _PAGE:
+            return
+        last = page[-1]
+
+
+async def _keep_figures(store: Core, tree: list[Thread]) -> None:
+    """Add the runs about to go to the day's totals, so that purging loses no figure."""
+    for start in range(0, len(tree), _PAGE):
+        totals = await kept_figures(store.backend, [head.id for head in tree[start : start + _PAGE]])
+        if totals:
+            await store.backend.put(totals)

@@ -1,0 +1,339 @@
+"""Context, turns by page, run logs, exact requests; watching stitches as they are committed."""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from lockstitch.backend import WORK, Find, FullBackend, Where
+from lockstitch.errors import NotFound, StoreDamaged
+from lockstitch.model import (
+    TERMINAL,
+    Blob,
+    File,
+    Json,
+    Message,
+    Run,
+    Stitch,
+    Thread,
+    answer_of,
+    codec,
+    context,
+    format_time,
+    history,
+    text_of,
+)
+from lockstitch.model.context import injected, kept_positions, replaced_positions, seen
+from lockstitch.model.message import build
+from lockstitch.store.writes.archive import Archives
+from lockstitch.store.writes.media import Media
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One finished turn as a conversation shows it."""
+
+    run: Run
+    user_message: str
+    final_response: str | None
+    generated_files: list[Json]
+
+    def as_json(self) -> Json:
+        """The columns of the document's conversation_history, without the messages."""
+        run = self.run
+        return {
+            "conversation_id": str(run.id),
+            "agent_uuid": str(run.thread_id),
+            "run_id": str(run.id),
+            "started_at": format_time(run.started_at),
+            "completed_at": format_time(run.completed_at) if run.completed_at else None,
+            "user_message": self.user_message,
+            "final_response": self.final_response,
+            "stop_reason": run.stop_reason,
+            "total_steps": run.steps,
+            "usage": run.usage,
+            "generated_files": self.generated_files,
+            "cost": run.cost,
+            "extras": run.extras,
+            "sequence_number": run.turn,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Turns from newest to oldest, and whether older ones follow."""
+
+    turns: list[Turn]
+    more: bool
+
+
+class Reading:
+    """Answers questions about one thread, archived turns included."""
+
+    def __init__(self, backend: FullBackend, archives: Archives, media: Media) -> None:
+        self._backend = backend
+        self._archives = archives
+        self._media = media
+
+    async def stitches(self, head: Thread, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        return await self._media.restore(await self._archives.read(head, ranges))
+
+    async def for_context(self, head: Thread, until: int | None = None, lane: UUID | None = None) -> list[Stitch]:
+        """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
+        if lane is not None:
+            return await self.of_lane(head, lane, until)
+        start = head.context_from
+        if until is not None and start > until:
+            # A compaction before that point: rare enough to read from the beginning.
+            return await self.stitches(head, [(1, until)])
+        log = await self.stitches(head, [(max(start, 1), until)])
+        if not start or not log or log[0].type != "compaction":
+            return log
+        kept = kept_positions(log[0])
+        kept += [(position, position) for position in replaced_positions(log[0])]
+        return [*(await self.stitches(head, kept)), *log] if kept else log
+
+    async def of_lane(self, head: Thread, lane: UUID, until: int | None = None) -> list[Stitch]:
+        """The stitches of a member's lane, behind what it was given of others."""
+        run = await self._backend.get(Run, (lane,))
+        if run is None or run.thread_id != head.id:
+            return []
+        given: list[Json] = run.state.get("injected") or []
+        named = {int(one["position"]): str(one["agent"]) for one in given}
+        answers = await self.stitches(head, [(position, position) for position in named]) if named else []
+        log = await self.stitches(head, [(run.first_position, until)])
+        return [
+            *(injected(answer, lane, named[answer.position]) for answer in answers),
+            *(stitch for stitch in log if stitch.lane == lane),
+        ]
+
+    async def context(self, head: Thread, lane: UUID | None = None, until: int | None = None) -> list[Message]:
+        return context(await self.for_context(head, until, lane), lane)
+
+    async def tip(self, head: Thread, tip_id: UUID) -> Stitch | None:
+        """The stitch at the end of the list; that of a thread which was archived whole stands in its last archive."""
+        found = await self._backend.find(Find(Stitch, (Where("id", "=", tip_id),), limit=1))
+        if found:
+            return (await self._media.restore(found))[0]
+        log = await self.stitches(head, [(1, None)])
+        return next((stitch for stitch in reversed(log) if stitch.id == tip_id), None)
+
+    async def log(self, head: Thread, run: Run) -> list[Stitch]:
+        """The stitches of a run in the order in which they were written."""
+        if run.first_position >= head.first_position:
+            found = await self._backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
+            return [*(await self._earlier_input(head, run)), *(await self._media.restore(found))]
+        log = await self.stitches(head, [(run.first_position, None)])
+        return [stitch for stitch in log if stitch.run_id == run.id]
+
+    async def calls(self, head: Thread, run: Run) -> list[Stitch]:
+        """The model calls and tool calls of a run, and how it began; media stay where they are."""
+        kinds = ("run_started", "llm_call", "tool_call")
+        if run.first_position >= head.first_position:
+            where = (Where("run_id", "=", run.id), Where("type", "in", kinds))
+            return await self._backend.find(Find(Stitch, where, order=("position",)))
+        log = await self._archives.read(head, [(run.first_position, None)])
+        return [stitch for stitch in log if stitch.run_id == run.id and stitch.type in kinds]
+
+    async def _earlier_input(self, head: Thread, run: Run) -> list[Stitch]:
+        """The input of a run that was there before it: delivered while nobody held the thread, it caused the run."""
+        if run.input_position is None or run.input_position >= run.first_position:
+            return []
+        found = await self.stitches(head, [(run.input_position, run.input_position)])
+        return [stitch.changed(run_id=run.id) for stitch in found]
+
+    async def messages(self, head: Thread, run: Run) -> list[Message]:
+        return history(await self.log(head, run), run.id)
+
+    async def turns(self, head: Thread, limit: int, offset: int, before: int | None) -> Page:
+        """Finished turns, newest first; `before` is the sequence number of the oldest one already seen."""
+        where = [
+            Where("thread_id", "=", head.id),
+            Where("parent_run_id", "is null"),
+            Where("status", "in", sorted(TERMINAL)),
+        ]
+        if before is not None:
+            where.append(Where("turn", "<", before))
+        runs = await self._backend.find(Find(Run, where, order=("-turn",), limit=limit + 1, offset=offset))
+        shown = runs[:limit]
+        return Page([*(await self._as_turns(head, shown))], len(runs) > limit)
+
+    async def request(self, stitch: Stitch, head: Thread) -> Json:
+        """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
+        own: Json | None = stitch.data.get("request")
+        if stitch.type != "llm_call" or own is None:
+            raise NotFound(f"Stitch {stitch.id} is a {stitch.type} that keeps no request.")
+        kept: Json = {**(await self._common_request(stitch, head)), **own}
+        system = await self._optional_text(kept.get("system"))
+        tools_text = await self._optional_text(kept.get("tools"))
+        tools: list[Json] = codec.loads(tools_text) if tools_text is not None else []
+        log = await self.for_context(head, stitch.position - 1, stitch.lane)
+        request = build(kept.get("parameters") or {}, system, tools, context(seen(log, kept), stitch.lane))
+        if codec.digest(request) != kept.get("sha256"):
+            raise StoreDamaged(
+                f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent: "
+                "what it was made of has changed. Run `lockstitch doctor --verify`."
+            )
+        return request
+
+    async def _common_request(self, stitch: Stitch, head: Thread) -> Json:
+        """What all requests of a run have in common: its run_started keeps it, once."""
+        run = await self._backend.get(Run, (stitch.run_id,)) if stitch.run_id else None
+        if run is None:
+            return {}
+        begun = await self.stitches(head, [(run.first_position, run.first_position + 1)])
+        started = next((one for one in begun if one.type == "run_started" and one.run_id == run.id), None)
+        return (started.data.get("request") or {}) if started is not None else {}
+
+    async def latest(
+        self, project: str, limit: int, since: datetime | None = None, types: Collection[str] = ()
+    ) -> list[Stitch]:
+        """The latest stitches across threads, of these types only if given, newest first."""
+        found: list[Stitch] = []
+        mark: int | None = None
+        while len(found) < limit:
+            where = [Where("type", "in", sorted(types))] if types else []
+            if since is not None:
+                where.append(Where("at", ">=", since))
+            after = None if mark is None else (mark,)
+            rows = await self._backend.find(Find(Stitch, where, order=("-log_id",), after=after, limit=limit))
+            projects = await self._projects({row.thread_id for row in rows})
+            found += [row for row in rows if projects.get(row.thread_id) == project]
+            if len(rows) < limit:
+                break
+            mark = rows[-1].log_id
+        return found[:limit]
+
+    async def _projects(self, ids: set[UUID]) -> dict[UUID, str]:
+        if not ids:
+            return {}
+        threads = await self._backend.find(Find(Thread, (Where("id", "in", sorted(ids)),)))
+        return {thread.id: thread.project for thread in threads}
+
+    async def _as_turns(self, head: Thread, runs: Sequence[Run]) -> list[Turn]:
+        positions = {position for run in runs for position in (run.input_position, run.output_position) if position}
+        log = await self.stitches(head, [(position, position) for position in positions]) if positions else []
+        said = {stitch.position: stitch.message for stitch in log}
+        files = await self.files(head, runs)
+        return [
+            Turn(
+                run,
+                # A mirror's root carries no message; what the user said in it stands with its run.
+                text_of(said.get(run.input_position or 0)) or str(run.state.get("said") or ""),
+                answer_of(said.get(run.output_position or 0)) if run.output_position else None,
+                files.get(run.id, []),
+            )
+            for run in runs
+        ]
+
+    async def files(self, head: Thread, runs: Sequence[Run]) -> dict[UUID, list[Json]]:
+        if not runs:
+            return {}
+        where = (
+            Where("thread_id", "=", head.id),
+            Where("last_updated_run", "in", [run.id for run in runs]),
+        )
+        found: dict[UUID, list[Json]] = {}
+        for file in await self._backend.find(Find(File, where, order=("file_id",))):
+            if file.last_updated_run:
+                found.setdefault(file.last_updated_run, []).append(as_generated(file))
+        return found
+
+    async def _optional_text(self, digest: str | None) -> str | None:
+        return None if digest is None else await self.text(digest)
+
+    async def text(self, digest: str) -> str:
+        """A text that requests refer to by its sha256."""
+        blob = await self._backend.get(Blob, (digest,))
+        if blob is None:
+            raise StoreDamaged(f"The text with sha256 {digest}, part of a request, is missing from this store.")
+        return blob.content.decode()
+
+
+def as_generated(file: File) -> Json:
+    """A file as an element of the document's generated_files."""
+    return {
+        "file_id": file.file_id,
+        "filename": file.filename,
+        "storage_path": file.storage_path,
+        "size": file.size,
+        "mime_type": file.mime_type,
+        "step": file.step,
+        "timestamp": format_time(file.last_updated_at),
+    }
+
+
+_ON_THEIR_WAY = 500
+"""More stitches than are being committed at one moment."""
+
+
+class Watching:
+    """Turns a backend's hints into the stitches behind them, each once and in order per thread."""
+
+    def __init__(self, backend: FullBackend, reading: Reading) -> None:
+        self._backend = backend
+        self._reading = reading
+
+    async def thread(self, thread_id: UUID, after: int) -> AsyncGenerator[Stitch, None]:
+        """Of one thread everything after a position, what is there already first."""
+        async with aclosing(self._backend.watch()) as sightings:
+            # Watch first, read after: what comes in between is seen twice rather than never.
+            await anext(sightings)
+            for stitch in await self._after(thread_id, after):
+                after = stitch.position
+                yield stitch
+            async for sighting in sightings:
+                if sighting.thread_id != thread_id or sighting.position <= after:
+                    continue
+                for stitch in await self._after(thread_id, after):
+                    after = stitch.position
+                    yield stitch
+
+    async def project(self, project: str, recent: int) -> AsyncGenerator[Stitch, None]:
+        """Of all threads of a project the most recent ones, and then whatever is new."""
+        async with aclosing(self._backend.watch()) as sightings:
+            await anext(sightings)
+            mark, old = await self._newest()
+            for stitch in reversed(await self._reading.latest(project, recent) if recent else []):
+                # What came since is left to the watch, which keeps the order.
+                if stitch.id in old or (stitch.log_id or 0) <= mark:
+                    yield stitch
+            seen: dict[UUID, int] = {}
+            async for sighting in sightings:
+                if sighting == WORK:
+                    continue
+                last = seen.get(sighting.thread_id, 0)
+                if sighting.position <= last or not await self._belongs(sighting.thread_id, project):
+                    continue
+                for stitch in await self._since(sighting.thread_id, last, mark):
+                    seen[stitch.thread_id] = stitch.position
+                    if stitch.id not in old:
+                        yield stitch
+
+    async def _after(self, thread_id: UUID, position: int) -> list[Stitch]:
+        """What a thread has after a position, archived turns and media included."""
+        head = await self._backend.get(Thread, (thread_id,))
+        return [] if head is None else await self._reading.stitches(head, [(position + 1, None)])
+
+    async def _newest(self) -> tuple[int, set[UUID]]:
+        """A log_id up to which everything is old, and what is old after it.
+
+        Where several write at once, log_ids are not committed in their order: what is new may have a lower one than
+        what is old, by as many as are on their way.
+        """
+        newest = await self._backend.find(Find(Stitch, order=("-log_id",), limit=_ON_THEIR_WAY))
+        mark = (newest[-1].log_id or 0) if len(newest) == _ON_THEIR_WAY else 0
+        return mark, {stitch.id for stitch in newest}
+
+    async def _belongs(self, thread_id: UUID, project: str) -> bool:
+        head = await self._backend.get(Thread, (thread_id,))
+        return head is not None and head.project == project
+
+    async def _since(self, thread_id: UUID, position: int, mark: int) -> list[Stitch]:
+        where = (
+            Where("thread_id", "=", thread_id),
+            Where("position", ">", position),
+            Where("log_id", ">", mark),
+        )
+        return await self._backend.find(Find(Stitch, where, order=("position",)))

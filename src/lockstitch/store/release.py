@@ -1,0 +1,287 @@
+"""Releasing: which threads this process executes, and the release of those that it holds but does not execute.
+
+The store knows which threads a worker holds. This module knows which of them an executor in this process works on. A
+thread that only the store knows would stay `running` for as long as the process lives: no task executes it, and its
+holder is alive. This happens when the response to a claim is lost, when a release fails, or when the task of an
+executor is cancelled before it starts.
+
+Three rules prevent it:
+
+- Each claim is counted when its response arrives, and until its executor ends. A new thread is counted before the
+  commit that creates it.
+- The end of an executor always ends the count. If the executor has not released the thread with its last commit, a
+  release is requested. A task of this module owns the request and repeats it until it succeeds or the thread has
+  another holder. The cancellation of a caller does not affect it.
+- `reconcile` compares the threads that the store says this worker holds with the counted ones, and requests the
+  release of the difference. It runs after each claim whose outcome is unknown, and at a slow period.
+
+A release compares the holder and the fence, so it cannot affect a thread that was claimed again in the meantime.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from lockstitch.backend import Commit, Fields, Find, FullBackend, Where
+from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreError
+from lockstitch.model import Clock, Letter, Thread
+from lockstitch.store.writes.transaction import Draft, build
+
+LATE = (1.0, 15.0)
+"""Seconds after an unknown outcome at which `reconcile` runs again: a transaction that was on its way then may commit
+later, but not after the store has ended it."""
+
+PERIOD: Final = 10.0
+"""Seconds between two reconciliations while nothing is in doubt."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
+"""Seconds between two attempts to release a thread."""
+
+_ATTEMPTS: Final = 5
+
+_log = logging.getLogger("lockstitch")
+
+
+class Tenure(NamedTuple):
+    """One period in which one worker holds a thread.
+
+    Two tasks of a process may create the same thread, and both have the first fence. The time of creation tells them
+    apart.
+    """
+
+    thread_id: UUID
+    worker_id: UUID | None
+    fence: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, head: Thread) -> "Tenure":
+        return cls(head.id, head.worker_id, head.fence, head.created_at)
+
+
+class _Request:
+    """A thread that is to be released, and how it is left. Without fields it is left as it was before the claim."""
+
+    def __init__(self, head: Thread, fields: Fields | None) -> None:
+        self.tenure = Tenure.of(head)
+        self.fields = fields
+        self._wanted_now = asyncio.Event()
+        self._attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def attempted(self) -> None:
+        """Wait until the release succeeded or failed once more."""
+        self._wanted_now.set()
+        await asyncio.wait([self._attempt])
+
+    def end_attempt(self) -> None:
+        self._attempt.set_result(None)
+        self._attempt = asyncio.get_running_loop().create_future()
+        self._wanted_now.clear()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before the next attempt, or until a caller requests it."""
+        waiting = asyncio.ensure_future(self._wanted_now.wait())
+        try:
+            await asyncio.wait([waiting], timeout=seconds)
+        finally:
+            waiting.cancel()
+
+
+class Releases:
+    """The threads that one worker executes, and those that it is going to release."""
+
+    def __init__(self, backend: FullBackend, clock: Clock, worker_id: Callable[[], UUID | None]) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._worker_id = worker_id
+        self._executed: Counter[Tenure] = Counter()
+        self._claims: set[asyncio.Future[list[Thread]]] = set()
+        self._requests: dict[Tenure, _Request] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reconciling: asyncio.Task[None] | None = None
+        self._doubted = self._reconciled = time.monotonic()
+
+    # Executors
+
+    async def claim(self, claiming: Coroutine[Any, Any, list[Thread]]) -> list[Thread]:
+        """The threads that a claim takes. If the caller is cancelled, they are released again."""
+        claim = asyncio.ensure_future(claiming)
+        self._claims.add(claim)
+        claim.add_done_callback(self._count)
+        try:
+            return await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            claim.add_done_callback(self._end_all)
+            await asyncio.wait([claim])
+            for head in _taken(claim):
+                await self.settle(head)
+            raise
+
+    def begin(self, head: Thread) -> None:
+        """Count a thread that this process is going to create, and to hold from its first commit on."""
+        self._executed[Tenure.of(head)] += 1
+
+    def released(self, tenure: Tenure) -> None:
+        """A commit has released this thread."""
+        self._executed.pop(tenure, None)
+
+    def end(self, head: Thread, fields: Fields | None = None) -> None:
+        """The executor of a thread ends. If no commit has released the thread, it is released with these fields."""
+        tenure = Tenure.of(head)
+        if not self._executed[tenure]:
+            return
+        self._executed[tenure] -= 1
+        if not self._executed[tenure]:
+            del self._executed[tenure]
+            self._request(head, fields)
+
+    async def settle(self, head: Thread) -> None:
+        """Wait for the next attempt to release this thread, if a release is requested."""
+        request = self._requests.get(Tenure.of(head))
+        if request is not None:
+            await request.attempted()
+
+    async def release_unexecuted(self, head: Thread) -> bool:
+        """Attempt to release a thread of this worker, unless a task executes it. True if no task does."""
+        if self._claims:
+            # One of these claims may have taken it.
+            await asyncio.wait(set(self._claims))
+        if self._executed[Tenure.of(head)]:
+            return False
+        self._request(head, None)
+        await self.settle(head)
+        return True
+
+    async def close(self) -> None:
+        """Stop. The caller releases all threads that the worker holds."""
+        tasks = [*self._tasks, *([self._reconciling] if self._reconciling is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._executed.clear()
+
+    # Reconciliation
+
+    def doubt(self) -> None:
+        """The outcome of a claim is unknown: reconcile as soon as the store answers."""
+        self._doubted = time.monotonic()
+        if self._reconciling is None or self._reconciling.done():
+            self._reconciling = asyncio.create_task(self._reconcile_until_certain(), name="lockstitch-reconcile")
+
+    async def reconcile_if_due(self) -> None:
+        """Reconcile, if the last reconciliation is long ago."""
+        if time.monotonic() - self._reconciled >= PERIOD:
+            await self.reconcile()
+
+    async def reconcile(self) -> None:
+        """Request the release of each thread that this worker holds in the store and that no task executes."""
+        began, worker_id = time.monotonic(), self._worker_id()
+        if worker_id is not None:
+            held = await self._backend.find(Find(Thread, (Where("worker_id", "=", worker_id),)))
+            if self._claims:
+                # They may have taken some of these threads, and are counted once their responses are here.
+                await asyncio.wait(set(self._claims))
+            for head in held:
+                if not self._executed[Tenure.of(head)] and Tenure.of(head) not in self._requests:
+                    _log.warning("Thread %s is held by this process, which does not execute it: released.", head.id)
+                    self._request(head, None)
+        self._reconciled = began
+
+    async def _reconcile_until_certain(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self.reconcile()
+            except Exception as exc:  # any error: a thread that is not released is never executed again
+                _log.debug("Reconciliation failed: %s", exc)
+                await asyncio.sleep(random.uniform(0.5, 1.5))
+                continue
+            late = next((self._doubted + pause for pause in LATE if self._doubted + pause > began), None)
+            if late is None:
+                return
+            await asyncio.sleep(max(0.0, late - time.monotonic()))
+
+    # Claims
+
+    def _count(self, claim: asyncio.Future[list[Thread]]) -> None:
+        self._claims.discard(claim)
+        for head in _taken(claim):
+            self._executed[Tenure.of(head)] += 1
+        problem = None if claim.cancelled() else claim.exception()
+        if problem is not None and not isinstance(problem, Conflict | Refused | NotFound):
+            self.doubt()
+
+    def _end_all(self, claim: asyncio.Future[list[Thread]]) -> None:
+        for head in _taken(claim):
+            self.end(head)
+
+    # Releases
+
+    def _request(self, head: Thread, fields: Fields | None) -> None:
+        tenure = Tenure.of(head)
+        if tenure not in self._requests:
+            request = self._requests[tenure] = _Request(head, fields)
+            task = asyncio.create_task(self._release(request), name=f"lockstitch-release-{head.id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _release(self, request: _Request) -> None:
+        """Attempt to release a thread until it is done."""
+        thread_id, pause = request.tenure.thread_id, FIRST_PAUSE
+        try:
+            while True:
+                try:
+                    await self._attempt(request)
+                    return
+                except StoreError as exc:
+                    _log.warning("Thread %s is released as soon as the store answers: %s", thread_id, exc)
+                except Exception:  # any error: a thread that is not released is never executed again
+                    _log.exception("Thread %s could not be released, and is left as pending", thread_id)
+                    request.fields = {"status": "pending"}
+                request.end_attempt()
+                await request.pause(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 2, LONGEST_PAUSE)
+        finally:
+            del self._requests[request.tenure]
+            request.end_attempt()
+
+    async def _attempt(self, request: _Request) -> None:
+        thread_id = request.tenure.thread_id
+        for _ in range(_ATTEMPTS):
+            head = await self._backend.get(Thread, (thread_id,))
+            if head is None and request.tenure.fence == 1:
+                # The commit that creates it may still be on its way.
+                self.doubt()
+            if head is None or Tenure.of(head) != request.tenure:
+                return
+            change = build(
+                Draft(head, fields=await self._left(head, request.fields)), head.worker_id, self._clock.now()
+            )
+            try:
+                await self._backend.append(Commit((change.change,)))
+            except (Conflict, OutcomeUnknown):
+                # A delivery came in between, or it is unknown whether it happened: the next look shows it.
+                continue
+            return
+        raise StoreError(f"Thread {thread_id} changes faster than it can be released.")
+
+    async def _left(self, head: Thread, fields: Fields | None) -> Fields:
+        """Return the fields of the released thread. A thread that got a delivery while it was held is ready."""
+        if fields is None:
+            fields = {"status": "waiting", "wake_at": head.wake_at} if head.waiting_for else {"status": "pending"}
+        if fields.get("status") == "waiting" and not fields.get("wake_at"):
+            where = (Where("thread_id", "=", head.id), Where("position", "is null"))
+            if head.cancel_requested or await self._backend.find(Find(Letter, where, limit=1)):
+                return {"status": "pending"}
+        return fields
+
+
+def _taken(claim: asyncio.Future[list[Thread]]) -> Sequence[Thread]:
+    """The threads that a finished claim took, as far as that is known."""
+    return () if claim.cancelled() or claim.exception() is not None else claim.result()

@@ -1,0 +1,164 @@
+"""The dashboard snapshot; today's cost."""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.model import TERMINAL, Json, Run, Thread, Worker, format_time
+from lockstitch.store.core import Core
+from lockstitch.store.queries.overview import Node, grown, overviews, trees
+
+_PAGE: Final = 500
+
+_LATE: Final = timedelta(minutes=1)
+"""How long after its beginning a run may become visible: others' clocks differ, and commits take their time."""
+
+
+class Costs:
+    """USD of the runs that began today, in UTC. Asked often, it reads little: a run that has ended costs no more."""
+
+    def __init__(self, store: Core, *, all_projects: bool) -> None:
+        self._store = store
+        self._all_projects = all_projects
+        self._day: datetime | None = None
+        self._since: datetime | None = None
+        self._costs: dict[UUID, float] = {}
+        self._ours: dict[UUID, bool] = {}
+
+    async def today(self) -> float | None:
+        """None while the cost of no run is known."""
+        now = self._store.clock.now()
+        day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        if day != self._day or self._since is None:
+            self._day, self._since, self._costs, self._ours = day, day, {}, {}
+        oldest, last = now, None
+        while True:
+            find = Find(
+                Run,
+                (Where("started_at", ">=", self._since),),
+                order=("started_at", "id"),
+                after=(last.started_at, last.id) if last else None,
+                limit=_PAGE,
+            )
+            page = await self._store.backend.find(find)
+            for run in await self._of_project(page):
+                if run.total_cost is not None:
+                    self._costs[run.id] = run.total_cost
+                if run.status not in TERMINAL:
+                    oldest = min(oldest, run.started_at)
+            if len(page) < _PAGE:
+                break
+            last = page[-1]
+        self._since = max(day, min(oldest, now - _LATE))
+        return math.fsum(self._costs.values()) if self._costs else None
+
+    async def _of_project(self, runs: list[Run]) -> list[Run]:
+        if self._all_projects:
+            return runs
+        unknown = {run.thread_id for run in runs} - self._ours.keys()
+        if unknown:
+            where = (Where("id", "in", list(unknown)), Where("project", "=", self._store.project))
+            ours = {thread.id for thread in await self._store.backend.find(Find(Thread, where))}
+            self._ours |= {thread_id: thread_id in ours for thread_id in unknown}
+        return [run for run in runs if self._ours[run.thread_id]]
+
+
+RUNNING, WAITING = 100, 200
+"""How many threads are looked at, the most recently active first."""
+
+FADING: Final = timedelta(minutes=1)
+"""How long a worker that died is still shown."""
+
+OPEN: Final = ("running", "waiting", "pending")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What there is to see. `waiting` counts all that wait; of idle chats no more is told."""
+
+    at: datetime
+    counts: dict[str, int]
+    trees: list[Node]
+    workers: list[Worker]
+    held: dict[UUID, list[Thread]]
+    """What each worker holds."""
+    cost_today: float | None
+
+    @property
+    def cost_shown(self) -> float | None:
+        costs = [node.overview.total_cost for tree in self.trees for node, _ in tree.walk()]
+        known = [cost for cost in costs if cost is not None]
+        return math.fsum(known) if known else None
+
+    def as_json(self) -> Json:
+        return {
+            "at": format_time(self.at),
+            "open": self.counts,
+            "threads": [tree.as_json() for tree in self.trees],
+            "workers": [
+                {
+                    "id": str(one.id),
+                    "host": one.host,
+                    "pid": one.pid,
+                    "dead": one.dead,
+                    "beat_at": format_time(one.beat_at),
+                    "seconds_since_beat": self.since_beat(one),
+                    "lease_seconds": one.lease_seconds,
+                    "holds": [str(thread.id) for thread in self.held.get(one.id, [])],
+                    "doing": one.doing,
+                }
+                for one in self.workers
+            ],
+            "cost": {"today": self.cost_today, "shown": self.cost_shown},
+        }
+
+    def since_beat(self, worker: Worker) -> float:
+        return max(0.0, round((self.at - worker.beat_at).total_seconds(), 3))
+
+
+class Painter:
+    """Paints a store again and again: all that is open, or one thread with everything below it."""
+
+    def __init__(self, store: Core, *, all_projects: bool, thread_id: UUID | None = None) -> None:
+        self._store = store
+        self._all_projects = all_projects
+        self._thread_id = thread_id
+        self._costs = Costs(store, all_projects=all_projects)
+
+    async def paint(self) -> Picture:
+        store, now = self._store, self._store.clock.now()
+        found = await self._trees()
+        counts = {word: await store.count(status=word, all_projects=self._all_projects) for word in OPEN}
+        shown = [node.thread for tree in found for node, _ in tree.walk()]
+        workers = await self._workers(now)
+        held = await self._held(workers)
+        if self._thread_id is not None:
+            holders = {thread.worker_id for thread in shown}
+            workers = [worker for worker in workers if worker.id in holders]
+        return Picture(now, counts, found, workers, held, await self._costs.today())
+
+    async def _trees(self) -> list[Node]:
+        store = self._store
+        if self._thread_id is not None:
+            return await trees(store.backend, [await store.thread(self._thread_id)])
+        running = await store.threads(status="running", limit=RUNNING, all_projects=self._all_projects)
+        waiting = await store.threads(status="waiting", limit=WAITING, all_projects=self._all_projects)
+        busy = [one for one in waiting if any(wait["kind"] != "input" or wait.get("id") for wait in one.waiting_for)]
+        return grown(await overviews(store.backend, [*running, *busy]))
+
+    async def _workers(self, now: datetime) -> list[Worker]:
+        backend = self._store.backend
+        alive = await backend.find(Find(Worker, (Where("dead", "=", False),), order=("id",)))
+        fading = (Where("dead", "=", True), Where("beat_at", ">=", now - FADING))
+        return [*alive, *await backend.find(Find(Worker, fading, order=("id",)))]
+
+    async def _held(self, workers: list[Worker]) -> dict[UUID, list[Thread]]:
+        alive = [worker.id for worker in workers if not worker.dead]
+        held: dict[UUID, list[Thread]] = {}
+        for thread in await self._store.backend.find(Find(Thread, (Where("worker_id", "in", alive),))):
+            if thread.worker_id is not None:
+                held.setdefault(thread.worker_id, []).append(thread)
+        return held

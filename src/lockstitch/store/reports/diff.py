@@ -1,0 +1,249 @@
+"""The difference of two runs: their model calls and tools side by side, and what is not the same in them. Pure."""
+
+from bisect import bisect
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, cast
+
+from lockstitch.model import Json, Run, Stitch, codec, tool_uses
+from lockstitch.store.reports.alignment import Allowance, align, changed_lines
+from lockstitch.store.reports.traces import arguments, complaint, cost_of, outcome, said
+
+_LINES: Final = 2_000
+"""Lines of a text up to which the difference is worked out line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A model call or a tool call, with what can differ in it."""
+
+    kind: str
+    name: str | None
+    values: Json
+    """What is compared, by name. Times and counts are told, not compared: they differ between any two runs."""
+    told: Json = field(default_factory=dict[str, Any])
+    calls: tuple[str, ...] = ()
+    """The tools that a response asks for: two model calls that ask for the same are taken for the same step."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.kind, *self.calls) if self.kind == "model" else (self.kind, self.name or "")
+
+
+class Change(NamedTuple):
+    """One value that is not the same. Texts of several lines come with their difference line by line."""
+
+    name: str
+    a: Any
+    b: Any
+    lines: list[str] | None = None
+
+    def as_json(self) -> Json:
+        return {"name": self.name, "a": self.a, "b": self.b, **({"lines": self.lines} if self.lines else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two steps at the same place, or one that only one run has."""
+
+    a: Step | None
+    b: Step | None
+    changes: list[Change]
+
+    @property
+    def same(self) -> bool:
+        return self.a is not None and self.b is not None and not self.changes
+
+    def as_json(self) -> Json:
+        def shown(step: Step | None) -> Json | None:
+            return None if step is None else {"kind": step.kind, "name": step.name, **step.told}
+
+        return {"a": shown(self.a), "b": shown(self.b), "changes": [change.as_json() for change in self.changes]}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two runs as wholes, and step by step."""
+
+    a: Run
+    b: Run
+    changes: list[Change]
+    pairs: list[Pair]
+
+    @property
+    def same(self) -> bool:
+        """Whether they did the same, whatever they took for it."""
+        return all(pair.same for pair in self.pairs) and not any(change.name in _DEEDS for change in self.changes)
+
+    def as_json(self) -> Json:
+        def shown(run: Run) -> Json:
+            return {"id": str(run.id), "foreign_id": run.foreign_id, "source": run.source, **_facts(run)}
+
+        return {
+            "a": shown(self.a),
+            "b": shown(self.b),
+            "same": self.same,
+            "changes": [change.as_json() for change in self.changes],
+            "steps": [pair.as_json() for pair in self.pairs],
+        }
+
+
+_PERHAPS: Final = frozenset({"parameters", "system", "tools", "prompt"})
+"""What not every source tells of: it differs only where both do."""
+
+_DEEDS: Final = frozenset({"status", "stop_reason", "model", "agent", "error"})
+
+
+def difference(a: Run, log_a: Sequence[Stitch], b: Run, log_b: Sequence[Stitch]) -> Difference:
+    """What is not the same in two runs, of which the whole logs are given, or at least their calls."""
+    facts_a, facts_b = _facts(a), _facts(b)
+    changes = [Change(name, facts_a[name], facts_b[name]) for name in facts_a if facts_a[name] != facts_b[name]]
+    allowance = Allowance()
+    aligned = _aligned(steps_of(log_a), steps_of(log_b))
+    pairs = [Pair(one, other, _changes(one, other, allowance)) for one, other in aligned]
+    return Difference(a, b, changes, pairs)
+
+
+def steps_of(log: Sequence[Stitch]) -> list[Step]:
+    """The calls of a run in their order: each response, then its tools as it asked for them."""
+    common: Json = next((stitch.data.get("request") for stitch in log if stitch.type == "run_started"), None) or {}
+    mirrored = any(stitch.parent_id is not None for stitch in log)
+    began: list[tuple[Any, ...]] = []
+    places: dict[int, int] = {}
+    responses: dict[int, Stitch] = {}
+    for one in sorted((one for one in log if one.type == "llm_call"), key=lambda one: _began(one, mirrored)):
+        places[one.position] = len(began)
+        responses[one.position] = one
+        began.append(_began(one, mirrored))
+
+    def place(one: Stitch) -> tuple[int, ...]:
+        if one.type == "llm_call":
+            return (places[one.position], 0)
+        if one.reply_to in places:
+            return (places[one.reply_to], 1, one.call_index or 0, one.position)
+        # Nobody asked for it: it stands behind the last response that was there when it began.
+        return (bisect(began, _began(one, mirrored)) - 1, 2, one.position)
+
+    calls = sorted((one for one in log if one.type in ("llm_call", "tool_call")), key=place)
+    return [
+        _model(one, common) if one.type == "llm_call" else _tool(one, responses.get(one.reply_to or 0)) for one in calls
+    ]
+
+
+def _began(one: Stitch, mirrored: bool) -> tuple[Any, ...]:
+    """Spans come in any order; a log of ours is in order."""
+    return (one.at, one.position) if mirrored else (one.position,)
+
+
+def _model(one: Stitch, common: Json) -> Step:
+    request: Json = {**common, **(one.data.get("request") or {})}
+    uses = tool_uses(one.message)
+    extra: Any = one.data.get("extra")
+    invocation: Any = cast("Json", extra).get("invocation_params") if isinstance(extra, dict) else None
+    inputs: Any = one.data.get("inputs")
+    return Step(
+        "model",
+        one.name,
+        {
+            "model": one.name,
+            "purpose": one.data.get("purpose"),
+            "parameters": request.get("parameters") or one.data.get("parameters") or invocation or {},
+            "system": request.get("system"),
+            "tools": request.get("tools"),
+            # A mirror keeps what was sent with the span itself.
+            "prompt": codec.digest(inputs) if inputs else None,
+            "answer": said(one),
+            "calls": [[use.get("name"), use.get("input")] for use in uses],
+            "finish": one.status,
+            "error": complaint(one),
+        },
+        _told(one),
+        tuple(str(use.get("name")) for use in uses),
+    )
+
+
+def _tool(one: Stitch, asking: Stitch | None) -> Step:
+    values = {
+        "args": arguments(one, asking),
+        "result": outcome(one),
+        "status": one.status,
+        "error": complaint(one),
+    }
+    return Step("tool", one.name, values, _told(one))
+
+
+def _told(one: Stitch) -> Json:
+    counts: Json = {
+        "position": one.position,
+        "input_tokens": one.input_tokens,
+        "output_tokens": one.output_tokens,
+        "duration_ms": one.duration_ms,
+        "total_cost": cost_of(one),
+    }
+    return counts
+
+
+def _facts(run: Run) -> Json:
+    took = None if run.completed_at is None else run.completed_at - run.started_at
+    return {
+        "agent": run.agent,
+        "version": run.version,
+        "status": run.status,
+        "stop_reason": run.stop_reason,
+        "model": run.model,
+        "steps": run.steps,
+        **run.usage,
+        "total_cost": run.total_cost,
+        "duration_ms": None if took is None else round(took.total_seconds() * 1000),
+        "error": run.error,
+    }
+
+
+def _aligned(
+    a: Sequence[Step], b: Sequence[Step], allowance: Allowance | None = None
+) -> Iterator[tuple[Step | None, Step | None]]:
+    stretches = align([step.key for step in a], [step.key for step in b], allowance or Allowance())
+    if stretches is None:
+        # The best alignment costs too much: the steps are paired by their number.
+        yield from zip_longest(a, b)
+        return
+    for stretch in stretches:
+        yield from _side_by_side(a[stretch.start_a : stretch.end_a], b[stretch.start_b : stretch.end_b])
+
+
+def _side_by_side(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
+    """Steps of a stretch in pairs of one kind; those that have no counterpart stand alone."""
+    left, right = deque(a), deque(b)
+    while left and right:
+        if left[0].kind == right[0].kind:
+            yield left.popleft(), right.popleft()
+        elif left[0].kind == "tool":
+            yield left.popleft(), None
+        else:
+            yield None, right.popleft()
+    yield from ((step, None) for step in left)
+    yield from ((None, step) for step in right)
+
+
+def _changes(a: Step | None, b: Step | None, allowance: Allowance) -> list[Change]:
+    if a is None or b is None:
+        return []
+    changes = [] if a.name == b.name or a.kind == "model" else [Change("name", a.name, b.name)]
+    for name, value in a.values.items():
+        other = b.values.get(name)
+        unknown = name in _PERHAPS and (not value or not other)
+        if value != other and not unknown:
+            changes.append(Change(name, value, other, _lines(value, other, allowance)))
+    return changes
+
+
+def _lines(a: Any, b: Any, allowance: Allowance) -> list[str] | None:
+    """Return the difference of two texts line by line if one of them has several lines and it is not too costly."""
+    if not isinstance(a, str) or not isinstance(b, str) or "\n" not in a + b:
+        return None
+    left, right = a.splitlines(), b.splitlines()
+    if max(len(left), len(right)) > _LINES:
+        return None
+    return changed_lines(left, right, allowance)

@@ -1,0 +1,256 @@
+"""Trace trees read from the store; one-line summaries of stitches."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from lockstitch.backend import Find, Where
+from lockstitch.model import Json, Run, Stitch, Thread, answer_of, codec, text_of, tool_uses
+from lockstitch.model.message import blocks
+from lockstitch.model.statistics import Outline, amount, outline
+from lockstitch.store.core import Core
+from lockstitch.store.queries.overview import Overview, below, overviews
+from lockstitch.store.reports.trace import Node, cut, mirror, native, nest
+from lockstitch.store.writes.archive import Archives
+
+LONGEST: Final = 200
+"""Characters of a text that a line has room for."""
+
+
+def fill(node: Node, stitch: Stitch, asking: Stitch | None) -> None:
+    """Put into a node what its stitch says; `asking` is the response that a call answers."""
+    data = stitch.data
+    if node.kind == "run":
+        node.text = gist(text_of(stitch.message))
+        return
+    node.cost = cost_of(stitch)
+    node.error = complaint(stitch)
+    match node.kind:
+        case "model":
+            node.label = _word(data.get("purpose"))
+            node.text = gist(text_of(stitch.message) or data.get("text"))
+        case "tool":
+            node.args = gist(arguments(stitch, asking))
+            node.text = gist(outcome(stitch))
+        case "span":
+            node.label = _word(data.get("kind"))
+        case "thread":
+            node.text = gist(data.get("goal"))
+        case _:
+            node.text = gist(text_of(stitch.message) or data.get("reason") or data.get("problem"))
+
+
+def cost_of(stitch: Stitch) -> float | None:
+    """What one model call cost, where that is known."""
+    return amount(stitch.data.get("cost"))
+
+
+def arguments(stitch: Stitch, asking: Stitch | None) -> Any:
+    """Return the input of a tool call: from its response, or from its span if no response asks for it."""
+    uses = tool_uses(asking.message if asking is not None else None)
+    index = stitch.call_index or 0
+    return uses[index].get("input") if index < len(uses) else stitch.data.get("inputs")
+
+
+def outcome(stitch: Stitch) -> Any:
+    """What a tool gave back."""
+    content: Any = (stitch.message or {}).get("content")
+    if isinstance(content, list):
+        parts = blocks({"content": content})
+        return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in parts)
+    return content
+
+
+def said(stitch: Stitch) -> str:
+    """What a model answered at last."""
+    return answer_of(stitch.message) or text_of(stitch.message)
+
+
+def complaint(stitch: Stitch) -> str | None:
+    """The words of an error, where there was one."""
+    failed = stitch.status in ("error", "failed") or stitch.type.endswith(("error", "failed", "retry"))
+    for name in ("message", "error", "detail", "problem"):
+        value: Any = stitch.data.get(name)
+        if isinstance(value, str) and value and (failed or name == "error"):
+            return gist(value)
+    return None
+
+
+def gist(value: Any) -> str | None:
+    """A value on one line, cut to what a line has room for."""
+    if value is None or value == "" or value == {}:
+        return None
+    text = value if isinstance(value, str) else codec.dumps(value).decode()
+    line = " ".join(text[: LONGEST * 10].split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _word(value: Any) -> str | None:
+    return gist(value) if isinstance(value, str) else None
+
+
+LINES: Final = 500
+"""Nodes that are shown unless more are asked for."""
+
+_MANY: Final = 500
+"""Threads or positions that one question names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A run with everything below it, as far as it is shown."""
+
+    run: Run
+    root: Node
+    shown: int
+    left_off: int
+
+    def as_json(self) -> Json:
+        return {
+            **self.run.as_json(),
+            "usage": self.run.usage,
+            "shown": self.shown,
+            "left_off": self.left_off,
+            "tree": self.root.as_json(),
+        }
+
+
+class Tracer:
+    """Reads the trace of one run."""
+
+    def __init__(self, store: Core, archives: Archives, depth: int | None, limit: int) -> None:
+        self._store = store
+        self._archives = archives
+        self._depth = depth
+        self._limit = max(1, limit)
+        self._heads: dict[UUID, Thread] = {}
+        self._nodes = 0
+
+    async def trace(self, run: Run) -> Trace:
+        shape = await self.shape(run)
+        await self._fill(shape.root)
+        return shape
+
+    async def shape(self, run: Run) -> Trace:
+        """The same without what its nodes say, which is most of what is to be read."""
+        head = await self._store.thread(run.thread_id)
+        root = await self._grown(head, run, 0)
+        shown, left_off = cut(root, self._depth, self._limit)
+        return Trace(run, root, shown, left_off)
+
+    async def _grown(self, head: Thread, run: Run, level: int) -> Node:
+        """A run with its nested runs and, while there is room for them, the threads that it made."""
+        self._heads[head.id] = head
+        log = await self._outline(head, run)
+        self._nodes += len(log)
+        if run.source != "native":
+            return mirror(run, log)
+        root = native(run, log, await self._open_calls(head, log))
+        members = Find(Run, (Where("parent_run_id", "=", run.id),), order=("sequence",))
+        for member in await self._store.backend.find(members):
+            if member.thread_id == head.id:
+                nest(root, await self._grown(head, member, level + 2), member)
+        await self._expand(root, level)
+        return root
+
+    async def _outline(self, head: Thread, run: Run) -> list[Outline]:
+        if run.first_position >= head.first_position:
+            return await self._store.backend.outline(run.id)
+        # Archived turns are read whole: they are packed whole.
+        log = await self._archives.read(head, [(run.first_position, None)])
+        return [outline(stitch) for stitch in log if stitch.run_id == run.id]
+
+    async def _open_calls(self, head: Thread, log: Sequence[Outline]) -> dict[int, list[Json]]:
+        answered: defaultdict[int, set[int]] = defaultdict(set)
+        for one in log:
+            if one.type == "tool_call":
+                answered[one.reply_to or 0].add(one.call_index or 0)
+        wanting = [
+            one.position for one in log if one.type == "llm_call" and (one.calls or 0) > len(answered[one.position])
+        ]
+        found: dict[int, list[Json]] = {}
+        for stitch in await self._stitches(head, wanting):
+            uses = [{**use, "index": index} for index, use in enumerate(tool_uses(stitch.message))]
+            found[stitch.position] = [use for use in uses if use["index"] not in answered[stitch.position]]
+        return found
+
+    async def _expand(self, root: Node, level: int) -> None:
+        """Put what is known of them into the nodes of child threads, and their runs below them."""
+        nodes = [(node, level + len(place)) for node, place in root.walk() if node.kind == "thread"]
+        children = {head.id: head for head in await self._threads([node.id for node, _ in nodes])}
+        used = await self._used(list(children.values()))
+        for node, here in nodes:
+            child = children.get(node.id)
+            if child is None:
+                node.status = "removed"
+                continue
+            node.status, node.name = child.status, child.agent
+            node.text = gist(child.goal or child.title)
+            node.usage = {name: sum(one.usage[name] for one in used[child.id]) for name in used[child.id][0].usage}
+            costs = [one.total_cost for one in used[child.id] if one.total_cost is not None]
+            node.cost = math.fsum(costs) if costs else None
+            if child.ended:
+                ended = (child.updated_at - node.start).total_seconds()
+                node.duration_ms = max(0, round(ended * 1000))
+            if self._nodes >= self._limit or (self._depth is not None and here >= self._depth):
+                continue
+            top = (Where("thread_id", "=", child.id), Where("parent_run_id", "is null"))
+            for run in await self._store.backend.find(Find(Run, top, order=("sequence",))):
+                node.children.append(await self._grown(child, run, here + 1))
+
+    async def _threads(self, ids: Sequence[UUID]) -> list[Thread]:
+        found: list[Thread] = []
+        for start in range(0, len(ids), _MANY):
+            where = (Where("id", "in", ids[start : start + _MANY]),)
+            found += await self._store.backend.find(Find(Thread, where, order=("id",)))
+        return found
+
+    async def _used(self, children: Sequence[Thread]) -> dict[UUID, list[Overview]]:
+        """Each of these threads with all below it, and what their runs used."""
+        tree = await below(self._store.backend, children)
+        top = {child.id: child.id for child in children}
+        used: dict[UUID, list[Overview]] = {child.id: [] for child in children}
+        for one in await overviews(self._store.backend, tree):
+            thread = one.thread
+            if thread.id not in top and thread.parent_id is not None:
+                top[thread.id] = top[thread.parent_id]
+            used[top[thread.id]].append(one)
+        return used
+
+    async def _fill(self, root: Node) -> None:
+        wanted: defaultdict[UUID, list[Node]] = defaultdict(list)
+        for node, _ in root.walk():
+            if node.position is not None or node.reply_to is not None:
+                wanted[node.thread_id].append(node)
+        for thread_id, nodes in wanted.items():
+            for start in range(0, len(nodes), _MANY):
+                some = nodes[start : start + _MANY]
+                positions = {place for node in some for place in (node.position, node.reply_to) if place is not None}
+                log = {one.position: one for one in await self._stitches(self._heads[thread_id], positions)}
+                for node in some:
+                    _fill(node, log)
+
+    async def _stitches(self, head: Thread, positions: Iterable[int]) -> list[Stitch]:
+        ranges: list[tuple[int, int]] = []
+        for position in sorted(positions):
+            if ranges and position <= ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], position)
+            else:
+                ranges.append((position, position))
+        return await self._archives.read(head, ranges) if ranges else []
+
+
+def _fill(node: Node, log: dict[int, Stitch]) -> None:
+    asking = log.get(node.reply_to or 0)
+    stitch = log.get(node.position or 0)
+    if stitch is not None:
+        known = (node.cost, node.text)
+        fill(node, stitch, asking)
+        if node.kind == "thread":
+            node.cost, node.text = known[0], known[1] or node.text
+    elif asking is not None:
+        uses, index = tool_uses(asking.message), node.call_index or 0
+        node.args = gist(uses[index].get("input")) if index < len(uses) else None

@@ -1,0 +1,248 @@
+"""`RecordTable`: typed get, find, put, delete; agent versions, API tokens, audit log, extension tables."""
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, Generic, TypeVar
+
+from lockstitch.backend import Extends, Find, FullBackend, Where
+from lockstitch.errors import Conflict, NotFound, Refused
+from lockstitch.extension import Extension, known, register
+from lockstitch.model import Agent, AgentLink, AgentVersion, Clock, Json, Record, codec
+from lockstitch.model.side_records import Audit, Token
+
+R = TypeVar("R", bound=Record)
+
+
+class Shelf(Generic[R]):
+    """Keeps records of one kind: put replaces the one with the same key."""
+
+    def __init__(self, backend: FullBackend, kind: type[R]) -> None:
+        self._backend = backend
+        self._kind = kind
+
+    async def put(self, *records: R) -> None:
+        await self._backend.put(records)
+
+    async def get(self, *key: Any) -> R:
+        """The record with this primary key, or NotFound."""
+        found = await self._backend.get(self._kind, key)
+        if found is None:
+            raise NotFound(f"There is no {self._kind.__name__.lower()} {' '.join(map(str, key))} in this store.")
+        return found
+
+    async def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
+        """The records whose fields equal these, in the order of their keys."""
+        return await self._backend.find(Find(self._kind, _where(equal), order=self._kind.primary_key, limit=limit))
+
+    async def delete(self, **equal: Any) -> int:
+        """Delete the records whose fields equal these; how many."""
+        return await self._backend.delete(Find(self._kind, _where(equal)))
+
+
+def _where(equal: dict[str, Any]) -> list[Where]:
+    return [Where(field, "is null") if value is None else Where(field, "=", value) for field, value in equal.items()]
+
+
+class Agents(Shelf[Agent]):
+    """Agents by project and name, each with its versions."""
+
+    def __init__(self, backend: FullBackend, clock: Clock) -> None:
+        super().__init__(backend, Agent)
+        self._clock = clock
+
+    async def register(
+        self,
+        project: str,
+        name: str,
+        definition: Json,
+        *,
+        role: str = "agent",
+        members: Sequence[tuple[str, int]] = (),
+    ) -> AgentVersion:
+        """The version of this definition: the newest one if it is the same, else a new one, with links to the members
+        of a team as they are now."""
+        digest = codec.digest(definition)
+        while True:
+            known = await self.versions(project, name)
+            for version in reversed(known):
+                if version.digest == digest:
+                    await self._link(version, members)
+                    return version
+            now = self._clock.now()
+            newest = known[-1].version if known else 0
+            agent = await self._agent(project, name, role, now)
+            version = AgentVersion(
+                project=project, name=name, version=newest + 1, digest=digest, definition=definition, created_at=now
+            )
+            try:
+                await self._backend.put([version], new=True)
+            except Conflict:
+                # Somebody else has just got this number, with another definition or with the same.
+                continue
+            await self._link(version, members)
+            await self._backend.put([agent.changed(version=version.version)])
+            return version
+
+    async def _link(self, team: AgentVersion, members: Sequence[tuple[str, int]]) -> None:
+        """Write down who is in this version of a team, unless somebody has."""
+        where = (
+            Where("project", "=", team.project),
+            Where("team", "=", team.name),
+            Where("version", "=", team.version),
+        )
+        if not members or await self._backend.count(Find(AgentLink, where)) == len(members):
+            return
+        about: Json = {"project": team.project, "team": team.name, "version": team.version}
+        await self._backend.put(
+            [
+                AgentLink(**about, place=place, member=name, member_version=version)
+                for place, (name, version) in enumerate(members, start=1)
+            ]
+        )
+
+    async def version(self, project: str, name: str, version: int) -> AgentVersion:
+        """One version of a definition, or NotFound."""
+        found = await self._backend.get(AgentVersion, (project, name, version))
+        if found is None:
+            raise NotFound(f"There is no version {version} of agent {name} in this store.")
+        return found
+
+    async def versions(self, project: str, name: str) -> list[AgentVersion]:
+        where = (Where("project", "=", project), Where("name", "=", name))
+        return await self._backend.find(Find(AgentVersion, where, order=("version",)))
+
+    async def _agent(self, project: str, name: str, role: str, now: datetime) -> Agent:
+        """The agent as it will be, with what people noted of it."""
+        values: dict[str, Any] = {"project": project, "name": name, "role": role, "updated_at": now}
+        known = await self._backend.get(Agent, (project, name))
+        if known is None:
+            return Agent(**values, created_at=now)
+        return Agent(**values, created_at=known.created_at, metadata=known.metadata)
+
+
+SCOPES: Final = ("read", "write", "ingest", "admin")
+"""What a token may allow: to look, to act, to send traces in, and everything."""
+
+PREFIX: Final = "lst_"
+"""What every token begins with, so that scanners for secrets know one when they see it."""
+
+
+class Tokens:
+    """The tokens of one project of a store."""
+
+    def __init__(self, backend: FullBackend, clock: Clock, project: str) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._project = project
+
+    async def make(self, name: str, scopes: Iterable[str], *, expires_at: datetime | None = None) -> tuple[Token, str]:
+        """A new token, and its secret, which is never to be had again."""
+        wanted = list(dict.fromkeys(scopes))
+        wrong = [scope for scope in wanted if scope not in SCOPES]
+        if wrong or not wanted:
+            raise Refused(f"A token's scopes are some of {', '.join(SCOPES)}; not {', '.join(wrong) or 'none'}.")
+        if any(one.name == name for one in await self.live()):
+            raise Refused(f"Project {self._project} has a token {name} already; revoke it, or choose another name.")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        token = Token(
+            sha256=_digest(secret),
+            project=self._project,
+            name=name,
+            scopes=wanted,
+            created_at=self._clock.now(),
+            expires_at=expires_at,
+        )
+        await self._backend.put([token])
+        return token, secret
+
+    async def listed(self) -> list[Token]:
+        """All tokens of the project, the oldest first, revoked ones too."""
+        found = await self._backend.find(Find(Token, (Where("project", "=", self._project),)))
+        return sorted(found, key=lambda token: (token.created_at, token.name))
+
+    async def live(self) -> list[Token]:
+        """The tokens that open something now."""
+        return [token for token in await self.listed() if self._valid(token)]
+
+    async def revoke(self, name: str) -> Token:
+        """Have a token open nothing any more, from the next request on."""
+        for token in await self.live():
+            if token.name == name:
+                revoked = token.changed(revoked_at=self._clock.now())
+                await self._backend.put([revoked])
+                return revoked
+        raise NotFound(f"Project {self._project} has no token {name} that is not revoked or expired.")
+
+    async def find(self, secret: str) -> Token | None:
+        """The token of a secret, whatever its project; None if it opens nothing."""
+        token = await self._backend.get(Token, (_digest(secret),))
+        return token if token is not None and self._valid(token) else None
+
+    async def any_live(self) -> bool:
+        """Whether any project has a token that opens something."""
+        return any(self._valid(token) for token in await self._backend.find(Find(Token)))
+
+    def _valid(self, token: Token) -> bool:
+        now = self._clock.now()
+        return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
+
+
+def _digest(secret: str) -> str:
+    # Long and random, so a plain hash is enough: there is nothing to guess.
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+async def extend(backend: FullBackend, extension: Extension) -> None:
+    register(extension)
+    await _able(backend, extension).extend(extension)
+
+
+async def ask(
+    backend: FullBackend,
+    extension: Extension,
+    name: str,
+    parameters: dict[str, Any],
+    into: type[R] | None = None,
+    *,
+    writes: bool = False,
+) -> list[Any]:
+    return await _able(backend, extension).ask(extension, name, parameters, into, writes=writes)
+
+
+async def present(backend: FullBackend) -> list[Extension]:
+    """The extensions that a store has, as far as their code is here."""
+    return known(await backend.extensions()) if isinstance(backend, Extends) else []
+
+
+async def absent(backend: FullBackend) -> list[str]:
+    """The names of those that a store has and whose code is not here."""
+    names = await backend.extensions() if isinstance(backend, Extends) else []
+    return sorted({*names} - {one.name for one in known(names)})
+
+
+def _able(backend: FullBackend, extension: Extension) -> Extends:
+    if not isinstance(backend, Extends):
+        raise Refused(
+            f"{extension.name} keeps tables of its own, which a store of files has none of. Use SQLite or PostgreSQL."
+        )
+    return backend
+
+
+class Audits:
+    """What was done in one project, newest first."""
+
+    def __init__(self, backend: FullBackend, clock: Clock, project: str) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._project = project
+
+    async def note(self, actor: str, act: str, subject: str, **data: Any) -> None:
+        await self._backend.put(
+            [Audit(project=self._project, actor=actor, act=act, subject=subject, data=data, at=self._clock.now())]
+        )
+
+    async def latest(self, limit: int = 50) -> list[Audit]:
+        where = (Where("project", "=", self._project),)
+        return await self._backend.find(Find(Audit, where, order=("-id",), limit=limit))

@@ -1,0 +1,239 @@
+"""Appending: drafts become one commit, and what went wrong is found out, not guessed."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
+from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable, ThreadBusy
+from lockstitch.model import Clock, Letter, Notice, Record, Stitch, Thread
+from lockstitch.store.leases import Leases
+from lockstitch.store.release import Tenure
+from lockstitch.store.writes.media import Media
+from lockstitch.store.writes.transaction import Draft, Placed, build
+
+FIND_OUT = 30.0
+"""Seconds to wait for a store that went away in mid-commit, to find out what became of it."""
+
+
+class Appended(NamedTuple):
+    """What an append left: the head as its writer now knows it, and the stitches in their places.
+
+    `letters` says that something lies in the inbox which this head has not taken into account; `cancel` that
+    somebody wants the thread to stop.
+    """
+
+    head: Thread
+    stitches: Sequence[Stitch]
+    letters: bool
+    cancel: bool
+
+
+class Appender:
+    """Writes to threads for one process."""
+
+    def __init__(self, backend: FullBackend, clock: Clock, leases: Leases) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._leases = leases
+        self._media = Media(backend, clock)
+
+    async def commit(
+        self,
+        drafts: Sequence[Draft],
+        letters: Sequence[tuple[int, Letter]] = (),
+        threads: Sequence[Thread] = (),
+        notices: Sequence[Notice] = (),
+        records: Sequence[Record] = (),
+        removed: Sequence[UUID] = (),
+    ) -> list[Appended]:
+        """One transaction over all of it. Letters come with the depth of their receiver, for the lock order."""
+        given, drafts = drafts, await self._media.lift(drafts)
+        letters = await self._lifted(letters)
+        placed = self._build(drafts)
+        try:
+            receipts = await self._send(
+                _in_lock_order(placed, letters, threads)._replace(notices=notices, records=records, removed=removed)
+            )
+        except Conflict as exc:
+            raise await self._explain(exc, placed) from exc
+        for one in placed:
+            if one.change.worker_id is not None and one.head.worker_id is None:
+                self._leases.releases.released(
+                    Tenure(one.head.id, one.change.worker_id, one.change.fence, one.head.created_at)
+                )
+        if drafts is given and not any(draft.taken for draft in drafts):
+            return [self._appended(one, one.stitches, receipts[one.head.id]) for one in placed]
+        # Media come back in their place, as the writer goes on with them.
+        return [self._appended(one, await self._media.restore(one.stitches), receipts[one.head.id]) for one in placed]
+
+    async def deliver(self, letters: Sequence[tuple[int, Letter]]) -> list[Receipt]:
+        letters = await self._lifted(letters)
+        receipts = await self._send(_in_lock_order([], letters, ()))
+        return [receipts[letter.id] for _, letter in letters]
+
+    async def edit(self, edit: Edit) -> None:
+        await self._send(Commit([edit]))
+
+    def _build(self, drafts: Sequence[Draft]) -> list[Placed]:
+        now = self._clock.now()
+        return [build(draft, self._leases.worker_id, now) for draft in drafts]
+
+    async def _lifted(self, letters: Sequence[tuple[int, Letter]]) -> Sequence[tuple[int, Letter]]:
+        return [(depth, await self._media.lift_letter(letter)) for depth, letter in letters] if letters else letters
+
+    @staticmethod
+    def _appended(placed: Placed, stitches: Sequence[Stitch], receipt: Receipt) -> Appended:
+        return Appended(
+            head=placed.head,
+            stitches=stitches,
+            letters=receipt.delivered != placed.head.delivered,
+            cancel=receipt.cancel_requested,
+        )
+
+    async def _send(self, commit: Commit) -> dict[UUID, Receipt]:
+        """The receipts, by the thread of a change and by the letter."""
+        try:
+            receipts = await self._backend.append(commit)
+        except OutcomeUnknown as exc:
+            receipts = await self._find_out(commit, exc)
+        return {
+            step.id if isinstance(step, Letter) else step.thread_id: receipt
+            for step, receipt in zip(commit.steps, receipts, strict=True)
+        }
+
+    async def _find_out(self, commit: Commit, broken: OutcomeUnknown) -> list[Receipt]:
+        """Ask the store, once it answers again, whether a commit happened; if it did not, send it again.
+
+        Sending again is safe in any case: a commit that did happen has moved what the compare-and-set compares,
+        and letters are recognised. Its own stitches, found at their ids, tell the two kinds of Conflict apart.
+        """
+        deadline = time.monotonic() + FIND_OUT
+        pause = 0.05
+        while True:
+            try:
+                return await self._found_or_sent(commit)
+            except StoreUnreachable as exc:
+                if isinstance(exc, OutcomeUnknown):
+                    broken = exc
+                if time.monotonic() > deadline:
+                    raise broken from broken.__cause__
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, 1.0)
+
+    async def _found_or_sent(self, commit: Commit) -> list[Receipt]:
+        found = await self._receipts_of(commit)
+        if found is not None:
+            return found
+        try:
+            return await self._backend.append(commit)
+        except Conflict:
+            # The first one may have been on its way all the time, and have arrived just before this one.
+            found = await self._receipts_of(commit)
+            if found is None:
+                raise
+            return found
+
+    async def _receipts_of(self, commit: Commit) -> list[Receipt] | None:
+        """The receipts of a commit that happened, or None when it did not."""
+        for thread in commit.threads:
+            there = await self._backend.get(Thread, (thread.id,))
+            # One of this id that somebody else has made is not this one.
+            if there is None or (there.created_at, there.user_id) != (thread.created_at, thread.user_id):
+                return None
+        receipts: list[Receipt] = []
+        for step in commit.steps:
+            head = await self._backend.get(Thread, (step.thread_id,))
+            receipt = None if head is None else await self._receipt_of(step, head)
+            if receipt is None:
+                return None
+            receipts.append(receipt)
+        return receipts
+
+    async def _receipt_of(self, step: Change | Letter | Edit, head: Thread) -> Receipt | None:
+        """The receipt of a step whose trace stands in the store, or None when there is none."""
+        if isinstance(step, Edit):
+            made = all(getattr(head, name) == value for name, value in step.fields.items())
+            return Receipt(None) if made else None
+        if isinstance(step, Letter):
+            return await self._receipt_of_letter(step, head)
+        if step.stitches:
+            there = await self._backend.get(Stitch, (step.thread_id, step.stitches[0].position))
+            if there is None or there.id != step.stitches[0].id:
+                return None
+        elif head.updated_at != step.head.get("updated_at"):
+            return None
+        return Receipt(head.position, head.delivered, head.cancel_requested)
+
+    async def _receipt_of_letter(self, letter: Letter, head: Thread) -> Receipt | None:
+        where = (
+            Where("thread_id", "=", letter.thread_id),
+            Where("sender", "=", letter.sender),
+            Where("call_id", "=", letter.call_id),
+        )
+        found = await self._backend.find(Find(Letter, where, limit=1))
+        if found:
+            first, new = found[0], found[0].id == letter.id
+            return Receipt(first.position, head.delivered, head.cancel_requested, new=new, delivery_id=first.id)
+        # A thread that has ended keeps no letter, so there is nothing to find of one that came too late.
+        return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
+
+    async def _explain(self, exc: Conflict, placed: Sequence[Placed]) -> Conflict:
+        """The same conflict, saying what is different from what was expected."""
+        change = next((one.change for one in placed if one.change.thread_id == exc.thread_id), None)
+        if change is None or exc.reason is not None:
+            return exc
+        head = await self._backend.get(Thread, (change.thread_id,))
+        if head is None:
+            return Conflict(f"Thread {change.thread_id} does not exist.", thread_id=change.thread_id, reason="gone")
+        return _difference(change, head)
+
+
+def _difference(change: Change, head: Thread) -> Conflict:
+    where = f"Thread {head.id}"
+    if head.worker_id != change.worker_id and head.worker_id is not None:
+        return ThreadBusy(
+            f"{where} is held by worker {head.worker_id} now; nothing was written.",
+            thread_id=head.id,
+            reason="holder",
+        )
+    if head.fence != change.fence or head.worker_id != change.worker_id:
+        return Conflict(
+            f"{where} was taken over (fence {head.fence}, expected {change.fence}); nothing was written.",
+            thread_id=head.id,
+            reason="fence",
+        )
+    if head.position != change.position:
+        return Conflict(
+            f"{where} is at position {head.position}, expected {change.position}: somebody else appended first. "
+            "Nothing was written; read it again and retry.",
+            thread_id=head.id,
+            reason="position",
+        )
+    if change.spawned and head.cancel_requested:
+        return Conflict(
+            f"{where} is to be cancelled, so it gets no more children; nothing was written.",
+            thread_id=head.id,
+            reason="cancelled",
+        )
+    return Conflict(
+        f"{where} got letters meanwhile (delivered {head.delivered}, seen {change.delivered}); take them first. "
+        "Nothing was written.",
+        thread_id=head.id,
+        reason="delivered",
+    )
+
+
+def _in_lock_order(
+    placed: Sequence[Placed], letters: Sequence[tuple[int, Letter]], threads: Sequence[Thread]
+) -> Commit:
+    """Descendants before ancestors, then by id. Letters to one thread keep their order among themselves."""
+    if len(placed) == 1 and not letters and not threads:
+        return Commit((placed[0].change,))
+    steps = [(-one.head.depth, one.change.thread_id, one.change) for one in placed]
+    posts = [(-depth, letter.thread_id, letter) for depth, letter in letters]
+    ordered = sorted([*steps, *posts], key=lambda step: (step[0], step[1]))
+    return Commit([step for _, _, step in ordered], tuple(sorted(threads, key=lambda thread: thread.depth)))
