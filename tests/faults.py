@@ -14,7 +14,7 @@ from lockstitch.errors import Conflict, NotFound
 from lockstitch.model import Thread
 from lockstitch.store import core
 from lockstitch.store.lease_keeper import LeaseKeeper
-from lockstitch.store.writes.transaction import Draft, Placed, build
+from lockstitch.store.transaction import Draft, Placed, build
 from lockstitch.store.writes.writer import Appended, Appender
 
 VARIABLE = "LOCKSTITCH_UNSAFE"

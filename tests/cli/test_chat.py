@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.calling import Call, Told, environment
 from tests.cli.shop import STORY
-from tests.cli.test_running import ROOT
+from tests.cli.test_runs import ROOT
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

@@ -19,12 +19,12 @@ from lockstitch.integrations.spans.rows import Names
 from lockstitch.model import Entry, Json, Stitch
 from lockstitch.store import Store, open_store
 from lockstitch.store.writes.mirrors import Mirrors
-from tests.bridges.importing import lens
-from tests.bridges.langsmith import recorded as langsmith
-from tests.bridges.otel import bodies as otel
-from tests.bridges.runs import Trace, agent_trace, uid
-from tests.bridges.seeing import seen
 from tests.cli.calling import Call, Told, run
+from tests.integrations.importing import lens
+from tests.integrations.langsmith import recorded as langsmith
+from tests.integrations.otel import bodies as otel
+from tests.integrations.runs import Trace, agent_trace, uid
+from tests.integrations.seeing import seen
 
 REPORT = {"traces": 1, "runs": 5, "llm_calls": 2, "tool_calls": 2, "tokens": 240, "skipped": [], "missing": {}}
 """What `agent_trace` comes to: a root, two model calls of 100 + 20 tokens, two tools."""
@@ -330,7 +330,7 @@ def test_standard_input_that_is_nothing(lockstitch: Call, monkeypatch: pytest.Mo
 
 
 def test_the_recorded_folders_by_command(lockstitch: Call) -> None:
-    """All that was recorded of LangSmith's clients; the numbers are those of tests/bridges/test_fixtures.py."""
+    """All that was recorded of LangSmith's clients; the numbers are those of tests/integrations/test_fixtures.py."""
     found = report(lockstitch("import", "langsmith", str(langsmith.FIXTURES), "--json"))
     assert (found["traces"], found["runs"], found["llm_calls"], found["tool_calls"]) == (14, 114, 22, 15)
     assert found["skipped"] == []

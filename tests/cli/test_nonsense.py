@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.calling import Call, Told, run
 from tests.cli.story import tell
-from tests.cli.test_arguments import leaves
+from tests.cli.test_stdio import leaves
 
 UNKNOWN = "0198c0de-0000-7000-8000-000000000000"
 

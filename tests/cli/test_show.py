@@ -7,7 +7,7 @@ import pytest
 from lockstitch import Store
 from tests.cli.calling import Call
 from tests.cli.story import HOSTILE, Story, within
-from tests.runtime.books import MESSAGES, books
+from tests.engine.books import MESSAGES, books
 from tests.store.worlds import mirror, span
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.store import open_store
 from tests.crash.matrix import in_process
-from tests.runtime.threads.poison import INNOCENT, app, attempts, keyed, once, poison, steady
+from tests.engine.threads.poison import INNOCENT, app, attempts, keyed, once, poison, steady
 
 MOST = 20
 """Processes after which everything must have ended: the two poison threads end at most four each alone."""

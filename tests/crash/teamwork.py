@@ -17,7 +17,7 @@ from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from lockstitch.testing import KillPoints
 from tests.crash.errand import tools
-from tests.runtime.books import delegate
+from tests.engine.books import delegate
 
 
 def _asks(*calls: Json) -> Json:

@@ -23,9 +23,9 @@ from lockstitch import Client, open_store
 from lockstitch.model import Thread
 from lockstitch.store import Store
 from tests.cli.calling import environment
+from tests.engine.agents import until
 from tests.hostile.impatient import sleeper, walker
 from tests.liveness import Liveness
-from tests.runtime.agents import until
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.anyio

@@ -19,11 +19,11 @@ from lockstitch.integrations.importer import Importing, open_bridge
 from lockstitch.integrations.spans.span import Attachment
 from lockstitch.model import Blob, File, Json
 from lockstitch.store import Store, open_store
-from tests.bridges.importing import import_bytes, import_items, lens
-from tests.bridges.otel import bodies as otel
-from tests.bridges.runs import Trace, agent_trace, items, uid
-from tests.bridges.seeing import rows_of, seen
 from tests.cli.calling import environment
+from tests.integrations.importing import import_bytes, import_items, lens
+from tests.integrations.otel import bodies as otel
+from tests.integrations.runs import Trace, agent_trace, items, uid
+from tests.integrations.seeing import rows_of, seen
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from lockstitch.engine.ports.tool import Tool, ToolContext
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.model import Json, Thread
 from lockstitch.store import Store
-from tests.runtime import story as everything
+from tests.engine import story as everything
 
 PRICES = {"scripted": {"input": 2.0, "output": 10.0, "cache_write": 2.5, "cache_read": 0.2}}
 
@@ -107,7 +107,7 @@ class Story:
     cancelled: Thread
     """A goal that was cancelled while it waited for a browser."""
     everything: Thread
-    """A chat with every kind of stitch, its log full; see tests/runtime/story.py."""
+    """A chat with every kind of stitch, its log full; see tests/engine/story.py."""
     archived: Thread
     """A goal that is over, and archived."""
     elsewhere: Thread

@@ -14,8 +14,8 @@ import pytest
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import TERMINAL, Json, Run, Thread, format_time, tool_uses
 from lockstitch.store import Store
-from tests.bridges.importing import import_items
-from tests.bridges.runs import agent_trace, items
+from tests.integrations.importing import import_items
+from tests.integrations.runs import agent_trace, items
 from tests.lenses.looking import look
 from tests.lenses.story import Story, agent, broken, calls, price, says, usage
 

@@ -12,10 +12,10 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import Json, Memory, codec, text_of
 from lockstitch.store import Store
+from tests.engine.agents import until
+from tests.engine.books import delegate
 from tests.lenses.looking import look
 from tests.lenses.story import agent, says
-from tests.runtime.agents import until
-from tests.runtime.books import delegate
 
 pytestmark = pytest.mark.anyio
 

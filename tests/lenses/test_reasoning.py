@@ -10,9 +10,9 @@ import pytest
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import deny
 from lockstitch.store import Store
+from tests.engine.agents import confirm, pay
 from tests.lenses.mirror import research
 from tests.lenses.story import agent, broken, calls, look, price, says
-from tests.runtime.agents import confirm, pay
 
 pytestmark = pytest.mark.anyio
 

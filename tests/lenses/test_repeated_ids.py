@@ -12,10 +12,10 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
 from lockstitch.model import Entry, tool_result
 from lockstitch.store import Store
+from tests.engine.agents import add, confirm, pay, scripted, shown
+from tests.engine.books import delegate
+from tests.engine.test_repeated_ids import numbered
 from tests.lenses.looking import look
-from tests.runtime.agents import add, confirm, pay, scripted, shown
-from tests.runtime.books import delegate
-from tests.runtime.test_repeated_ids import numbered
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.store import Store
-from tests.runtime.books import ANSWERS, MESSAGES, RUNS, books
+from tests.engine.books import ANSWERS, MESSAGES, RUNS, books
 
 pytestmark = pytest.mark.anyio
 

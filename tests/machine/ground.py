@@ -13,7 +13,7 @@ from lockstitch.backend import Commit
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
 from lockstitch.model import Entry, Letter, Thread, waiting
 from lockstitch.store import Draft, Store
-from lockstitch.store.writes.transaction import build
+from lockstitch.store.transaction import build
 from tests.machine import model
 from tests.machine.bench import PROCESSES, Bench
 from tests.machine.judging import Judge

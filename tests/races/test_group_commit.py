@@ -15,7 +15,7 @@ from lockstitch.backends.sqlite.writer import IN_A_ROW, Writer
 from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.model import new_id
 from lockstitch.store import open_store
-from tests.runtime.agents import until
+from tests.engine.agents import until
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio

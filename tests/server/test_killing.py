@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch import Client, open_store
 from lockstitch.model import text_of
-from tests.runtime.agents import until
+from tests.engine.agents import until
 from tests.server.killing import Server, killing
 
 pytestmark = pytest.mark.anyio

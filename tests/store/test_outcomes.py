@@ -12,7 +12,7 @@ from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
 from lockstitch.model import Entry, Letter, Thread, new_id
 from lockstitch.store import Draft, Store
 from lockstitch.store.writes import writer
-from tests.runtime.agents import until
+from tests.engine.agents import until
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ from lockstitch.errors import NotFound
 from lockstitch.model import Entry, FakeClock
 from lockstitch.store import Store
 from lockstitch.store.reports.trace import Node
-from tests.runtime import story
-from tests.runtime.agents import calls, confirm, scripted
-from tests.runtime.threads.families import agent, asks, child, done, family
+from tests.engine import story
+from tests.engine.agents import calls, confirm, scripted
+from tests.engine.threads.families import agent, asks, child, done, family
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said
 from tests.store.worlds import mirror, span
 

@@ -14,7 +14,7 @@ from lockstitch.backend import READY
 from lockstitch.model import Entry, FakeClock, Stitch, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import turn
-from tests.store.test_archives import old_goal
+from tests.store.test_archive import old_goal
 from tests.store.test_media import base64, picture, shown
 
 pytestmark = pytest.mark.anyio

@@ -24,7 +24,7 @@ from lockstitch.model import (
 )
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import Core
-from lockstitch.store.writes.transaction import Draft
+from lockstitch.store.transaction import Draft
 
 _NOT_CARRIED = "This call was not answered in the conversation that was taken over."
 

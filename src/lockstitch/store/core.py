@@ -38,10 +38,10 @@ from lockstitch.store.queries.execution import Desk
 from lockstitch.store.queries.log import Reading, Watching
 from lockstitch.store.tables import Agents, Shelf
 from lockstitch.store.threads import ThreadRef, Threads
+from lockstitch.store.transaction import Draft
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
 from lockstitch.store.writes.mirrors import Mirrors
-from lockstitch.store.writes.transaction import Draft
 from lockstitch.store.writes.writer import Appended, Appender
 
 

@@ -31,7 +31,7 @@ from uuid import UUID
 from lockstitch.backend import Commit, Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreError
 from lockstitch.model import Clock, Letter, Thread
-from lockstitch.store.writes.transaction import Draft, build
+from lockstitch.store.transaction import Draft, build
 
 LATE = (1.0, 15.0)
 """Seconds after an unknown outcome at which `reconcile` runs again: a transaction that was on its way then may commit

@@ -16,8 +16,8 @@ from lockstitch.model import Memory
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.apps.notebooks.library import Library, library
-from tests.runtime.agents import add, pay, scripted
-from tests.runtime.test_repeated_ids import numbered
+from tests.engine.agents import add, pay, scripted
+from tests.engine.test_repeated_ids import numbered
 from tests.server.looking import PHONE, WIDE, look, sticks_out
 from tests.server.serving import serving
 

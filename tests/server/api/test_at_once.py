@@ -12,7 +12,7 @@ from lockstitch.errors import NotFound
 from lockstitch.model import text_of
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
-from tests.runtime.agents import until
+from tests.engine.agents import until
 from tests.server.api.asking import get
 from tests.server.api.reading import events
 from tests.server.serving import caller, serving

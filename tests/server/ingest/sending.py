@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import httpx2
 
-from tests.bridges.langsmith import recorded as langsmith
-from tests.bridges.otel import bodies as otel
+from tests.integrations.langsmith import recorded as langsmith
+from tests.integrations.otel import bodies as otel
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 KEPT = ("content-type", "content-encoding")

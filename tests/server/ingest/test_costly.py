@@ -17,7 +17,7 @@ from lockstitch.server.ingest.body_reader import Reader
 from lockstitch.server.ingest.processor import digesting
 from lockstitch.server.ingest_queue import Intake
 from lockstitch.store import Store
-from tests.bridges.importing import lens_rows
+from tests.integrations.importing import lens_rows
 from tests.server.ingest.sending import run_of, settled
 from tests.server.serving import caller, serving
 

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from lockstitch.store import Store
-from tests.bridges.importing import lens
-from tests.bridges.otel import bodies as otel
-from tests.bridges.test_fixtures import shows
+from tests.integrations.importing import lens
+from tests.integrations.otel import bodies as otel
+from tests.integrations.test_fixtures import shows
 from tests.server.ingest.sending import PROTOBUF, settled
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,8 @@ from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
 from lockstitch.server.ingest import processor
 from lockstitch.store import Store
-from tests.bridges.importing import lens_rows
-from tests.bridges.otel import bodies as otel
+from tests.integrations.importing import lens_rows
+from tests.integrations.otel import bodies as otel
 from tests.server.ingest.agents import client_of, traced
 from tests.server.ingest.sending import PROTOBUF, run_of, settled
 from tests.server.serving import caller, serving

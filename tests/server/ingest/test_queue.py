@@ -22,7 +22,7 @@ from lockstitch.model import Entry, Stitch
 from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
-from tests.bridges.importing import lens_rows
+from tests.integrations.importing import lens_rows
 from tests.server.ingest.killing import _free_port, _otlp, answers
 from tests.server.ingest.sending import PROTOBUF, run_of, settled
 from tests.server.serving import caller, serving

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from lockstitch.store import Store
-from tests.bridges.test_fixtures import each_body, shows
+from tests.integrations.test_fixtures import each_body, shows
 from tests.server.ingest.sending import requests_of, settled
 
 pytestmark = pytest.mark.anyio

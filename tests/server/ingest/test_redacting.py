@@ -23,8 +23,8 @@ from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
 from lockstitch.model.side_records import RawBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
-from tests.bridges.langsmith import recorded
-from tests.bridges.otel import bodies as otel
+from tests.integrations.langsmith import recorded
+from tests.integrations.otel import bodies as otel
 from tests.server.ingest.sending import PROTOBUF, requests_of, run_of, settled
 from tests.server.serving import caller, serving
 

@@ -9,8 +9,8 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.model import Run
 from lockstitch.store import Store
-from tests.runtime.agents import pay, scripted
-from tests.runtime.threads.families import agent, child, done, family
+from tests.engine.agents import pay, scripted
+from tests.engine.threads.families import agent, child, done, family
 from tests.store.worlds import mirror, span
 
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"

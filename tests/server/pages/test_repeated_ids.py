@@ -19,9 +19,9 @@ from lockstitch.server.pages.common.rows import Teller
 from lockstitch.server.pages.run.panel import Panel, panel_of
 from lockstitch.server.pages.run.waterfall import waterfall
 from lockstitch.store import Store
-from tests.runtime.agents import add, confirm, log, pay, scripted
-from tests.runtime.books import delegate
-from tests.runtime.test_repeated_ids import numbered
+from tests.engine.agents import add, confirm, log, pay, scripted
+from tests.engine.books import delegate
+from tests.engine.test_repeated_ids import numbered
 from tests.server.pages.test_waterfall import read
 from tests.server.serving import caller, serving
 

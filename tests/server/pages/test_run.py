@@ -9,9 +9,9 @@ from playwright.async_api import Page, expect
 
 from lockstitch.model import call_key, codec, new_id
 from lockstitch.store import Store
-from tests.bridges.importing import import_path
-from tests.bridges.langsmith import recorded
-from tests.runtime.agents import scripted
+from tests.engine.agents import scripted
+from tests.integrations.importing import import_path
+from tests.integrations.langsmith import recorded
 from tests.server.looking import PHONE, look, sticks_out
 from tests.server.pages import runs
 

@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 from lockstitch import Agent, App, Team, tool
 from lockstitch.store import Store
 from lockstitch.testing import Scripted
-from tests.runtime.books import delegate
+from tests.engine.books import delegate
 from tests.server.serving import serving
 
 pytestmark = pytest.mark.anyio

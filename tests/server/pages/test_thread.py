@@ -10,7 +10,7 @@ from lockstitch.agents import Agent
 from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
 from lockstitch.store import Store
-from tests.runtime.agents import until
+from tests.engine.agents import until
 from tests.server.looking import look, sticks_out
 from tests.server.pages.office import PIXEL, Gated, mail, office, support
 from tests.server.serving import serving

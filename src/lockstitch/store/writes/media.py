@@ -8,7 +8,7 @@ from uuid import UUID
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import StoreDamaged
 from lockstitch.model import Blob, BlobUse, Clock, Json, Letter, Stitch, codec
-from lockstitch.store.writes.transaction import Draft
+from lockstitch.store.transaction import Draft
 
 BLOB = "lockstitch:blob"
 

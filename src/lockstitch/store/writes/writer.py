@@ -12,8 +12,8 @@ from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable, Thread
 from lockstitch.model import Clock, Letter, Notice, Record, Stitch, Thread
 from lockstitch.store.leases import Leases
 from lockstitch.store.release import Tenure
+from lockstitch.store.transaction import Draft, Placed, build
 from lockstitch.store.writes.media import Media
-from lockstitch.store.writes.transaction import Draft, Placed, build
 
 FIND_OUT = 30.0
 """Seconds to wait for a store that went away in mid-commit, to find out what became of it."""

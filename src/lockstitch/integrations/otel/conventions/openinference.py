@@ -3,8 +3,8 @@
 from typing import Any
 
 from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
-from lockstitch.integrations.otel.facts import counted
 from lockstitch.integrations.otel.messages import gather
+from lockstitch.integrations.otel.usage import counted
 from lockstitch.integrations.otel.values import (
     as_count,
     as_json,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
-from lockstitch.integrations.otel.facts import raw_counts
+from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import as_json, as_list, as_number, as_text, first, parsed, provider_name
 from lockstitch.integrations.spans.span import Piece
 from lockstitch.model import Json

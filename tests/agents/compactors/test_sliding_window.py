@@ -1,0 +1,114 @@
+"""What is old gets smaller by degrees, and no further than needed."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.compactors.strategies import PLACEHOLDER, SlidingWindowCompactor
+from lockstitch.engine.usage import estimate_all
+from lockstitch.model import context
+from lockstitch.model.message import blocks
+from tests.agents.compactors.compacting import OVERHEAD, Summarizer, apply, chat, compact, long_run, results
+from tests.agents.compactors.test_tool_result_removal import contents
+from tests.model.logs import Log
+from tests.model.test_fold import assert_valid
+
+
+def thoughtful(log: Log) -> Log:
+    """Every response thinks first."""
+    for place, stitch in enumerate(log.stitches):
+        if stitch.type == "llm_call" and stitch.message:
+            thinking = {"type": "thinking", "thinking": "h" * 2_000, "signature": "s"}
+            said = {**stitch.message, "content": [thinking, *blocks(stitch.message)]}
+            log.stitches[place] = stitch.changed(message=said)
+    return log
+
+
+def kinds(message: Any) -> list[str]:
+    return [block["type"] for block in blocks(message)]
+
+
+def form(content: str) -> str:
+    """Whole, cut or gone."""
+    return "." if content == PLACEHOLDER else "W" if len(content) > 4_000 else "c"
+
+
+def compacted_to(log: Log, threshold: int, **parameters: Any) -> list[Any]:
+    compacted = compact(SlidingWindowCompactor(threshold=threshold, **parameters), log.stitches)
+    assert compacted is not None
+    after = apply(log, compacted)
+    assert_valid(after)
+    assert OVERHEAD + estimate_all(after) == compacted.tokens <= threshold
+    return after
+
+
+@pytest.mark.req("S0-126")
+@pytest.mark.parametrize(
+    ("threshold", "thinking", "content", "messages"),
+    [
+        (20_000, 12, "WWWWWW", 24),
+        (9_000, 4, "WWWWWW", 24),
+        (6_000, 4, "ccccWW", 24),
+        (5_050, 4, "....WW", 24),
+        (4_800, 4, ".WW", 13),
+    ],
+)
+def test_it_stops_as_soon_as_it_is_below(threshold: int, thinking: int, content: str, messages: int) -> None:
+    """Sliding window by degrees: all as it is, thinking gone, results cut, placeholders, turns gone."""
+    log = thoughtful(chat(turns=6))
+    before = context(log.stitches)
+    one = SlidingWindowCompactor(threshold=threshold, keep_turns=2, result_characters=500)
+    compacted = compact(one, log.stitches)
+    after = apply(log, compacted) if compacted else before
+
+    assert sum(kind == "thinking" for message in after for kind in kinds(message)) == thinking
+    assert (
+        "".join("." if text == PLACEHOLDER else "W" if len(text) > 4_000 else "c" for text in contents(after))
+        == content
+    )
+    assert len(after) == messages
+    assert after[-8:] == before[-8:]
+    assert after[0] == before[0]
+
+
+def test_the_oldest_turns_go_first() -> None:
+    log = chat(turns=8, length=20)
+    before = context(log.stitches)
+    after = compacted_to(log, 1_050, keep_turns=3, result_characters=10_000)
+
+    gone = len(before) - len(after)
+    assert 0 < gone < 20
+    assert after == [before[0], *before[gone + 1 :]]
+
+
+def test_a_long_run_is_one_turn_and_gets_smaller_too() -> None:
+    log = long_run(steps=20)
+    before = context(log.stitches)
+
+    after = compacted_to(log, 5_000, keep_turns=3)
+
+    assert after[0] == before[0]
+    assert after[-6:] == before[-6:]
+    assert [len(text) > 3_000 for text in contents(after)[-4:]] == [False, True, True, True]
+
+
+def test_a_response_that_only_thought_is_left_alone() -> None:
+    log = chat(turns=3)
+    log.stitches[1] = log.stitches[1].changed(
+        type="llm_call", calls=None, message={"role": "assistant", "content": [{"type": "thinking", "thinking": "h"}]}
+    )
+    log.stitches[2] = log.stitches[2].changed(type="api_retry", reply_to=None, message=None)
+
+    compacted = compact(SlidingWindowCompactor(threshold=0, keep_turns=10), log.stitches)
+
+    assert compacted is None
+
+
+def test_nobody_is_asked_for_a_summary() -> None:
+    summarizer = Summarizer()
+    log = long_run(steps=9)
+
+    compact(SlidingWindowCompactor(threshold=0), log.stitches, summarizer=summarizer)
+
+    assert summarizer.asked == []
+    assert [len(results(message)) for message in context(log.stitches)][:3] == [0, 0, 1]

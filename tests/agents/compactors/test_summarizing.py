@@ -1,0 +1,86 @@
+"""A summary that the model writes stands for older turns."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.compactors.strategies import HEADING, SummarizingCompactor
+from lockstitch.model import context
+from tests.agents.compactors.compacting import Summarizer, apply, chat, compact, long_run
+from tests.model.test_fold import assert_valid
+
+
+@pytest.mark.req("S0-126")
+def test_a_summary_stands_for_older_turns_and_the_next_one_is_made_from_it() -> None:
+    log = chat(turns=6)
+    before = context(log.stitches)
+    summarizer = Summarizer()
+    one = SummarizingCompactor(threshold=1_000, keep_turns=2)
+
+    first = compact(one, log.stitches, summarizer=summarizer)
+    assert first is not None
+    after = apply(log, first)
+
+    said = {"role": "user", "content": f"{HEADING}a summary of 16 messages"}
+    assert after == [before[0], said, *before[16:]]
+    assert summarizer.asked == [before[:16]]
+    assert (first.removed, first.modified) == (14, 1)
+    assert len(first.replace) == 1
+
+    log.turn(None)
+    log.respond(None, 0)
+    second = compact(one, log.stitches, summarizer=summarizer)
+    assert second is not None
+    again = apply(log, second)
+
+    assert summarizer.asked[1] == [before[0], said, *before[16:20]]
+    assert again[0] == before[0]
+    assert again[1]["content"].startswith(HEADING)
+    assert again[2:] == [*before[20:], *context(log.stitches)[-2:]]
+
+
+def test_the_steps_of_a_long_run_are_summed_up() -> None:
+    log = long_run(steps=10)
+    before = context(log.stitches)
+
+    compacted = compact(SummarizingCompactor(threshold=0, keep_turns=3), log.stitches)
+
+    assert compacted is not None
+    after = apply(log, compacted)
+    assert_valid(after)
+    assert after == [before[0], {"role": "user", "content": f"{HEADING}a summary of 15 messages"}, *before[-6:]]
+
+
+def test_a_summary_alone_is_not_summed_up_again() -> None:
+    log = long_run(steps=10)
+    one = SummarizingCompactor(threshold=0, keep_turns=3)
+    compacted: Any = compact(one, log.stitches)
+    apply(log, compacted)
+    summarizer = Summarizer()
+
+    assert compact(one, log.stitches, summarizer=summarizer) is None
+    assert summarizer.asked == []
+
+
+def test_at_the_threshold_the_model_is_not_asked() -> None:
+    summarizer = Summarizer()
+
+    assert compact(SummarizingCompactor(), chat(turns=9).stitches, summarizer=summarizer) is None
+    assert summarizer.asked == []
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_a_model_that_says_nothing_leaves_the_context_as_it_is(text: str) -> None:
+    assert compact(SummarizingCompactor(threshold=0), long_run(9).stitches, summarizer=Summarizer(text)) is None
+
+
+def test_a_summary_longer_than_what_it_stands_for_is_cut() -> None:
+    log = chat(turns=6, length=100)
+    compacted = compact(
+        SummarizingCompactor(threshold=0, keep_turns=1), log.stitches, summarizer=Summarizer("word " * 9_000)
+    )
+
+    assert compacted is not None
+    [summary] = compacted.replace.values()
+    assert summary["content"].startswith(f"{HEADING}word word")
+    assert len(summary["content"]) < 5_000

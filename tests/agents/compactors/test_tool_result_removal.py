@@ -1,0 +1,78 @@
+"""Old tool results make room above the threshold; what was said stays."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.compactors.strategies import PLACEHOLDER, ToolResultRemovalCompactor
+from lockstitch.engine.ports.compactor import NoCompactor
+from lockstitch.model import context
+from tests.agents.compactors.compacting import apply, chat, compact, results
+
+
+def contents(messages: list[Any]) -> list[Any]:
+    return [block["content"] for message in messages for block in results(message)]
+
+
+@pytest.mark.req("S0-125")
+def test_above_the_threshold_placeholders_stand_for_old_results_and_none_disables_it() -> None:
+    log = chat(turns=5, calls=2)
+    before = context(log.stitches)
+    one = ToolResultRemovalCompactor(threshold=8_000, keep=3)
+
+    assert compact(NoCompactor(), log.stitches) is None
+    assert NoCompactor().threshold is None
+    compacted = compact(one, log.stitches)
+    assert compacted is not None
+    after = apply(log, compacted)
+
+    assert contents(after) == [PLACEHOLDER] * 7 + contents(before)[7:]
+    assert [one["tool_use_id"] for m in after for one in results(m)] == [
+        one["tool_use_id"] for m in before for one in results(m)
+    ]
+    assert [m for m in after if not results(m)] == [m for m in before if not results(m)]
+    assert compact(one, log.stitches) is None
+
+
+def test_at_the_threshold_nothing_happens() -> None:
+    log = chat(turns=3)
+
+    assert compact(ToolResultRemovalCompactor(threshold=4_000), log.stitches) is None
+    assert compact(ToolResultRemovalCompactor(), log.stitches) is None
+    assert ToolResultRemovalCompactor().threshold == 100_000
+
+
+def test_small_results_stay_and_an_error_is_still_seen() -> None:
+    log = chat(turns=3, length=5)
+    log.respond(None, 1)
+    here = len(log.stitches)
+    log.answer((here, 0))
+    block = log.stitches[-1].message or {}
+    log.stitches[-1] = log.stitches[-1].changed(message={**block, "is_error": True, "content": "x" * 900})
+
+    compacted = compact(ToolResultRemovalCompactor(threshold=0, keep=0), log.stitches)
+
+    assert compacted is not None
+    assert compacted.replace == {here + 1: {**block, "is_error": True, "content": PLACEHOLDER}}
+    assert compacted.modified == 1
+
+
+def test_what_an_earlier_compaction_replaced_is_carried_on() -> None:
+    log = chat(turns=3)
+    one = ToolResultRemovalCompactor(threshold=0, keep=1)
+    first = compact(one, log.stitches)
+    assert first is not None
+    apply(log, first)
+    log.stitches += [
+        stitch.changed(
+            position=stitch.position + 13,
+            reply_to=stitch.reply_to and stitch.reply_to + 13,
+        )
+        for stitch in chat(turns=1).stitches
+    ]
+
+    second = compact(one, log.stitches)
+
+    assert second is not None
+    assert first.replace.items() < second.replace.items()
+    assert contents(apply(log, second))[:3] == [PLACEHOLDER] * 3

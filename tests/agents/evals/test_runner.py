@@ -1,0 +1,334 @@
+"""Evals: every case a run, graded, kept, gone on with after a crash, and compared with the one before."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.evals.grader import Answered, Case, Grade
+from lockstitch.agents.evals.graders import ContainsGrader, JudgeGrader
+from lockstitch.agents.evals.results import Outcome
+from lockstitch.agents.evals.runner import evaluate, key_of
+from lockstitch.agents.memories import RecordMemoryStore
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import Eval, FakeClock, codec
+from lockstitch.store import Store, open_store
+from tests.agents.evals.quiz import CASES, PRICES, Quiz
+from tests.engine.agents import pay, scripted
+from tests.engine.books import delegate
+
+pytestmark = pytest.mark.anyio
+
+
+def read(value: Any) -> Any:
+    return codec.loads(value) if isinstance(value, str) else value
+
+
+@pytest.mark.req("S4-026", "S4-030")
+async def test_what_came_of_every_case_is_kept_and_seen_in_agnos_words(store: Store) -> None:
+    quiz = Quiz()
+    made = await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")
+    assert (made.name, made.number, made.agent, made.version) == ("facts", 1, "quiz", 1)
+    assert [(one.case, one.passed, one.score) for one in made.outcomes] == [
+        ("sum", True, 1.0),
+        ("capital", True, 1.0),
+        ("unknown", False, 0.0),
+    ]
+    assert "lacks" in made.outcomes[2].reason
+    assert made.totals.cost == pytest.approx(3 * 15 / 1000)
+    columns = "run_id, eval_type, eval_data, eval_input, name, agent_id, model_id, model_provider, created_at"
+    answer = await store.sql(f"SELECT {columns} FROM agno_eval_runs", lens="agno")
+    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    assert {(row["name"], row["agent_id"]) for row in rows} == {("facts", "quiz")}
+    (whole,) = [read(row["eval_data"]) for row in rows if row["eval_type"] == "evaluation"]
+    assert (whole["passed"], whole["cases"], whole["score"]) == (2, 3, pytest.approx(2 / 3))
+    cases = {read(row["eval_input"])["case"]: row for row in rows if row["eval_type"] == "contains"}
+    assert cases.keys() == {"sum", "capital", "unknown"}
+    assert (cases["sum"]["model_id"], cases["sum"]["model_provider"]) == ("scripted", "scripted")
+    assert read(cases["sum"]["eval_input"])["expected"] == "4"
+    for one in made.outcomes:
+        kept = read(cases[one.case]["eval_data"])
+        assert one.run_id is not None
+        run = await store.run(one.run_id)
+        assert (kept["run_id"], kept["thread_id"]) == (str(run.id), str(run.thread_id))
+        assert (kept["score"], kept["passed"], kept["reason"]) == (one.score, one.passed, one.reason)
+        assert (kept["version"], kept["cost"], kept["latency_ms"]) == (1, run.total_cost, one.latency_ms)
+        assert (run.tags, run.metadata["case"]) == (["eval"], one.case)
+
+
+class Stopping(ContainsGrader):
+    """Is cut off after so many cases, as a killed process would be: what is not written down is lost."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    async def grade(self, answered: Answered) -> Grade:
+        if not self.left:
+            raise KeyError("cut off")
+        self.left -= 1
+        return await super().grade(answered)
+
+
+async def test_cases_that_are_done_are_not_run_again(store: Store) -> None:
+    quiz = Quiz()
+    with pytest.raises(KeyError):
+        await evaluate(quiz.agent, CASES, store=store, graders=Stopping(1), name="facts", concurrency=1)
+    assert quiz.asked == ["2 + 2?", "Capital?"]
+    told: list[tuple[str, int, int]] = []
+
+    def progress(outcome: Outcome, done: int, all_: int) -> None:
+        told.append((outcome.case, done, all_))
+
+    made = await evaluate(
+        quiz.agent, CASES, store=store, graders="contains", name="facts", concurrency=1, progress=progress
+    )
+    assert (made.number, made.went_on, made.previous) == (1, 1, None)
+    assert quiz.asked == ["2 + 2?", "Capital?", "Why?"], "the second was answered, and only graded"
+    assert told == [("capital", 2, 3), ("unknown", 3, 3)]
+    assert made.totals.passed == 2
+    assert [thread.key for thread in await store.threads()] == [
+        f"eval/facts/1/{case}" for case in ("unknown", "capital", "sum")
+    ]
+
+
+async def test_one_that_was_cut_off_is_gone_on_with_although_another_of_its_name_began_since(store: Store) -> None:
+    quiz, other = Quiz(), Quiz(instructions="Be brief.")
+    with pytest.raises(KeyError):
+        await evaluate(quiz.agent, CASES, store=store, graders=Stopping(1), name="facts", concurrency=1)
+    made = await evaluate(other.agent, CASES, store=store, graders="contains", name="facts")
+    assert made.number == 2
+    quiz.asked.clear()
+    again = await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts", concurrency=1)
+    assert (again.number, again.went_on, again.totals.passed) == (1, 1, 2)
+    assert quiz.asked == ["Why?"], "the second case was answered, and is only graded"
+    assert (await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")).number == 3
+
+
+async def test_the_next_one_is_compared_with_the_one_before(store: Store) -> None:
+    quiz = Quiz()
+    await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")
+    quiz.answers = {"Why?": "Because.", "Capital?": "It is Rome.", "2 + 2?": "4"}
+    with pytest.raises(KeyError):
+        await evaluate(quiz.agent, CASES, store=store, graders=Stopping(1), name="facts")
+    # Other cases are another evaluation; the one that was cut off is neither gone on with nor compared with.
+    more = [*CASES, Case("new", "New?", "know")]
+    made = await evaluate(quiz.agent, more, store=store, graders="contains", name="facts")
+    assert (made.number, made.went_on) == (3, 0)
+    assert made.previous is not None
+    assert (made.previous.number, made.previous.totals.passed, made.totals.passed) == (1, 2, 3)
+    assert made.changes() == (["unknown"], ["capital"])
+    other = await evaluate(quiz.agent, CASES, store=store, graders="contains", name="others")
+    assert (other.number, other.previous) == (1, None)
+    elsewhere = await evaluate(quiz.agent, CASES, store=store.in_project("elsewhere"), graders="contains", name="facts")
+    assert (elsewhere.number, elsewhere.previous) == (1, None)
+
+
+async def test_a_model_as_judge_is_recorded_and_paid_for_and_asked_once(store: Store) -> None:
+    quiz = Quiz()
+    asked: list[str] = []
+
+    def reply(request: Any) -> Any:
+        asked.append(str(request.messages[0]["content"]))
+        if len(asked) == 1:
+            return "Rather good."
+        return {"text": '{"score": 0.6, "reason": "It will do."}', "usage": {"input_tokens": 20, "output_tokens": 10}}
+
+    judge = JudgeGrader(Scripted(reply), criteria="Be strict.", pass_at=0.7)
+    cases = [Case("open", "Capital?")]
+
+    class Cut(ContainsGrader):
+        async def grade(self, answered: Answered) -> Grade:
+            raise KeyError("cut off")
+
+        def check(self, case: Case) -> str | None:
+            return None
+
+    with pytest.raises(KeyError):
+        await evaluate(quiz.agent, cases, store=store, graders=[judge, Cut()], name="open")
+    assert len(asked) == 2, "a verdict that is none is asked for again"
+
+    class Whole(ContainsGrader):
+        async def grade(self, answered: Answered) -> Grade:
+            return Grade(1.0)
+
+        check = Cut.check
+
+    made = await evaluate(quiz.agent, cases, store=store, graders=[judge, Whole()], name="open")
+    assert (len(asked), quiz.asked) == (2, ["Capital?"])
+    (one,) = made.outcomes
+    assert (one.passed, one.score, one.reason) == (False, pytest.approx(0.8), "It will do.")
+    verdict = await store.run(one.grades[0]["run_id"])
+    assert (verdict.agent, verdict.output) == ("eval-judge", {"score": 0.6, "reason": "It will do."})
+    assert '"answered":"It is Paris."' in asked[0]
+    requests = await store.sql("SELECT count(*) FROM stitches WHERE type = 'llm_call'")
+    assert requests.rows == [(3,)], "what the judge said is in the record"
+
+
+async def test_a_judges_cost_is_counted_apart(store: Store) -> None:
+    own = scripted('{"score": 1}', name="referee", output={"type": "object"}, prices=PRICES)
+    made = await evaluate(Quiz().agent, CASES[:1], store=store, graders=[JudgeGrader(own)])
+    assert made.name == "quiz-cases"
+    assert made.totals.grading_cost is not None
+    assert made.outcomes[0].passed
+    mute = JudgeGrader(scripted("Well.", name="mute"))
+    assert "no score" in (await evaluate(Quiz().agent, CASES[:1], store=store, graders=mute)).outcomes[0].reason
+    dead = JudgeGrader(scripted({"fail": "auth", "message": "No key."}, name="dead"))
+    assert "No key." in (await evaluate(Quiz().agent, CASES[:1], store=store, graders=dead)).outcomes[0].reason
+
+
+@pytest.mark.req("S4-020")
+async def test_an_old_version_of_an_agent_can_be_asked_again(store: Store) -> None:
+    systems: list[str | None] = []
+
+    def reply(request: Any) -> str:
+        systems.append(request.system)
+        return "4"
+
+    def quiz(instructions: str) -> Agent:
+        return Agent("quiz", model=Scripted(reply), instructions=instructions, title=False)
+
+    old, new = quiz("Be short."), quiz("Be long.")
+    cases = CASES[:1]
+    for agent in (old, new):
+        await evaluate(agent, cases, store=store, graders="exact", name="sums")
+    made = await evaluate(new, cases, store=store, graders="exact", name="sums", version=1)
+    assert systems == ["Be short.", "Be long.", "Be short."]
+    assert [made.version, made.previous and made.previous.version] == [1, 2]
+    run = await store.run(made.outcomes[0].run_id or "")
+    assert run.version == 1
+    with pytest.raises(NotFound, match="no version 7"):
+        await evaluate(new, cases, store=store, graders="exact", name="sums", version=7)
+
+
+async def test_what_is_remembered_of_one_case_does_not_help_with_another(store: Store) -> None:
+    injected: list[int] = []
+
+    def reply(request: Any) -> str:
+        injected.append(len(request.messages))
+        return "The word is tea."
+
+    memory = RecordMemoryStore(extract=lambda messages: ["The word is tea"])
+    agent = Agent("keen", model=Scripted(reply), memory=memory, title=False)
+    cases = [Case(str(number), "What is the word?", "tea") for number in range(3)]
+    await evaluate(agent, cases, store=store, graders="contains", concurrency=1)
+    assert injected == [1, 1, 1]
+    assert len({memory.user_id for memory in await store.memories.list()}) == 3
+
+
+async def test_runs_that_fail_or_wait_get_no_points_and_say_why(store: Store) -> None:
+    failing = scripted({"fail": "auth", "message": "No key."}, name="failing")
+    made = await evaluate(failing, CASES[:1], store=store, graders="exact")
+    assert (made.outcomes[0].status, made.outcomes[0].score) == ("failed", 0.0)
+    assert "No key." in made.outcomes[0].reason
+    asking = scripted({"calls": [{"name": "pay", "input": {"amount": 1}}]}, "Done.", name="asking", tools=[pay])
+    made = await evaluate(asking, CASES[:1], store=store, graders="exact")
+    assert "waits for approval" in made.outcomes[0].reason
+    assert made.totals.incomplete == 1
+
+
+async def test_a_case_that_was_cut_off_in_the_middle_goes_on_in_its_thread(store: Store) -> None:
+    looked: list[str] = []
+
+    @tool(effect="safe")
+    def look() -> str:
+        """Look."""
+        looked.append("looked")
+        return "seen"
+
+    agent = scripted({"calls": [{"name": "look", "input": {}}]}, "4", name="looker", tools=[look])
+    first = agent.stream("2 + 2?", store=store, thread="eval/looker-cases/1/sum", tags=["eval"])
+    async for event in first:
+        if event.type == "tool_result":
+            break
+    await first.aclose()
+    made = await evaluate(agent, CASES[:1], store=store, graders="exact")
+    assert (made.outcomes[0].passed, looked) == (True, ["looked"])
+    assert len(await store.runs("eval/looker-cases/1/sum")) == 1
+
+
+async def test_who_evaluates_the_same_at_the_same_time_asks_nothing_twice(store: Store) -> None:
+    quiz = Quiz()
+    many = [Case(f"{number}", f"Number {number}?", "know") for number in range(8)]
+    together = [evaluate(quiz.agent, many, store=store, graders="contains", name="facts") for _ in range(3)]
+    for made in await asyncio.gather(*together):
+        assert (made.number, made.totals.passed) == (1, 8)
+    assert sorted(quiz.asked) == [case.input for case in many]
+    for case in many:
+        assert len(await store.runs(f"eval/facts/1/{case.id}")) == 1
+
+
+async def test_who_evaluates_something_else_under_the_same_name_at_the_same_time_has_a_number_of_their_own(
+    store: Store,
+) -> None:
+    """As when two versions are compared side by side: neither is given the other's answers."""
+    quizzes = [Quiz(instructions=f"Answer {number}.") for number in range(3)]
+    for number, quiz in enumerate(quizzes):
+        quiz.answers["Who?"] = f"I am {number}"
+    together = [
+        evaluate(quiz.agent, [Case("who", "Who?", f"I am {number}")], store=store, graders="contains", name="facts")
+        for number, quiz in enumerate(quizzes)
+    ]
+    made = await asyncio.gather(*together)
+    assert [one.totals.passed for one in made] == [1, 1, 1]
+    assert {one.number for one in made} == {1, 2, 3}
+    assert [quiz.asked for quiz in quizzes] == [["Who?"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("cases", "options", "said"),
+    [
+        ([], {}, "no case"),
+        (CASES, {"graders": []}, "at least one grader"),
+        (CASES, {"graders": ["exact", "exact"]}, "named twice"),
+        (CASES, {"graders": "nonsense"}, "no grader 'nonsense'"),
+        (CASES, {"name": "x" * 101}, "1 to 100"),
+        (CASES, {"name": " "}, "1 to 100"),
+        (CASES, {"concurrency": 0}, "At least one"),
+        ([CASES[0], CASES[0]], {}, "two cases have the id"),
+        ([Case("a", "Hi")], {}, "case a: `expected` is missing"),
+    ],
+)
+async def test_what_is_wrong_is_told_before_anything_runs(cases: Any, options: Any, said: str) -> None:
+    quiz = Quiz()
+    async with open_store("sqlite:///:memory:") as store:
+        with pytest.raises(Refused, match=said):
+            await evaluate(quiz.agent, cases, store=store, **{"graders": "exact", **options})
+        assert (quiz.asked, list(await store.evals.list())) == ([], [])
+
+
+async def test_keys_fit_however_long_names_are() -> None:
+    now = FakeClock().now()
+    record = Eval(name="n" * 100, type="evaluation", input={"number": 1}, created_at=now, updated_at=now)
+    keys = {key_of(record, "c" * 99 + end, "json_schema") for end in "ab"}
+    assert len(keys) == 2
+    assert max(map(len, keys)) <= 255
+
+
+async def test_keys_are_of_one_case_alone_whatever_names_hold() -> None:
+    now = FakeClock().now()
+    made = [
+        Eval(name=name, type="evaluation", input={"number": number}, created_at=now, updated_at=now)
+        for name, number in (("x", 1), ("x/1", 2), ("x%2F1", 2))
+    ]
+    keys = [key_of(made[0], "2/y"), key_of(made[0], "2", "y"), key_of(made[1], "y"), key_of(made[2], "y")]
+    assert len(set(keys)) == 4
+
+
+async def test_a_team_is_asked_like_an_agent_and_its_members_are_paid_for(store: Store) -> None:
+    plain: dict[str, Any] = {"title": False, "prices": PRICES}
+    member = Agent("knower", model=Scripted([{"text": "Paris.", "usage": {"input_tokens": 40}}]), **plain)
+    leader = Scripted([[{"calls": [delegate("knower", "Which?")], "usage": {"input_tokens": 10}}, "It is Paris."]])
+    crew = Team("crew", model=leader, members=[member], **plain)
+    with pytest.raises(KeyError):
+        await evaluate(crew, CASES[1:2], store=store, graders=Stopping(0), name="cities")
+    made = await evaluate(crew, CASES[1:2], store=store, graders="contains", name="cities")
+    (one,) = made.outcomes
+    assert (one.passed, one.status) == (True, "completed"), "the compiled answer, also for whoever only grades it"
+    runs = await store.runs("eval/cities/1/capital")
+    assert [run.role for run in runs] == ["team", "agent", "team"]
+    assert one.cost == pytest.approx(sum(run.total_cost or 0 for run in runs))
+    assert one.cost > max(run.total_cost or 0 for run in runs)

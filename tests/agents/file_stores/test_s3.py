@@ -1,0 +1,42 @@
+"""The bucket: what fails is told apart."""
+
+from uuid import UUID
+
+import pytest
+
+from lockstitch.agents.file_stores import S3FileStore
+from lockstitch.errors import StoreUnreachable
+from tests.agents.file_stores.bucket import BUCKET, Bucket
+
+pytestmark = pytest.mark.anyio
+
+THREAD = UUID(int=7)
+
+
+async def test_a_bucket_that_is_not_there_is_no_missing_file(bucket: Bucket) -> None:
+    files = S3FileStore("no-such-bucket", endpoint=bucket.endpoint, region="us-east-1")
+
+    for act in (
+        files.store(THREAD, "f", "a.txt", b"x"),
+        files.retrieve(f"s3://no-such-bucket/{THREAD}/f_a.txt"),
+        files.delete(f"s3://no-such-bucket/{THREAD}/f_a.txt"),
+    ):
+        with pytest.raises(StoreUnreachable):
+            await act
+
+
+async def test_a_server_that_is_not_there_is_unreachable(bucket: Bucket) -> None:
+    files = S3FileStore(BUCKET, endpoint="http://127.0.0.1:9", region="us-east-1")
+
+    with pytest.raises(StoreUnreachable):
+        await files.store(THREAD, "f", "a.txt", b"x")
+
+
+async def test_a_large_file_goes_in_parts_and_comes_back_whole(bucket: Bucket) -> None:
+    files = S3FileStore(BUCKET, "big", endpoint=bucket.endpoint, region="us-east-1")
+    content = bytes(range(256)) * 50_000
+
+    path = await files.store(THREAD, "f", "a.bin", content)
+
+    assert path
+    assert await files.retrieve(path) == content

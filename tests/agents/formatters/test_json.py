@@ -1,0 +1,156 @@
+"""JSON envelopes: small, whole, and each understandable alone."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from lockstitch.agents.formatters.formats import MOST_BYTES, JsonFormatter
+from lockstitch.engine.events import Event
+from tests.agents.formatters.events import FILE, HISTORY, MEMBER, PENDING, PNG, RUN, all_frames, event, one_of_each
+from tests.agents.formatters.events import random_events as streams
+from tests.model.properties import quick
+
+TYPES = [
+    *("meta_init", "thinking", "text", "citation", "tool_call", "server_tool_call", "tool_result", "tool_result_image"),
+    *("server_tool_result", "awaiting_frontend_tools", "meta_files", "error", "meta_final"),
+]
+ON_DEMAND = {"tool_result", "tool_result_image", "server_tool_result", "meta_final"}
+
+
+def told(events: list[Event], *, detail: bool = True) -> list[Any]:
+    return [json.loads(frame) for frame in all_frames(JsonFormatter(detail), events)]
+
+
+def items(frames: list[Any]) -> list[tuple[str, str]]:
+    """Types and contents, put together as a reader would: run by run, up to the frame that is final."""
+    growing: dict[str, str] = {}
+    found: list[tuple[str, str]] = []
+    for frame in frames:
+        growing[frame["run_id"]] = growing.get(frame["run_id"], "") + frame["delta"]
+        if frame["final"]:
+            found.append((frame["type"], growing.pop(frame["run_id"])))
+    assert growing == {}
+    return found
+
+
+@pytest.mark.req("S0-136")
+def test_every_type_has_its_envelope() -> None:
+    frames = told(one_of_each())
+
+    assert {frame["type"] for frame in frames} == set(TYPES)
+    assert all({"type", "agent", "final", "delta"} <= frame.keys() for frame in frames)
+    assert all(frame["agent"] == "helper" for frame in frames)
+    assert all(len(frame.encode()) <= 2048 for frame in all_frames(JsonFormatter(True), one_of_each()))
+    whole = dict(items(frames))
+    assert whole["thinking"] == "Hmm."
+    assert whole["text"] == "Let me look."
+    assert whole["error"] == "It <broke>"
+    assert whole["tool_result_image"] == PNG
+    assert json.loads(whole["tool_call"]) == {"at": "it & <that>"}
+    assert json.loads(whole["server_tool_call"]) == {"q": "x"}
+    assert json.loads(whole["citation"])["cited_text"] == "<so>"
+    assert json.loads(whole["awaiting_frontend_tools"]) == [PENDING]
+    assert json.loads(whole["meta_files"]) == [FILE]
+    assert [content for type, content in items(frames) if type == "tool_result"] == ["seen", "drawn", "no"]
+    calls = {(frame["id"], frame["name"]) for frame in frames if frame["type"] == "tool_call"}
+    assert calls == {("c1", "look")}
+    errors = {frame["id"]: frame.get("is_error") for frame in frames if frame["type"] == "tool_result"}
+    assert errors == {"c1": None, "c2": None, "c3": True}
+
+
+@pytest.mark.req("S0-136")
+@quick
+@given(streams)
+def test_no_frame_is_too_large_and_nothing_is_lost(events: list[Event]) -> None:
+    formatter = JsonFormatter(True)
+    frames = all_frames(formatter, events)
+
+    assert all(len(frame.encode()) <= MOST_BYTES for frame in frames)
+    assert all("\n" not in frame and "\r" not in frame for frame in frames)
+    shown = items([json.loads(frame) for frame in frames])
+    for type, key in (("text", "text"), ("thinking", "text"), ("error", "error"), ("tool_result", "content")):
+        source = "failed" if type == "error" else type
+        for run in (RUN, MEMBER):
+            wanted = "".join(one.data[key] for one in events if one.type == source and one.run_id == run)
+            parts = [json.loads(frame) for frame in frames]
+            assert "".join(p["delta"] for p in parts if p["type"] == type and p["run_id"] == str(run)) == wanted
+    inputs = [json.loads(content) for type, content in shown if type == "tool_call"]
+    assert inputs == [one.data["input"] for one in events if one.type == "tool_call"]
+
+
+def test_multi_byte_characters_are_never_cut() -> None:
+    text = "a" + "😀é\x01" * 3_000
+    frames = told([event("text", {"text": text})])
+
+    assert "".join(frame["delta"] for frame in frames) == text
+    assert [frame["final"] for frame in frames] == [False] * (len(frames) - 1) + [True]
+    assert 10 < len(frames) < 25
+
+
+def test_history_results_and_final_metadata_are_there_on_demand_only_and_without_base64() -> None:
+    plain = told(one_of_each(), detail=False)
+    full = dict(items(told(one_of_each())))
+
+    assert {frame["type"] for frame in plain} == set(TYPES) - ON_DEMAND
+    [begun] = [json.loads(content) for type, content in items(plain) if type == "meta_init"]
+    assert begun.keys() == {"thread_id", "run_id", "model"}
+    assert "seen" not in str(plain)
+    labelled = json.loads(json.dumps(HISTORY).replace(PNG, "[base64: 3300 bytes]"))
+    assert json.loads(full["meta_init"])["messages"] == labelled
+    assert json.loads(full["meta_init"])["user_message"] == "Look"
+    assert json.loads(full["meta_final"])["messages"] == labelled
+    assert PNG not in full["server_tool_result"]
+    assert "3300 bytes" in full["server_tool_result"]
+
+
+def test_members_that_speak_at_once_are_told_apart() -> None:
+    frames = told(
+        [
+            event("text", {"text": "a1"}),
+            event("text", {"text": "b1"}, run=MEMBER, agent="member"),
+            event("text", {"text": "a2"}),
+            event("text", {"text": "b2"}, run=MEMBER, agent="member"),
+        ]
+    )
+
+    assert sorted(items(frames)) == [("text", "a1a2"), ("text", "b1b2")]
+    assert {(frame["agent"], frame["run_id"]) for frame in frames} == {("helper", str(RUN)), ("member", str(MEMBER))}
+
+
+def test_what_follows_a_retry_is_another_text() -> None:
+    frames = told([event("text", {"text": "Hel"}), event("retry"), event("text", {"text": "Hello"})])
+
+    assert items(frames) == [("text", "Hel"), ("text", "Hello")]
+
+
+def test_a_pause_that_is_not_the_browsers_is_told_on_demand() -> None:
+    paused = [event("paused", {"waiting_for": [{"kind": "approval", "id": "c1"}], "pending": [PENDING]})]
+
+    assert told(paused, detail=False) == []
+    [(type, content)] = items(told(paused))
+    assert type == "meta_final"
+    assert json.loads(content)["status"] == "waiting"
+
+
+def test_empty_deltas_and_broken_characters_are_survived() -> None:
+    assert told([event("text", {"text": ""})]) == []
+    assert items(told([event("text", {"text": "a\ud83d"})])) == [("text", "a?")]
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (None, [("tool_result", "null")]),
+        ({"a": 1}, [("tool_result", '{"a":1}')]),
+        ([], [("tool_result", "")]),
+        ([{"type": "image", "source": {"type": "url", "url": "https://x/y"}}], [("tool_result_image", "https://x/y")]),
+        ([{"type": "document", "source": {"type": "base64", "data": "AAAA"}}], None),
+    ],
+)
+def test_results_of_any_shape_are_shown(content: Any, wanted: Any) -> None:
+    shown = items(told([event("tool_result", {"id": "c", "name": "n", "content": content})]))
+
+    assert shown == (wanted or [("tool_result", shown[0][1])])
+    assert "AAAA" not in shown[0][1]

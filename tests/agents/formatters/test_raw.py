@@ -1,0 +1,36 @@
+"""The provider's own events, and formatters by name."""
+
+import json
+
+import pytest
+
+from lockstitch.agents.formatters.formats import RawFormatter
+from lockstitch.agents.registry import FORMATTER_NAMES, formatter
+from lockstitch.errors import Refused
+from tests.agents.formatters.events import all_frames, event, one_of_each
+
+
+@pytest.mark.req("S0-138")
+@pytest.mark.parametrize("detail", [False, True])
+def test_the_providers_events_pass_through_unchanged(detail: bool) -> None:
+    sent = [{"type": "ping"}, {"type": "delta", "b": 2, "a": [1.5, None, 2**70, "\u2028é"]}]
+    events = [*one_of_each(), *(event("raw", one) for one in sent)]
+
+    frames = all_frames(RawFormatter(detail), events)
+
+    assert [json.loads(frame) for frame in frames] == [one.data for one in events if one.type == "raw"]
+    assert all("\n" not in frame for frame in frames)
+
+
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
+def test_every_stream_has_a_formatter_of_its_own(name: str) -> None:
+    make = formatter(name)
+
+    assert make(True).name == make(False).name == name
+    assert make(True) is not make(True)
+
+
+@pytest.mark.parametrize("name", ["", "yaml", "JSON"])
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(Refused):
+        formatter(name)

@@ -1,0 +1,99 @@
+"""Server-sent events, read back as a browser does."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lockstitch.agents.formatters.formats import DONE, encode, stream
+from lockstitch.agents.registry import FORMATTER_NAMES, formatter
+from lockstitch.engine.events import Event
+from lockstitch.errors import ThreadBusy
+from tests.agents.formatters.events import all_frames, event, one_of_each
+
+pytestmark = pytest.mark.anyio
+
+
+async def source(events: list[Event], problem: BaseException | None = None) -> AsyncIterator[Event]:
+    for one in events:
+        yield one
+    if problem:
+        raise problem
+
+
+async def sent(name: str, events: list[Event], problem: BaseException | None = None) -> str:
+    return "".join([part async for part in stream(source(events, problem), formatter(name)(True))])
+
+
+def received(text: str) -> list[str]:
+    """The data of each event, by the rules of the standard."""
+    assert text.endswith("\n\n")
+    lines = [part.split("\n") for part in text.removesuffix("\n\n").split("\n\n")]
+    assert all(line.startswith("data: ") for part in lines for line in part)
+    return ["\n".join(line.removeprefix("data: ") for line in part) for part in lines]
+
+
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
+async def test_frames_arrive_whole_and_done_comes_once_at_the_end(name: str) -> None:
+    said = [event("text", {"text": "two\n\nlines\rand more"}), event("raw", {"a": "b\n"})]
+    events = [*said, *(one for one in one_of_each() if one.type != "failed")]
+
+    got = received(await sent(name, events))
+
+    assert got[-1] == "[DONE]"
+    assert got.count("[DONE]") == 1
+    assert got[:-1] == all_frames(formatter(name)(True), events)
+
+
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
+async def test_a_failed_run_gives_one_error_frame(name: str) -> None:
+    got = received(await sent(name, one_of_each()))
+
+    assert len([frame for frame in got if "broke" in frame]) == 1
+    assert got[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("name", FORMATTER_NAMES)
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_stream_that_breaks_says_so_and_ends(name: str, failed: bool) -> None:
+    events = [event("text", {"text": "Hel"})]
+    if failed:
+        events.append(event("failed", {"error": "Another worker holds it", "type": "ThreadBusy"}))
+    text = await sent(name, events, ThreadBusy("Another worker holds it"))
+    got = received(text)
+
+    assert text.count("Another worker holds it") == 1
+    assert got.count("[DONE]") == 1
+    assert got[-1] == "[DONE]"
+    if name == "xml":
+        assert ElementTree.fromstring(f"<root>{''.join(got[:-1])}</root>")[-1].tag == "content-block-error"
+    else:
+        assert any(json.loads(frame).get("type") == "error" for frame in got[:-1])
+
+
+async def test_what_is_not_ours_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger="lockstitch"):
+        text = await sent("json", [], RuntimeError("password=plum"))
+
+    assert "plum" not in text
+    assert [json.loads(frame)["delta"] for frame in received(text)[:-1]] == ["The stream broke off."]
+    assert "plum" in caplog.text
+
+
+async def test_a_reader_that_goes_away_is_not_written_to() -> None:
+    parts: Any = stream(source([event("text", {"text": "a"})] * 3), formatter("json")(False))
+    assert (await anext(parts)).startswith("data: ")
+
+    await parts.aclose()
+
+    with pytest.raises(StopAsyncIteration):
+        await anext(parts)
+
+
+def test_lines_are_split_as_readers_split_them() -> None:
+    assert encode("a\nb\r\nc\rd") == "data: a\ndata: b\ndata: c\ndata: d\n\n"
+    assert encode("") == "data: \n\n"
+    assert DONE == "data: [DONE]\n\n"

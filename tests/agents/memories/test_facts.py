@@ -1,0 +1,56 @@
+"""What a model's answer says, however it is dressed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.agents.memories import clean, parse, prompt, transcript
+from tests.model.properties import quick
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '["a", "b"]',
+        ' \n["a","b"]\n',
+        'Here you are:\n```json\n["a", "b"]\n```\nAnything else?',
+        '{"facts": ["a", "b"]}',
+        '[{"text": "a"}, {"fact": "b"}]',
+        '["a", 3, null, "", "b", ["c"], {"weight": 1}]',
+        '["a", "b", "A."]',
+        'Of {"note": 1}: ["a", "b"]',
+        'As [I said, {so to say: ["a", "b"]',
+    ],
+)
+def test_facts_are_found(answer: str) -> None:
+    assert parse(answer) == ["a", "b"]
+
+
+@quick
+@given(st.text() | st.text('[]{}",: ab\n'))
+def test_any_answer_is_survived(answer: str) -> None:
+    assert all(isinstance(fact, str) and fact for fact in parse(answer))
+
+
+def test_facts_are_few_and_short() -> None:
+    assert len(clean(f"fact {number}" for number in range(500))) == 20
+    assert [len(fact) for fact in clean(["x" * 5_000])] == [1_000]
+
+
+def test_a_long_conversation_is_told_from_both_ends() -> None:
+    said = [{"role": "user", "content": f"number {number} {'x' * 90}"} for number in range(2_000)]
+    told = transcript(said)
+
+    assert len(told) < 41_000
+    assert "number 1 " in told
+    assert "number 1999 " in told
+
+
+def test_tools_are_no_part_of_what_was_said() -> None:
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "plum"}
+    asked = prompt([{"role": "user", "content": [result, {"type": "text", "text": "{curly}"}]}], ["x"])
+
+    assert asked is not None
+    assert "user: {curly}" in asked
+    assert "plum" not in asked
+    assert prompt([{"role": "user", "content": [result]}], []) is None

@@ -1,0 +1,171 @@
+"""Names of models: which provider they mean, and what is said when it cannot be had."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstitch.agents.providers import http
+from lockstitch.agents.providers.anthropic import AnthropicProvider
+from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
+from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.registry import provider_for
+from lockstitch.engine.ports.provider import ModelRequest, ProviderError
+from tests.agents.fake_api import Answer, FakeApi, fake_api
+from tests.agents.providers.asking import answer, request
+
+TEXT = {"type": "text", "text": "Hello."}
+
+
+@pytest.fixture
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+
+
+@pytest.mark.usefixtures("_keys")
+@pytest.mark.parametrize(
+    ("name", "base_url", "kind"),
+    [
+        ("anthropic:claude-sonnet-5", None, AnthropicProvider),
+        ("openai:gpt-5", None, OpenAIResponsesProvider),
+        ("openai:gpt-5", "https://api.openai.com/v1", OpenAIResponsesProvider),
+        ("openai:llama:8b", "https://models.example.org/v1", OpenAIChatProvider),
+        ("openai-chat:gpt-5", None, OpenAIChatProvider),
+        ("openai-responses:gpt-5", "https://models.example.org/v1", OpenAIResponsesProvider),
+    ],
+)
+def test_a_name_means_a_provider_and_a_model(name: str, base_url: str | None, kind: type[object]) -> None:
+    provider, model = provider_for(name, base_url=base_url)
+    assert type(provider) is kind
+    assert model == name.partition(":")[2]
+
+
+@pytest.mark.usefixtures("_keys")
+def test_a_url_of_the_environment_counts_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example.org/v1")
+    assert isinstance(provider_for("openai:some-model")[0], OpenAIChatProvider)
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("_keys")
+async def test_keys_and_urls_of_the_environment_are_used(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    provider, model = provider_for("anthropic:claude-sonnet-5")
+    api.answer(Answer([TEXT]))
+    assert (await answer(provider, request("Hi", model=model))).model == "claude-sonnet-5"
+    assert api.requests[0].headers["authorization"] == "Bearer key"
+    await provider.close()
+
+
+@pytest.mark.parametrize("name", ["claude-sonnet-5", "anthropic:", "oracle:delphi", "", ":x"])
+def test_what_names_no_model(name: str) -> None:
+    with pytest.raises(ProviderError, match=r"as in anthropic:claude-") as caught:
+        provider_for(name)
+    assert caught.value.kind == "setup"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY"),
+        ("openai:gpt-5", "OPENAI_API_KEY"),
+        ("openai-chat:gpt-5", "OPENAI_API_KEY"),
+    ],
+)
+def test_a_missing_key_is_told_before_anything_is_sent(name: str, variable: str) -> None:
+    with pytest.raises(ProviderError, match=variable) as caught:
+        provider_for(name)
+    assert caught.value.kind == "setup"
+    assert not caught.value.retryable
+
+
+def test_credentials_that_cannot_be_read_are_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("ANTHROPIC_PROFILE", "mine")
+    with pytest.raises(ProviderError, match="ANTHROPIC_API_KEY") as caught:
+        provider_for("anthropic:claude-sonnet-5")
+    assert caught.value.kind == "setup"
+
+
+def test_a_server_on_this_machine_needs_no_key() -> None:
+    assert isinstance(provider_for("openai:llama3", base_url="http://localhost:11434/v1")[0], OpenAIChatProvider)
+
+
+@pytest.mark.parametrize("base_url", ["example.org/v1", "ftp://example.org", "https://"])
+def test_a_base_url_that_is_none(base_url: str) -> None:
+    for name in ("anthropic:x", "openai:x"):
+        with pytest.raises(ProviderError, match="no base URL") as caught:
+            provider_for(name, base_url=base_url, api_key="key")
+        assert caught.value.kind == "setup"
+
+
+@pytest.mark.parametrize(("name", "extra"), [("anthropic:x", "anthropic"), ("openai:x", "openai")])
+def test_a_missing_sdk_is_told_with_its_extra(name: str, extra: str) -> None:
+    code = f"""
+import sys
+sys.modules[{extra!r}] = None
+from lockstitch.runtime.providers.resolving import provider_for
+try:
+    provider_for({name!r})
+except Exception as error:
+    print(type(error).__name__, error.kind, error)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("ProviderError setup")
+    assert f"lockstitch[{extra}]" in told
+
+
+def test_asking_for_one_provider_loads_no_sdk_of_another(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('["Hello."]')
+    code = f"""
+import sys
+from lockstitch.runtime.providers.resolving import provider_for
+provider_for("scripted:{script}")
+print([name for name in ("anthropic", "openai", "httpx2", "yaml") if name in sys.modules])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "[]"
+
+
+def test_scripts_are_providers_too(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- Hello.\n")
+    provider, model = provider_for(f"scripted:{script}")
+    assert isinstance(provider, Scripted)
+    assert model == str(script)
+    with pytest.raises(ProviderError) as caught:
+        provider_for(f"scripted:{tmp_path}/none.yaml")
+    assert caught.value.kind == "setup"
+
+
+def test_a_provider_serves_one_event_loop_after_another() -> None:
+    """Notebooks and scripts call asyncio.run again and again; connections of a loop that ended are of no use."""
+    provider = AnthropicProvider(api_key="key", base_url="http://127.0.0.1:1")
+
+    async def once() -> str:
+        async with fake_api() as api:
+            api.answer(Answer([TEXT]))
+            provider._base_url = api.url  # pyright: ignore[reportPrivateUsage]
+            provider._clients._unused = None  # pyright: ignore[reportPrivateUsage]
+            response = await answer(provider, request("Hi"))
+            await provider.close()
+            return response.message["content"][0]["text"]
+
+    assert [asyncio.run(once()), asyncio.run(once())] == ["Hello.", "Hello."]
+
+
+def test_own_parameters_win() -> None:
+    assert http.merged({"a": {"x": 1}, "b": {"x": 1}}, {"a": {"y": 2}, "b": {"y": 2}}, nested=("a",)) == {
+        "a": {"x": 1, "y": 2},
+        "b": {"y": 2},
+    }
+
+
+def test_a_request_keeps_its_place_out_of_its_parameters() -> None:
+    asked = ModelRequest("m", [], turn=2, step=0, attempt=3, purpose="title")
+    assert asked.parameters == {"model": "m", "max_tokens": 2048}

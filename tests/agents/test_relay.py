@@ -1,0 +1,217 @@
+"""Pauses for the browser: what is kept and shown, how a run goes on in another process, and what stays the same."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.engine.control import approve, submit_results
+from lockstitch.errors import NotFound, Refused, ThreadWaiting
+from lockstitch.model import Json
+from lockstitch.store import Store, open_store
+from tests.engine.agents import add, calls, confirm, log, pay, scripted, shown, types
+
+pytestmark = pytest.mark.anyio
+
+SCRIPT = [
+    {"calls": [{"name": "confirm", "input": {"question": "1?"}}, {"name": "add", "input": {"a": 2, "b": 3}}]},
+    calls("confirm", "confirm"),
+    calls("add", add={"a": 1, "b": 1}),
+    calls("confirm"),
+    "Done.",
+]
+
+
+def helper(**options: Any) -> Agent:
+    return scripted(*SCRIPT, tools=[add, confirm, pay], **options)
+
+
+def yes(*ids: str) -> list[Json]:
+    return [{"tool_use_id": id, "content": f"yes {id}"} for id in ids]
+
+
+PAUSES = [["call_1_1_0"], ["call_1_2_0", "call_1_2_1"], ["call_1_4_0"]]
+
+
+@pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
+async def test_a_pause_shows_what_it_waits_for_and_nothing_once_it_is_over(store_url: str):
+    async with open_store(store_url) as store:
+        paused = await helper().run("Go", store=store, thread="t")
+        head = await store.thread("t")
+        assert [(one["kind"], one["id"], one["name"]) for one in head.waiting_for] == [
+            ("frontend_tools", "call_1_1_0", "confirm")
+        ]
+        assert (paused.status, paused.stop_reason, paused.steps) == ("waiting", "awaiting_frontend_tools", 1)
+        assert (await store.run(paused.run_id)).steps == 1
+        config = shown(store_url, head.id)
+        if config is not None:
+            assert config["awaiting_frontend_tools"] is True
+            assert config["pending_frontend_tools"] == [
+                {"tool_use_id": "call_1_1_0", "name": "confirm", "input": {"question": "1?"}}
+            ]
+            assert config["pending_backend_results"] == [
+                {"type": "tool_result", "tool_use_id": "call_1_1_1", "content": "5"}
+            ]
+            assert config["current_step"] == 1
+            assert config["conversation_history"] == await store.messages(paused.run_id)
+            # Results of a response enter the context when all are there.
+            assert [message["role"] for message in config["messages"]] == ["user", "assistant"]
+        for ids in PAUSES:
+            done = await helper().submit("t", yes(*ids), store=store)
+        assert done is not None
+        assert done.status == "completed"
+        config = shown(store_url, head.id)
+        if config is not None:
+            assert (config["awaiting_frontend_tools"], config["current_step"]) == (False, 0)
+            names = ("pending_frontend_tools", "pending_backend_results", "conversation_history")
+            assert [config[name] for name in names] == [[], [], []]
+
+
+@pytest.mark.req("S0-050", "S0-051", "S0-052", "S0-053")
+async def test_a_run_goes_on_as_the_same_run_through_any_number_of_pauses(store_url: str):
+    async with open_store(store_url) as store:
+        whole = await helper().run("Go", store=store, thread="whole")
+        for ids in PAUSES:
+            whole = await helper().submit("whole", yes(*ids), store=store)
+        assert whole is not None
+    begun: Any = None
+    for number, ids in enumerate([[], *PAUSES]):
+        # Another process each time, which has nothing but the key.
+        async with open_store(store_url) as store:
+            result = await (helper().submit("t", yes(*ids), store=store) if ids else _run(store))
+            assert result is not None
+            run = await store.run(result.run_id)
+            begun = begun or (run.id, run.started_at, run.turn, run.sequence)
+            assert (run.id, run.started_at, run.turn, run.sequence) == begun
+            if number < len(PAUSES):
+                assert (result.status, run.completed_at) == ("waiting", None)
+                assert (await store.history("t")).turns == []
+                assert (await store.thread("t")).total_runs == 0
+    async with open_store(store_url) as store:
+        said = await store.messages(result.run_id)
+        assert (result.status, result.steps, result.output_text) == ("completed", 5, "Done.")
+        assert result.usage == whole.usage
+        assert result.cost == whole.cost
+        assert said == await store.messages(whole.run_id)
+        assert types(await store.stitches("t")) == types(await store.stitches("whole"))
+        assert [one.step_number for one in await log(store, "llm_call")] == [1, 2, 3, 4, 5]
+        (first, second, _, last) = [message for message in said if message["role"] == "user"][1:]
+        assert [block["tool_use_id"] for block in first["content"]] == ["call_1_1_0", "call_1_1_1"]
+        assert [block["content"] for block in second["content"]] == ["yes call_1_2_0", "yes call_1_2_1"]
+        assert [block["content"] for block in last["content"]] == ["yes call_1_4_0"]
+        assert await store.context("t") == said
+        shown_record = shown(store_url, result.thread_id, "conversation_history", str(result.thread_id), "001.json")
+        if shown_record is not None:
+            assert shown_record["messages"] == said
+        assert len((await store.history("t")).turns) == 1
+
+
+async def _run(store: Store) -> Any:
+    return await helper().run("Go", store=store, thread="t")
+
+
+@pytest.mark.req("S0-049")
+async def test_wrong_results_change_nothing(store: Store):
+    await helper().run("Go", store=store, thread="t")
+    before = (await store.stitches("t"), await store.thread("t"))
+    good = yes("call_1_1_0")
+    wrong: list[list[Json]] = [
+        [],
+        yes("call_1_1_1"),
+        [*good, *yes("more")],
+        [*good, *good],
+        yes("toolu_of_nobody"),
+        [{"content": "no id"}],
+        [{"tool_use_id": None, "content": "x"}],
+        [{"tool_use_id": "call_1_1_0", "content": float("nan")}],
+        [{"tool_use_id": "call_1_1_0", "content": "\ud800"}],
+    ]
+    for results in wrong:
+        with pytest.raises(Refused, match=r"exactly these calls|cannot be stored"):
+            await helper().submit("t", results, store=store)
+        assert (await store.stitches("t"), await store.thread("t")) == before, results
+    with pytest.raises(NotFound):
+        await submit_results(store, "nobody", good)
+    with pytest.raises(NotFound):
+        await approve(store, "t", "call_1_1_0")
+    assert await helper().submit("t", good, store=store) is not None
+    with pytest.raises(Refused):
+        await submit_results(store, "t", good)
+    await scripted("Hi.").run("Hi", store=store, thread="idle")
+    with pytest.raises(ThreadWaiting, match="no open run"):
+        await submit_results(store, "idle", good)
+
+
+async def test_errors_of_the_browser_are_passed_on(store: Store):
+    await helper().run("Go", store=store, thread="t")
+    blocks = [{"type": "text", "text": "closed"}]
+    await helper().submit("t", [{"tool_use_id": "call_1_1_0", "content": blocks, "is_error": True}], store=store)
+    answer = (await store.context("t"))[2]["content"][0]
+    assert answer == {"type": "tool_result", "tool_use_id": "call_1_1_0", "content": blocks, "is_error": True}
+
+
+@pytest.mark.req("S0-045")
+async def test_one_pause_names_frontend_calls_and_approvals_together(store: Store):
+    script = [calls("pay", "confirm", "add", pay={"amount": 5}, add={"a": 1, "b": 1}), "Done."]
+    agent = scripted(*script, tools=[add, confirm, pay])
+    paused = await agent.run("Go", store=store, thread="t")
+    assert [(one["kind"], one["name"]) for one in paused.waiting_for] == [
+        *(("approval", "pay"), ("frontend_tools", "confirm")),
+    ]
+    told = types(await log(store))
+    assert told.count("run_paused") == 1
+    assert told.index("tool_call") < told.index("run_paused")
+    (answer,) = await log(store, "tool_call")
+    assert answer.name == "add"
+    # Each comes by itself; what is still missing is waited for again.
+    await submit_results(store, "t", [{"tool_use_id": "call_1_1_1", "content": "yes"}])
+    again = await agent.resume("t", store=store)
+    assert again is not None
+    assert [one["kind"] for one in again.waiting_for] == ["approval"]
+    await approve(store, "t", "call_1_1_0")
+    done = await agent.resume("t", store=store)
+    assert done is not None
+    assert [block["content"] for block in (await store.context("t"))[2]["content"]] == ["paid 5", "yes", "2"]
+
+
+@pytest.mark.req("S0-046", "S0-047")
+async def test_the_pause_is_committed_before_it_is_announced(store_url: str):
+    """Whoever hears of it answers at once, through another store."""
+    async with open_store(store_url) as store, open_store(store_url) as other:
+        answered = False
+        async for event in helper().stream("Go", store=store, thread="t"):
+            if event.type == "paused":
+                assert [call["tool_use_id"] for call in event.data["pending"]] == ["call_1_1_0"]
+                head = await other.thread("t")
+                assert (head.status, head.worker_id) == ("waiting", None)
+                await submit_results(other, "t", yes("call_1_1_0"))
+                answered = True
+        assert answered
+        result = await helper().resume("t", store=other)
+        assert result is not None
+        assert (result.status, result.steps) == ("waiting", 2)
+        assert result.stop_reason == "awaiting_frontend_tools"
+
+
+@pytest.mark.req("S0-042", "S0-054")
+async def test_unknown_ids_begin_and_waiting_threads_refuse(store: Store):
+    wanted = uuid4()
+    result = await scripted("Hi.").run("Hi", store=store, thread=str(wanted))
+    assert (result.thread_id, result.status) == (wanted, "completed")
+    wanted = uuid4()
+    assert (await scripted("Hi.").run("Hi", store=store, thread=wanted)).thread_id == wanted
+    with pytest.raises(NotFound):
+        await scripted("Hi.").resume(str(uuid4()), store=store)
+    await helper().run("Go", store=store, thread="t")
+    before = await store.stitches("t")
+    with pytest.raises(ThreadWaiting, match=r"waits for frontend_tools confirm.*on_waiting='cancel'") as refused:
+        await helper().run("More", store=store, thread="t")
+    assert refused.value.thread_id == (await store.thread("t")).id
+    assert await store.stitches("t") == before
+    done = await scripted("Fine.").run("More", store=store, thread="t", on_waiting="cancel")
+    assert done.output_text == "Fine."
+    answers = (await store.context("t"))[2]["content"]
+    assert [(block["tool_use_id"], block.get("is_error", False)) for block in answers] == [
+        *(("call_1_1_0", True), ("call_1_1_1", False)),
+    ]

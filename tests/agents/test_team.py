@@ -1,0 +1,594 @@
+"""Teams: a leader's turns and its members' work, each a run, in the order in which they were made."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstitch import (
+    Agent,
+    App,
+    Refused,
+    Store,
+    Team,
+    answer,
+    approve,
+    cancel,
+    submit_results,
+    thread_tools,
+    tool,
+    work,
+)
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.threads import ask_for_input
+from lockstitch.backend import Find, Where
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import AgentLink, Message, Run, text_of
+from tests.engine.books import ANSWERS, MESSAGES, RUNS, books, delegate
+
+pytestmark = pytest.mark.anyio
+
+PLAIN: dict[str, Any] = {"title": False, "base_delay": 0.0, "max_retries": 0}
+
+
+def member(name: str, script: Any, **more: Any) -> Agent:
+    return Agent(name, model=Scripted(script), **{**PLAIN, **more})
+
+
+def team(leader: Any, *members: Agent, **more: Any) -> Team:
+    return Team("team", model=Scripted(leader), members=members, **{**PLAIN, **more})
+
+
+def asks(*calls: Any) -> dict[str, Any]:
+    return {"calls": list(calls)}
+
+
+async def runs_of(store: Store, thread: str = "t") -> list[Run]:
+    return await store.runs(thread)
+
+
+async def check_requests(store: Store, thread: str = "t") -> int:
+    """Every request can be rebuilt to the bytes that were sent; how many there are."""
+    calls = [one for one in await store.stitches(thread) if one.type == "llm_call" and one.data.get("request")]
+    for call in calls:
+        await store.request(call.id)
+    return len(calls)
+
+
+async def check_record(store: Store) -> None:
+    assert (await store.verify()).problems == []
+
+
+class Listening:
+    """A model that says what it is told to, and remembers what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = replies
+        self.asked: list[list[Message]] = []
+
+    def __call__(self, request: ModelRequest) -> Any:
+        self.asked.append(list(request.messages))
+        return self.replies[(len(self.asked) - 1) % len(self.replies)]
+
+
+# The document's example
+
+
+@pytest.mark.req("S4-033", "S4-034", "S4-046", "S4-048", "S4-049")
+async def test_three_messages_are_seven_runs(store: Store) -> None:
+    crew = books()
+    results = [await crew.run(said, store=store, thread="books") for said in MESSAGES]
+    assert [result.output_text for result in results] == list(ANSWERS)
+    runs = await runs_of(store, "books")
+    assert [(run.turn, run.role, run.agent) for run in runs] == list(RUNS)
+    assert [run.sequence for run in runs] == [1, 2, 3, 4, 5, 6, 7]
+    assert len({run.id for run in runs}) == 7
+    assert {run.status for run in runs} == {"completed"}
+    top = [run for run in runs if run.parent_run_id is None]
+    assert [run.id for run in top] == [result.run_id for result in results]
+    assert [run.turn for run in top] == [1, 2, 3]
+    assert runs[2].parent_run_id == runs[1].id, "a member's run knows who asked for it"
+    assert runs[3].parent_run_id == runs[1].id, "a compile run has the first leader run of its turn as parent"
+    assert [run.parent_run_id for run in runs[5:]] == [runs[4].id] * 2
+    assert [run.stop_reason for run in top] == ["end_turn", "delegated", "delegated"]
+    turns = (await store.history("books")).turns
+    assert [turn.final_response for turn in reversed(turns)] == list(ANSWERS)
+    assert await check_requests(store, "books") == 8
+    head = await store.thread("books")
+    assert (head.status, head.total_runs, head.last_turn, head.last_sequence) == ("waiting", 3, 3, 7)
+    await check_record(store)
+
+
+async def test_an_answer_that_is_passed_through_stands_once(store: Store) -> None:
+    crew = team([[asks(delegate("a", "go"))]], member("a", ["Here."]), answer="pass_through")
+    result = await crew.run("Hi", store=store, thread="t")
+    leader, worker = await runs_of(store)
+    assert leader.output_position == worker.output_position
+    assert result.output_text == "Here."
+    (found,) = await store.stitches("t", leader.output_position or 0, leader.output_position)
+    assert (found.type, found.run_id, found.lane) == ("llm_call", worker.id, worker.id)
+
+
+async def test_a_member_sees_its_task_and_no_more(store: Store) -> None:
+    one, two = Listening("One."), Listening("Two.")
+    crew = team([[asks(delegate("a", "task a"), delegate("b", "task b")), "Done."]], member("a", one), member("b", two))
+    await crew.run("Hi", store=store, thread="t")
+    assert [text_of(message) for message in one.asked[0]] == ["task a"]
+    assert [text_of(message) for message in two.asked[0]] == ["a answered:\n\nOne.", "task b"]
+    runs = await runs_of(store)
+    assert [text_of(message) for message in await store.messages(runs[2].id)] == ["task b", "Two."], "said, not stored"
+    assert await check_requests(store) == 4
+
+
+async def test_members_in_parallel_know_nothing_of_each_other(store: Store) -> None:
+    met = asyncio.Barrier(2)
+
+    def meeting(said: str) -> Any:
+        async def reply(request: ModelRequest) -> str:
+            await asyncio.wait_for(met.wait(), 60)
+            return f"{said} to {text_of(request.messages[-1])}"
+
+        return reply
+
+    crew = team(
+        [[asks(delegate("a", "x"), delegate("b", "y")), "Done."]],
+        *(member("a", meeting("A")), member("b", meeting("B"))),
+        mode="parallel",
+    )
+    result = await crew.run("Hi", store=store, thread="t")
+    assert result.output_text == "Done."
+    runs = await runs_of(store)
+    assert [run.agent for run in runs] == ["team", "a", "b", "team"], "they begin in the order of the calls"
+    context = await store.context("t")
+    told = [block["content"] for block in context[2]["content"]]
+    assert told == ["A to x", "B to y"], "and answer in it"
+    assert await check_requests(store) == 4
+    await check_record(store)
+
+
+async def test_a_leader_may_delegate_again(store: Store) -> None:
+    leader = [[asks(delegate("a", "first")), asks(delegate("a", "second")), "Both are done."]]
+    crew = team(leader, member("a", [["One.", "Two."]]))
+    result = await crew.run("Hi", store=store, thread="t")
+    assert result.output_text == "Both are done."
+    runs = await runs_of(store)
+    assert [run.role for run in runs] == ["team", "agent", "team", "agent", "team"]
+    assert [run.parent_run_id == runs[0].id for run in runs] == [False, True, True, False, True]
+    assert runs[3].parent_run_id == runs[2].id
+    assert [run.stop_reason for run in runs] == ["delegated", "end_turn", "delegated", "end_turn", "end_turn"]
+    assert [text_of(message) for message in (await store.messages(runs[3].id))] == ["second", "Two."]
+    assert await check_requests(store) == 5
+
+
+async def test_a_leader_that_always_delegates_runs_out_of_steps(store: Store) -> None:
+    def leader(request: ModelRequest) -> Any:
+        return "I must stop." if request.tool_choice == "none" else asks(delegate("a", "again"))
+
+    crew = team(leader, member("a", lambda _: "Yes."), max_steps=3)
+    result = await crew.run("Hi", store=store, thread="t")
+    assert result.output_text == "I must stop."
+    runs = await runs_of(store)
+    assert sum(run.steps for run in runs if run.role == "team") == 3
+    assert len([run for run in runs if run.role == "agent"]) == 3
+    assert await check_requests(store) == 7
+
+
+# Trouble
+
+
+@pytest.mark.req("S4-047")
+async def test_a_member_that_fails_is_stored_and_the_leader_still_answers(store: Store) -> None:
+    heard = Listening(asks(delegate("a", "go")), "It did not work.")
+    crew = team(heard, member("a", [{"fail": "request", "message": "No such model."}]))
+    result = await crew.run("Hi", store=store, thread="t")
+    assert (result.status, result.output_text) == ("completed", "It did not work.")
+    _, worker, compiled = await runs_of(store)
+    assert (worker.status, worker.error) == ("failed", "No such model.")
+    assert compiled.status == "completed"
+    (block,) = heard.asked[1][-1]["content"]
+    assert block["is_error"]
+    assert block["content"] == "a failed: No such model."
+    assert (await store.thread("t")).status == "waiting"
+
+
+async def test_a_failed_last_member_is_not_passed_through(store: Store) -> None:
+    crew = team([[asks(delegate("a", "go")), "Sorry."]], member("a", [{"fail": "request"}]), answer="pass_through")
+    assert (await crew.run("Hi", store=store, thread="t")).output_text == "Sorry."
+
+
+async def test_a_leader_that_fails_fails_the_turn_and_is_tried_again(store: Store) -> None:
+    tries: list[int] = []
+
+    def leader(request: ModelRequest) -> Any:
+        tries.append(len(request.messages))
+        if len(tries) == 1:
+            return asks(delegate("a", "go"))
+        return {"fail": "request", "message": "Away."} if len(tries) == 2 else "Here it is."
+
+    crew = team(leader, member("a", ["Found."]))
+    result = await crew.run("Hi", store=store, thread="t")
+    assert (result.status, result.error) == ("failed", "Away.")
+    assert [run.status for run in await runs_of(store)] == ["failed", "completed", "failed"]
+    again = await crew.retry("t", store=store)
+    assert again is not None
+    assert again.output_text == "Here it is."
+    assert tries == [1, 3, 3], "what the member said is not asked for again"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (delegate("nobody", "go"), "There is no member nobody. Members: a."),
+        (delegate("a", " "), "Say what the member is to do (task)."),
+        ({"name": "delegate", "input": {}}, "There is no member without a name. Members: a."),
+    ],
+)
+async def test_a_call_that_nobody_can_do_is_answered_so(store: Store, call: Any, said: str) -> None:
+    heard = Listening(asks(call), "I see.")
+    result = await team(heard, member("a", ["Yes."])).run("Hi", store=store, thread="t")
+    assert result.output_text == "I see."
+    (block,) = heard.asked[1][-1]["content"]
+    assert (block["is_error"], block["content"]) == (True, said)
+    assert len(await runs_of(store)) == 1
+
+
+def test_what_is_no_team_is_refused() -> None:
+    with pytest.raises(Refused, match="no members"):
+        team(["x"])
+    with pytest.raises(Refused, match="names of their own"):
+        team(["x"], member("a", ["x"]), member("a", ["x"]))
+    with pytest.raises(Refused, match="names of their own"):
+        team(["x"], member("team", ["x"]))
+    with pytest.raises(Refused, match="members are agents"):
+        team(["x"], books())
+    with pytest.raises(Refused, match="num_history_runs"):
+        team(["x"], member("a", ["x"]), num_history_runs=0)
+    mine = replace(pay, name="delegate")
+    with pytest.raises(Refused, match="two tools are named delegate"):
+        team(["x"], member("a", ["x"]), tools=[mine])
+
+
+# Waiting
+
+
+@tool(effect="once", approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"Paid {amount}."
+
+
+@tool(frontend=True)
+def locate() -> str:
+    """Where the user is."""
+    raise AssertionError
+
+
+def call(name: str, id: str | None = None, **given: Any) -> dict[str, Any]:
+    return asks({"name": name, "input": given, **({"id": id} if id else {})})
+
+
+async def test_a_member_that_waits_makes_the_thread_wait_once_the_others_are_done(store: Store) -> None:
+    asked = Listening(call("pay", "p1", amount=5), "Paid it.")
+    crew = team(
+        [[asks(delegate("payer", "pay"), delegate("other", "look")), "All done."]],
+        *(member("payer", asked, tools=[pay]), member("other", ["Looked."])),
+        mode="parallel",
+    )
+    result = await crew.run("Hi", store=store, thread="t")
+    assert result.status == "waiting"
+    (wait,) = result.waiting_for
+    runs = {run.agent: run for run in await runs_of(store)}
+    assert (wait["kind"], wait["id"], wait["agent"], wait["run"]) == ("approval", "p1", "payer", str(runs["payer"].id))
+    assert (runs["payer"].status, runs["other"].status, runs["team"].status) == ("waiting", "completed", "waiting")
+    assert await crew.resume("t", store=store) is not None, "nothing is new"
+    before = (await store.thread("t")).position
+    await crew.resume("t", store=store)
+    assert (await store.thread("t")).position == before, "and nothing is said again"
+    await approve(store, "t", "p1")
+    went_on = await crew.resume("t", store=store)
+    assert went_on is not None
+    assert (went_on.status, went_on.output_text, went_on.run_id) == ("completed", "All done.", result.run_id)
+    log = await store.log(runs["payer"].id)
+    assert {one.lane for one in log} == {runs["payer"].id}
+    assert [one.type for one in log].count("permission") == 1
+    assert await check_requests(store) == 5
+    await check_record(store)
+
+
+async def test_browsers_and_people_answer_members(store: Store) -> None:
+    crew = team(
+        [[asks(delegate("a", "go"), delegate("b", "go")), "Done."]],
+        member("a", [call("locate", "l1"), "There."], tools=[locate]),
+        member("b", [call("ask_for_input", "q1", question="Sure?"), "Good."], tools=[ask_for_input]),
+        mode="parallel",
+    )
+    events = [event async for event in crew.stream("Hi", store=store, thread="t")]
+    (paused,) = [event for event in events if event.type == "paused"]
+    assert {one["tool_use_id"] for one in paused.data["pending"]} == {"l1", "q1"}
+    assert {one["kind"] for one in paused.data["waiting_for"]} == {"frontend_tools", "input"}
+    await submit_results(store, "t", [{"tool_use_id": "l1", "content": "Oslo"}])
+    result = await crew.resume("t", store=store)
+    assert result is not None
+    assert [one["id"] for one in result.waiting_for] == ["q1"]
+    await answer(store, "t", "Yes")
+    result = await crew.resume("t", store=store)
+    assert result is not None
+    assert result.output_text == "Done."
+
+
+async def test_the_compiling_leader_may_wait_too(store: Store) -> None:
+    crew = team(
+        [[asks(delegate("a", "go")), call("pay", "p1", amount=1), "Paid."]], member("a", ["Found."]), tools=[pay]
+    )
+    result = await crew.run("Hi", store=store, thread="t")
+    assert [one["id"] for one in result.waiting_for] == ["p1"]
+    await approve(store, "t", "p1")
+    result = await crew.resume("t", store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Paid.")
+    assert await check_requests(store) == 4
+
+
+async def test_a_waiting_team_is_cancelled_whole(store: Store) -> None:
+    crew = team(
+        [[asks(delegate("a", "go"), delegate("b", "go")), "Done."], ["Fine."]],
+        member("a", [call("pay", "p1", amount=1), "x"], tools=[pay]),
+        member("b", ["Yes."]),
+        mode="parallel",
+    )
+    await crew.run("Hi", store=store, thread="t")
+    await cancel(store, "t")
+    runs = await runs_of(store)
+    assert [(run.agent, run.status) for run in runs] == [("team", "cancelled"), ("a", "cancelled"), ("b", "completed")]
+    head = await store.thread("t")
+    assert (head.status, [one["kind"] for one in head.waiting_for]) == ("waiting", ["input"])
+    await check_record(store)
+    result = await crew.run("And now?", store=store, thread="t")
+    assert result.output_text == "Fine."
+
+
+async def test_a_team_at_work_is_cancelled_whole(store: Store) -> None:
+    began = asyncio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        began.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    crew = team(
+        [[asks(delegate("a", "x"), delegate("b", "y")), "Done."]], member("a", slow), member("b", slow), mode="parallel"
+    )
+    work = asyncio.create_task(crew.run("Hi", store=store, thread="t"))
+    await asyncio.wait_for(began.wait(), 60)
+    await store.edit("t", cancel_requested=True)
+    result = await asyncio.wait_for(work, 60)
+    assert result.status == "cancelled"
+    assert {run.status for run in await runs_of(store)} == {"cancelled"}
+    await check_record(store)
+
+
+# History
+
+
+@pytest.mark.req("S4-050", "S4-051", "S4-052")
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        ({"add_history_to_context": False}, ["Three?"]),
+        ({}, ["One?", "1", "Two?", "2", "Three?"]),
+        ({"num_history_runs": 1}, ["Two?", "2", "Three?"]),
+        ({"num_history_runs": 5}, ["One?", "1", "Two?", "2", "Three?"]),
+    ],
+)
+async def test_how_much_of_earlier_turns_the_leader_sees(store: Store, settings: Any, seen: list[str]) -> None:
+    heard = Listening("1", "2", "3")
+    crew = team(heard, member("a", ["x"]), **settings)
+    for said in ("One?", "Two?", "Three?"):
+        await crew.run(said, store=store, thread="t")
+    assert [text_of(message) for message in heard.asked[2]] == seen
+    assert len(await runs_of(store)) == 3, "stored in any case"
+    assert await check_requests(store) == 3
+
+
+@pytest.mark.req("S4-053", "S4-054")
+@pytest.mark.parametrize("settings", [{"num_history_runs": 2}, {}])
+async def test_what_counts_are_completed_turns(store: Store, settings: Any) -> None:
+    heard = Listening("1", asks(delegate("a", "go")), "2", {"fail": "request"}, "4")
+    crew = team(heard, member("a", ["Among us."]), **settings)
+    for said in ("One?", "Two?", "Fails?", "Four?"):
+        await crew.run(said, store=store, thread="t")
+    texts = [text_of(message) for message in heard.asked[-1]]
+    assert texts == ["One?", "1", "Two?", "", "", "2", "Four?"], "with the calls of turn 2 and their results"
+    assert await check_requests(store) == 5
+    stored = [one for one in await store.stitches("t") if one.type == "input"]
+    assert [text_of(one.message) for one in stored] == ["One?", "Two?", "go", "Fails?", "Four?"], "each once"
+
+
+# Registration, events, cost
+
+
+@pytest.mark.req("S4-021")
+async def test_a_team_is_registered_with_its_members(store: Store) -> None:
+    await books().run(MESSAGES[0], store=store, thread="books")
+    found = await store.agents.list(project="default")
+    assert {(one.name, one.role, one.version) for one in found} == {
+        ("NotebookLM", "team", 1),
+        ("Researcher", "agent", 1),
+        ("Writer", "agent", 1),
+    }
+    links = await store.backend.find(Find(AgentLink, (Where("team", "=", "NotebookLM"),), order=("place",)))
+    assert [(one.version, one.place, one.member, one.member_version) for one in links] == [
+        (1, 1, "Researcher", 1),
+        (1, 2, "Writer", 1),
+    ]
+
+
+async def test_events_say_who_acts(store: Store) -> None:
+    await books().run(MESSAGES[0], store=store, thread="books")
+    events = [event async for event in books().stream(MESSAGES[1], store=store, thread="books")]
+    told = [(event.type, event.agent) for event in events if event.type != "text"]
+    assert told == [
+        ("started", "NotebookLM"),
+        ("tool_call", "NotebookLM"),
+        ("member_started", "Researcher"),
+        ("tool_call", "Researcher"),
+        ("tool_result", "Researcher"),
+        ("member_finished", "Researcher"),
+        ("tool_result", "NotebookLM"),
+        ("finished", "NotebookLM"),
+    ]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_the_answer_is_what_no_member_says(store: Store, number: int) -> None:
+    for said in MESSAGES[:number]:
+        await books().run(said, store=store, thread="books")
+    events = [event async for event in books().stream(MESSAGES[number], store=store, thread="books")]
+    spoken = [event for event in events if event.type == "text"]
+    assert "".join(event.data["text"] for event in spoken if not event.member) == ANSWERS[number]
+    assert (
+        {event.agent for event in spoken if event.member} == {"Researcher", "Writer"} if number == 2 else {"Researcher"}
+    )
+    frames = [frame async for frame in books().frames(MESSAGES[number], store=store, thread="other")]
+    assert frames, "and so it is in every format"
+
+
+async def test_members_that_share_ids_of_calls_have_keys_of_their_own(store: Store) -> None:
+    keys: list[str] = []
+
+    @tool(effect="keyed")
+    async def put(ctx: Any) -> str:
+        """Put."""
+        keys.append(ctx.key)
+        return "ok"
+
+    script = [call("put"), "Done."]
+    crew = team(
+        [[asks(delegate("a", "x"), delegate("b", "y")), "Done."]],
+        *(member("a", script, tools=[put]), member("b", script, tools=[put])),
+        tools=[put],
+    )
+    await crew.run("Hi", store=store, thread="t")
+    assert len(set(keys)) == len(keys) == 2
+
+
+# Cost, and where it is driven
+
+
+class Counting:
+    """Counts the commits of a store."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commits = 0
+        append = store.append
+
+        async def counted(*given: Any, **more: Any) -> Any:
+            self.commits += 1
+            return await append(*given, **more)
+
+        monkeypatch.setattr(store, "append", counted)
+
+
+@pytest.mark.parametrize(("mode", "members"), [("sequence", 1), ("parallel", 3)])
+async def test_a_turn_costs_no_more_commits_than_its_runs_may(
+    store: Store, mode: Any, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"m{number}" for number in range(members)]
+    crew = team(
+        [[asks(*(delegate(name, "go") for name in names)), "Done."]],
+        *(member(name, [call("look"), "Yes."], tools=[look]) for name in names),
+        mode=mode,
+    )
+    counting = Counting(store, monkeypatch)
+    await crew.run("Hi", store=store, thread="t")
+    runs = await runs_of(store)
+    assert len(runs) == members + 2
+    assert counting.commits <= sum(2 * run.steps + 1 for run in runs)
+    assert counting.commits <= 5 + 3 * members, "of each member less than its budget"
+
+
+@tool(effect="safe")
+async def look() -> str:
+    """Look."""
+    return "Seen."
+
+
+async def test_workers_drive_a_team_like_any_agent(store: Store) -> None:
+    crew = books()
+    app = App([crew])
+    begun = await crew.run(MESSAGES[0], store=store, thread="books", detach=True)
+    assert begun.status == "running"
+    for number, said in enumerate(MESSAGES):
+        if number:
+            await crew.run(said, store=store, thread="books", detach=True)
+        await work(app, store=store, until_idle=True)
+    assert [(run.turn, run.role, run.agent) for run in await runs_of(store, "books")] == list(RUNS)
+    turns = (await store.history("books")).turns
+    assert [turn.final_response for turn in reversed(turns)] == list(ANSWERS)
+
+
+async def test_a_child_of_a_member_reports_to_the_member(store: Store) -> None:
+    heard = Listening(
+        call("create_thread", goal="dig", agent="digger", wait_for_completion=True), "The hole is dug, it says."
+    )
+    crew = team([[asks(delegate("a", "go")), "Done."]], member("a", heard, tools=thread_tools()))
+    App([crew, member("digger", ["Dug."])])
+    result = await crew.run("Hi", store=store, thread="t")
+    assert result.output_text == "Done."
+    _, worker, _ = await runs_of(store)
+    (told,) = [one for one in await store.stitches("t") if one.type == "thread_result"]
+    assert (told.run_id, told.lane) == (worker.id, worker.id)
+    assert "Dug." in text_of(heard.asked[1][-1])
+    assert "Dug." not in str(await store.context("t")), "the leader is told what the member makes of it"
+    assert await check_requests(store) == 4
+
+
+async def test_a_member_whose_code_is_gone_waits_for_it(store: Store) -> None:
+    leader = [[asks(delegate("payer", "pay"), delegate("b", "go")), "Done."]]
+    payer = member("payer", [call("pay", "p1", amount=5), "Paid."], tools=[pay])
+    whole = team(leader, payer, member("b", ["Yes."]))
+    await whole.run("Hi", store=store, thread="t")
+    await approve(store, "t", "p1")
+    less = team(leader, member("b", ["Yes."]))
+    result = await less.resume("t", store=store)
+    assert result is not None
+    (wait,) = result.waiting_for
+    assert (wait["kind"], wait["name"]) == ("retry", "payer")
+    assert "unknown_member" in wait["reason"]
+    result = await whole.resume("t", store=store)
+    assert result is not None
+    assert result.output_text == "Done."
+
+
+async def test_members_keep_within_the_limits_of_the_thread(store: Store) -> None:
+    crew = team(
+        [[asks(delegate("a", "go")), "Done."]], member("a", lambda _: call("look"), tools=[look]), max_stitches=30
+    )
+    result = await crew.run("Hi", store=store, thread="t")
+    _, worker, *_ = await runs_of(store)
+    assert (worker.status, result.status) == ("failed", "failed")
+    assert "30 stitches" in str(worker.error)
+    few = member("a", lambda _: call("look"), tools=[look], max_steps=2)
+    result = await team([[asks(delegate("a", "go")), "Done."]], few).run("Hi", store=store, thread="u")
+    assert result.output_text == "Done."
+    assert [run.stop_reason for run in await runs_of(store, "u")] == ["delegated", "max_steps", "end_turn"]
+
+
+async def test_the_trace_shows_members_below_the_calls_that_asked_for_them(store: Store) -> None:
+    crew = books()
+    results = [await crew.run(said, store=store, thread="books") for said in MESSAGES]
+
+    def drawn(node: Any) -> Any:
+        below = [drawn(one) for one in node["children"] if one["kind"] != "event"]
+        return (f"{node['kind']} {node['name']}", below) if below else f"{node['kind']} {node['name']}"
+
+    shown = (await store.trace(results[1].run_id)).root.as_json()
+    search = ("model scripted", ["tool search"])
+    assert drawn(shown) == (
+        "run NotebookLM",
+        [
+            ("model scripted", [("tool delegate", [("run Researcher", [search, "model scripted"])])]),
+            ("run NotebookLM", ["model scripted"]),
+        ],
+    )

@@ -1,0 +1,361 @@
+"""Tools from Python functions: what the model is told of them, what it may pass, and how they run."""
+
+import asyncio
+import contextvars
+import enum
+import sys
+import threading
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.concurrency import run_blocking
+from lockstitch.engine.ports.tool import Tool, ToolContext, ToolFailed
+from lockstitch.errors import Refused
+from tests.agents.tools.calling import CONTEXT, call
+
+pytestmark = pytest.mark.anyio
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+class Address(BaseModel):
+    street: str
+    number: int = Field(default=1, description="Of the house")
+
+
+@tool(effect="keyed", on_doubt="ask", approval=True, timeout=2.5)
+async def send(
+    to: Annotated[str, Field(description="Whom to write to")],
+    address: Address,
+    copies: Annotated[int, Field(ge=1)] = 1,
+    kind: Literal["letter", "card"] = "letter",
+    size: Size = Size.SMALL,
+    note: str | None = None,
+    *,
+    ctx: ToolContext,
+) -> str:
+    """Send something.
+
+    By post.
+    """
+    assert isinstance(address, Address)
+    assert isinstance(size, Size)
+    return f"{copies} {size.value} {kind} to {to}, {address.street} {address.number}, {note}, {ctx.key}"
+
+
+# What the model is told
+
+
+def test_the_schema_comes_from_hints_and_the_description_from_the_docstring() -> None:
+    assert (send.name, send.description) == ("send", "Send something.\n\nBy post.")
+    schema = send.input_schema
+    properties = schema["properties"]
+    assert schema["type"] == "object"
+    assert schema["required"] == ["to", "address"]
+    assert schema["additionalProperties"] is False
+    assert "title" not in schema
+    assert list(properties) == ["to", "address", "copies", "kind", "size", "note"]
+    assert properties["to"]["description"] == "Whom to write to"
+    assert (properties["copies"]["default"], properties["copies"]["minimum"]) == (1, 1)
+    assert properties["kind"]["enum"] == ["letter", "card"]
+    assert schema["$defs"]["Size"]["enum"] == ["small", "large"]
+    assert schema["$defs"]["Address"]["properties"]["number"]["description"] == "Of the house"
+
+
+def test_options_are_kept() -> None:
+    assert (send.effect, send.on_doubt, send.approval, send.timeout) == ("keyed", "ask", True, 2.5)
+
+    @tool
+    def plain() -> None: ...
+
+    assert (plain.effect, plain.on_doubt, plain.approval, plain.timeout) == ("once", "tell", False, None)
+    assert (plain.description, plain.side) == ("", "backend")
+    assert plain.input_schema == {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def test_name_and_description_may_be_given() -> None:
+    named = tool(name="other", description="Says something.")(lambda word: word)
+    assert (named.name, named.description) == ("other", "Says something.")
+    assert list(named.input_schema["properties"]) == ["word"]
+
+
+def test_a_frontend_tool_has_a_schema_and_nothing_to_run() -> None:
+    @tool(frontend=True)
+    def confirm(question: str) -> bool:
+        """Ask the user."""
+        raise AssertionError("never run here")
+
+    assert (confirm.side, confirm.call) == ("frontend", None)
+    assert confirm.input_schema["required"] == ["question"]
+    assert confirm.definition["side"] == "frontend"
+
+
+async def test_names_that_mean_something_to_pydantic_are_plain_parameters() -> None:
+    @tool
+    def odd(json: str, schema: int, model_config: str, model_dump: str, copy: bool = False, _hidden: str = "x") -> str:
+        return f"{json} {schema} {model_config} {model_dump} {copy} {_hidden}"
+
+    assert list(odd.input_schema["properties"]) == ["json", "schema", "model_config", "model_dump", "copy", "_hidden"]
+    given = {"json": "a", "schema": 1, "model_config": "b", "model_dump": "c", "_hidden": "y"}
+    assert await call(odd, **given) == "a 1 b c False y"
+
+
+async def test_a_parameter_may_be_shown_under_another_name() -> None:
+    @tool
+    def move(from_: Annotated[str, Field(alias="from")], to: str) -> str:
+        return f"{from_} → {to}"
+
+    assert move.input_schema["required"] == ["from", "to"]
+    assert await call(move, **{"from": "a", "to": "b"}) == "a → b"
+
+
+async def test_methods_partials_and_objects_will_do() -> None:
+    class Shop:
+        def sell(self, count: int) -> int:
+            return count * 2
+
+        async def __call__(self, count: int) -> int:
+            return count * 3
+
+    assert await call(tool(Shop().sell), count="2") == 4
+    assert await call(tool(name="partly")(partial(Shop.sell, Shop())), count="2") == 4
+    assert await call(tool(name="object")(Shop()), count="2") == 6
+
+
+# What is refused when it is made
+
+
+def test_parameters_without_a_name_are_refused() -> None:
+    with pytest.raises(Refused, match=r"Tool many: \*words"):
+
+        @tool
+        def many(*words: str) -> None: ...
+
+    with pytest.raises(Refused, match=r"Tool any: \*\*words"):
+        tool(name="any")(lambda **words: words)
+
+    with pytest.raises(Refused, match="Tool first: word"):
+
+        @tool
+        def first(word: str, /) -> None: ...
+
+
+def test_hints_that_are_unknown_are_refused() -> None:
+    with pytest.raises(Refused, match="'Unknown' is not defined"):
+
+        @tool
+        def broken(what: "Unknown") -> None: ...  # noqa: F821
+
+
+def test_types_without_a_schema_are_refused() -> None:
+    class Strange: ...
+
+    with pytest.raises(Refused, match="no JSON schema can describe"):
+
+        @tool
+        def strange(what: Strange) -> None: ...
+
+    with pytest.raises(Refused, match="no JSON schema can describe"):
+
+        @tool
+        def function(what: "partial[int]") -> None: ...
+
+
+def test_what_has_no_signature_is_refused() -> None:
+    with pytest.raises(Refused, match="Wrap it in a function"):
+        tool(dict)
+
+
+@pytest.mark.parametrize("name", ["two words", "<lambda>", "é", "x" * 129])
+def test_names_that_models_cannot_use_are_refused(name: str) -> None:
+    with pytest.raises(Refused, match="is no name for a tool"):
+        tool(name=name)(lambda: None)
+
+
+def test_a_schema_that_is_no_object_or_cannot_be_kept_is_refused() -> None:
+    with pytest.raises(Refused, match="must be of type object"):
+        Tool("bad", "", {"type": "string"})
+    with pytest.raises(Refused):
+
+        @tool
+        def endless(limit: float = float("inf")) -> None: ...
+
+
+# What the model may pass
+
+
+async def test_arguments_arrive_as_the_function_takes_them() -> None:
+    given: dict[str, Any] = {"to": "Ada", "address": {"street": "Main"}, "copies": "2", "size": "large"}
+    assert await call(send, **given) == f"2 large letter to Ada, Main 1, None, {CONTEXT.key}"
+    assert given["copies"] == "2", "what was given is not changed"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"to": "Ada"}, "address: Field required"),
+        ({"to": "Ada", "address": {"street": 1}}, "address.street: Input should be a valid string"),
+        ({"to": "Ada", "address": {"street": "x"}, "copies": 0}, "copies: Input should be greater than or equal to 1"),
+        ({"to": "Ada", "address": {"street": "x"}, "kind": "mail"}, "kind: Input should be 'letter' or 'card'"),
+        ({"to": "Ada", "address": {"street": "x"}, "form": "A4"}, "form: Extra inputs are not permitted"),
+        ({"to": "Ada", "address": {"street": "x"}, "ctx": {}}, "ctx: Extra inputs are not permitted"),
+    ],
+)
+async def test_invalid_arguments_are_refused_and_it_is_said_which(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused) as caught:
+        await call(send, **given)
+    assert str(caught.value) == f"Invalid arguments: {said}"
+    assert send.check is not None
+    with pytest.raises(Refused, match="Invalid arguments"):
+        send.check(given)
+
+
+async def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(Refused, match=r"to: Field required; address: Field required"):
+        await call(send)
+
+
+# How they run
+
+
+async def test_the_context_is_given_to_who_asks_for_it() -> None:
+    @tool
+    def about(ctx: ToolContext) -> str:
+        return f"{ctx.deps} {ctx.call_id}"
+
+    assert await call(about) == "deps call-1"
+
+
+async def test_sync_functions_run_beside_the_loop() -> None:
+    reached, go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    def block() -> str:
+        loop.call_soon_threadsafe(reached.set)
+        assert go.wait(60)
+        return threading.current_thread().name
+
+    running = [asyncio.create_task(call(block)) for _ in range(2)]
+    await reached.wait()
+    go.set()
+    assert await asyncio.gather(*running) == ["lockstitch-blocking"] * 2
+
+
+async def test_async_functions_run_in_the_loop() -> None:
+    @tool
+    async def where() -> bool:
+        await asyncio.sleep(0)
+        return threading.current_thread() is threading.main_thread()
+
+    assert await call(where) is True
+
+
+async def test_context_variables_are_seen_in_sync_tools() -> None:
+    @tool
+    def who() -> str:
+        return WHO.get()
+
+    mark = WHO.set("Ada")
+    try:
+        assert await call(who) == "Ada"
+    finally:
+        WHO.reset(mark)
+
+
+async def test_what_a_function_raises_is_raised() -> None:
+    @tool
+    def fail() -> None:
+        raise ToolFailed("no more paper")
+
+    with pytest.raises(ToolFailed, match="no more paper"):
+        await call(fail)
+
+
+def _next() -> None:
+    next(iter(()))
+
+
+def _leave() -> None:
+    sys.exit("goodbye")
+
+
+def _cancel() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(_next, "StopIteration"), (_leave, "SystemExit: goodbye"), (_cancel, "CancelledError")],
+)
+async def test_what_would_end_the_loop_is_an_ordinary_error(function: Any, said: str) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        await call(tool(function))
+    assert str(caught.value) == said
+    assert caught.value.__cause__ is not None
+
+
+async def test_cancelled_call_returns_its_result_if_it_comes_before_a_second_cancellation() -> None:
+    reached, go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    def block() -> str:
+        loop.call_soon_threadsafe(reached.set)
+        go.wait(60)
+        return "done"
+
+    running = asyncio.create_task(call(block))
+    await reached.wait()
+    running.cancel()
+    go.set()
+    assert await running == "done"
+
+
+async def test_call_is_not_waited_for_after_a_second_cancellation() -> None:
+    reached, go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    def block() -> None:
+        loop.call_soon_threadsafe(reached.set)
+        go.wait(60)
+
+    running = asyncio.create_task(call(block))
+    await reached.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    go.set()
+
+
+def test_a_function_that_outlives_its_loop_harms_nobody() -> None:
+    go = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def block(loop: asyncio.AbstractEventLoop, reached: asyncio.Event) -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(reached.set)
+        go.wait(60)
+
+    async def give_up() -> None:
+        reached, loop = asyncio.Event(), asyncio.get_running_loop()
+        running = asyncio.create_task(run_blocking(lambda: block(loop, reached)))
+        await reached.wait()
+        running.cancel()
+
+    asyncio.run(give_up())
+    go.set()
+    threads[0].join(60)
+    assert not threads[0].is_alive()

@@ -1,0 +1,5 @@
+"""The fixtures of agents on a fake server."""
+
+from tests.agents.conftest import api, claude
+
+__all__ = ["api", "claude"]

@@ -1,0 +1,335 @@
+"""Cancelling, whatever the run does at the moment; and wishes that come too late or too early."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.backend import Find
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
+from lockstitch.engine.ports.provider import Download, ModelRequest
+from lockstitch.errors import Refused
+from lockstitch.model import Json, Message
+from lockstitch.store import Store, lease_keeper
+from tests.engine.agents import calls, goes_on, log, scripted, types
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _often_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How soon a wish to cancel is seen is not what is proven here."""
+    monkeypatch.setattr(lease_keeper, "LOOK", 0.02)
+
+
+class Gate:
+    """A place where the run stays until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def stay(self) -> Any:
+        self.reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
+
+
+class SlowMemory(NoMemoryStore):
+    name = "slow"
+
+    def __init__(self, gate: Gate, where: str) -> None:
+        self._gate, self._where = gate, where
+
+    async def _pass(self, where: str) -> None:
+        if where == self._where:
+            await self._gate.stay()
+
+    async def retrieve(self, scope: Scope, message: Message) -> Retrieved:
+        await self._pass("retrieve")
+        return Retrieved()
+
+    async def update(self, scope: Scope, messages: Sequence[Message]) -> Updated | None:
+        await self._pass("update")
+        return Updated()
+
+    async def before_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
+        await self._pass("before_compact")
+        return None
+
+    async def after_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
+        await self._pass("after_compact")
+        return None
+
+
+class SlowCompactor:
+    name = "slow"
+    threshold = 0
+    parameters: Json = {}
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        self._gate = gate
+
+    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+        if self._gate is not None:
+            await self._gate.stay()
+        first = next(stitch.position for stitch in sight.stitches if stitch.message is not None)
+        return Compacted(keep=[(first, first)], tokens=1)
+
+
+class SlowFiles:
+    name = "slow"
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def store(self, thread_id: UUID, file_id: str, filename: str, content: bytes) -> str | None:
+        return await self._gate.stay()
+
+    async def retrieve(self, path: str) -> bytes:
+        return b""
+
+    async def delete(self, path: str) -> None: ...
+
+
+class SlowDownloads(Scripted):
+    gate: Gate
+
+    async def download(self, file_id: str) -> Download:
+        return await self.gate.stay()
+
+
+def _answering(gate: Gate, purpose: str | None) -> Any:
+    async def answer(request: Any) -> Any:
+        if request.purpose == purpose:
+            await gate.stay()
+        return "Said."
+
+    return answer
+
+
+FILE = {"text": "Drawn.", "blocks": [{"type": "code_execution_tool_result", "content": {"file_id": "f"}}]}
+
+
+def _agent(act: str, gate: Gate) -> Agent:
+    """An agent that stays at this act."""
+
+    @tool
+    async def stay() -> str:
+        """Stay."""
+        return await gate.stay()
+
+    async def check(text: str) -> str | None:
+        return await gate.stay()
+
+    plain = {"title": False, "base_delay": 60.0}
+    match act:
+        case "model":
+            return Agent("helper", model=Scripted(_answering(gate, None)), **plain)
+        case "title":
+            return Agent("helper", model=Scripted(_answering(gate, "title")))
+        case "tool":
+            return scripted(calls("stay"), tools=[stay])
+        case "check":
+            return scripted("Said.", check=check)
+        case "compact":
+            return scripted("Said.", compactor=SlowCompactor(gate))
+        case "download":
+            provider = SlowDownloads([FILE])
+            provider.gate = gate
+            return Agent("helper", model=provider, files="none", **plain)
+        case "store":
+            return scripted(FILE, files=SlowFiles(gate), provider_files={"f": {"filename": "x", "content": "x"}})
+        case "backoff":
+            return Agent("helper", model=Scripted([{"fail": "overloaded"}]), **plain)
+        case _:
+            return scripted("Said.", memory=SlowMemory(gate, act), compactor=SlowCompactor())
+
+
+ACTS = ["model", "title", "tool", "check", "compact", "download", "store", "backoff", "retrieve", "update"]
+
+
+@pytest.mark.parametrize("act", [*ACTS, "before_compact", "after_compact"])
+async def test_a_run_is_cancelled_whatever_it_does(store: Store, act: str):
+    gate = Gate()
+    retried = asyncio.Event()
+    helper = _agent(act, gate)
+
+    async def drive() -> None:
+        async for event in helper.stream("Go", store=store, thread="t"):
+            if event.type == "retry":
+                retried.set()
+
+    task = asyncio.create_task(drive())
+    await asyncio.wait_for((retried if act == "backoff" else gate.reached).wait(), 60)
+    await cancel(store, "t")
+    await asyncio.wait_for(task, 60)
+    assert act == "backoff" or gate.left.is_set()
+    (run,) = await store.runs("t")
+    assert (run.status, run.stop_reason) == ("cancelled", "cancelled")
+    head = await store.thread("t")
+    assert (head.status, head.cancel_requested, head.waiting_for[0]["kind"]) == ("waiting", False, "input")
+    assert (await log(store))[-1].status == "cancelled"
+    await goes_on(store)
+
+
+async def test_what_was_done_when_the_wish_came_is_recorded_as_done(store: Store):
+    gate = Gate()
+    done = asyncio.Event()
+
+    @tool
+    async def stay() -> str:
+        """Stay."""
+        return await gate.stay()
+
+    @tool
+    async def quick() -> str:
+        """Be quick."""
+        await gate.reached.wait()
+        done.set()
+        return "charged"
+
+    helper = scripted(calls("stay", "quick"), tools=[stay, quick])
+    task = asyncio.create_task(helper.run("Go", store=store, thread="t"))
+    await done.wait()
+    await cancel(store, "t")
+    assert (await task).status == "cancelled"
+    answers = {answer.name: answer for answer in await log(store, "tool_call")}
+    assert answers["quick"].status == "ok"
+    assert answers["stay"].status == "in_doubt"
+    await goes_on(store)
+
+
+async def test_a_wish_that_comes_too_late_does_not_end_a_chat(store: Store):
+    """Between looking for the open run and asking for its end, it may have ended by itself."""
+    helper = scripted(turns=[["One."], ["Two."]])
+    await helper.run("1", store=store, thread="t")
+    await store.edit("t", cancel_requested=True)
+    assert await helper.resume("t", store=store) is None
+    head = await store.thread("t")
+    assert (head.status, head.cancel_requested, head.waiting_for[0]["kind"]) == ("waiting", False, "input")
+    await store.edit("t", cancel_requested=True)
+    assert (await helper.run("2", store=store, thread="t")).output_text == "Two."
+    with pytest.raises(Refused, match="no open run"):
+        await cancel(store, "t")
+    await goes_on(store)
+
+
+async def test_request_to_cancel_a_goal_that_has_ended_does_not_end_its_retry(store: Store):
+    """A parent that is cancelled asks for the end of its children, one of which may have ended by then."""
+    gate = Gate()
+
+    @tool(effect="safe")
+    async def look() -> str:
+        """Look at something."""
+        return "nothing" if gate.left.is_set() else await gate.stay()
+
+    helper = scripted(calls("look"), "Done.", tools=[look])
+    head = await helper.start(store=store, goal="Go")
+    task = asyncio.create_task(helper.resume(head, store=store))
+    await gate.reached.wait()
+    await cancel(store, head)
+    await task
+    await store.edit(head, cancel_requested=True)
+    assert (await store.thread(head)).status == "cancelled"
+    result = await helper.retry(head, store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Done.")
+
+
+@pytest.mark.parametrize("detach", [False, True])
+async def test_retry_starts_a_goal_that_was_cancelled_before_its_first_run(store: Store, detach: bool):
+    helper = scripted("Done.")
+    head = await helper.start(store=store, goal="Go")
+    await cancel(store, head)
+    result = await helper.retry(head, store=store, detach=detach)
+    if detach:
+        result = await helper.resume(head, store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Done.")
+    assert (await store.thread(head)).status == "completed"
+
+
+async def test_a_cut_run_is_cancelled_without_its_code(store: Store):
+    @tool(effect="safe")
+    async def look() -> str:
+        """Look."""
+        task.cancel()
+        await asyncio.sleep(10)
+        return ""
+
+    helper = scripted(calls("look"), tools=[look])
+    task = asyncio.create_task(helper.run("Go", store=store, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    head = await cancel(store, "t")
+    assert head.status == "waiting"
+    assert types(await log(store))[-2:] == ["tool_call", "run_completed"]
+    await goes_on(store)
+
+
+class Looking:
+    """A backend whose answer to who looks for wishes stays on its way until it is let go."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.looked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def find(self, find: Find[Any]) -> list[Any]:
+        found = await self._backend.find(find)
+        if found and any(where.field == "cancel_requested" for where in find.where):
+            self.looked.set()
+            await self.go_on.wait()
+        return found
+
+
+async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store):
+    """Who looks for wishes reads it before it is taken back, and comes with it when the next run has begun."""
+    held, ready, asked, answer = (asyncio.Event() for _ in range(4))
+
+    async def instructions(_: Any) -> str:
+        held.set()
+        await ready.wait()
+        return ""
+
+    async def slow(_: ModelRequest) -> str:
+        asked.set()
+        await answer.wait()
+        return "Two."
+
+    await scripted("One.").run("1", store=store, thread="t")
+    await store.edit("t", cancel_requested=True)
+    backend = Looking(store.backend)
+    shared = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    beside = Agent("helper", model=Scripted(slow), title=False)
+    clerk = Agent("helper", model=Scripted(slow), title=False, instructions=instructions)
+    # Another thread is driven here, so that somebody looks all the time.
+    other = asyncio.create_task(beside.run("Go", store=shared, thread="u"))
+    await asked.wait()
+    asked.clear()
+    running = asyncio.create_task(clerk.run("2", store=shared, thread="t"))
+    await held.wait()
+    await backend.looked.wait()
+    ready.set()
+    await asked.wait()
+    backend.go_on.set()
+    # What it brought is dealt with by the time it looks again.
+    backend.looked.clear()
+    await store.edit("u", cancel_requested=True)
+    assert (await other).status == "cancelled"
+    answer.set()
+    result = await running
+    assert (result.status, result.output_text) == ("completed", "Two.")
+    await goes_on(store)

@@ -1,0 +1,212 @@
+"""Prices of calls, their parts, and sums of them."""
+
+import logging
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import genai_prices
+import pytest
+from genai_prices.data_snapshot import get_snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.engine import usage as cost
+from lockstitch.engine.ports.provider import Usage
+from lockstitch.engine.usage import add, price, total
+from tests.model.properties import quick
+
+AT = datetime(2025, 11, 25, 10, tzinfo=UTC)
+SAMPLE = Usage(input_tokens=2500, output_tokens=1300, cache_write_tokens=200, cache_read_tokens=400)
+PARTS = ("input_cost", "output_cost", "cache_write_cost", "cache_read_cost")
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings() -> None:
+    cost._warn.cache_clear()
+
+
+@pytest.mark.req("S0-067", "S0-068")
+def test_the_documents_sample_is_reproduced() -> None:
+    assert price("anthropic", "claude-sonnet-4-5", SAMPLE, AT) == {
+        "input_cost": 0.0057,
+        "output_cost": 0.0195,
+        "cache_write_cost": 0.00075,
+        "cache_read_cost": 0.00012,
+        "total_cost": 0.02607,
+        "total_input_tokens": 2500,
+        "total_output_tokens": 1300,
+        "total_cache_creation_tokens": 200,
+        "total_cache_read_tokens": 400,
+        "model_id": "claude-sonnet-4-5",
+        "long_context_applied": False,
+        "currency": "USD",
+        "source": "genai-prices",
+        "version": genai_prices.__version__,
+    }
+
+
+@pytest.mark.req("S0-069")
+@pytest.mark.parametrize(("provider", "model"), [("anthropic", "claude-nobody-9"), ("nobody", "gpt-5"), ("", "")])
+def test_an_unknown_model_costs_an_empty_bag_and_one_warning(
+    provider: str, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
+    assert Decimal(str(known["total_cost"])) == sum(Decimal(str(known[part])) for part in PARTS)
+    assert known["currency"] == "USD"
+
+    with caplog.at_level(logging.WARNING, logger="lockstitch"):
+        assert price(provider, model, SAMPLE, AT) == {}
+        assert price(provider, model, SAMPLE, AT) == {}
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert total({}) is None
+
+
+@pytest.mark.req("S0-070")
+def test_a_long_context_takes_its_own_prices_for_the_whole_call() -> None:
+    at_the_edge = price("anthropic", "claude-sonnet-4-5", Usage(200_000, 1_000, 50_000, 10_000), AT)
+    beyond = price("anthropic", "claude-sonnet-4-5", Usage(200_001, 1_000, 50_000, 10_000), AT)
+
+    assert [at_the_edge[part] for part in PARTS] == [0.42, 0.015, 0.0375, 0.015]
+    assert at_the_edge["long_context_applied"] is False
+    assert [beyond[part] for part in PARTS] == [0.840006, 0.0225, 0.075, 0.03]
+    assert beyond["long_context_applied"] is True
+    # Many short calls are no long one.
+    short = price("anthropic", "claude-sonnet-4-5", Usage(150_000), AT)
+    assert add(short, short)["long_context_applied"] is False
+    assert add(short, beyond)["long_context_applied"] is True
+
+
+@pytest.mark.req("S0-071")
+@pytest.mark.parametrize(
+    ("provider", "name", "entry"),
+    [
+        ("anthropic", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+        ("anthropic", "claude-sonnet-4-20250514", "claude-sonnet-4-0"),
+        ("openai", "gpt-5-mini-2025-08-07", "gpt-5-mini"),
+        ("openai", "gpt-5-2025-08-07", "gpt-5"),
+    ],
+)
+def test_a_versioned_name_is_found_by_its_longest_match(provider: str, name: str, entry: str) -> None:
+    cost = price(provider, name, SAMPLE, AT)
+
+    assert cost["model_id"] == entry
+    assert cost["total_cost"] == price(provider, entry, SAMPLE, AT)["total_cost"] > 0
+
+
+counts = st.integers(0, 400_000)
+
+
+@quick
+@given(
+    st.sampled_from([(one.id, model.id) for one in get_snapshot().providers for model in one.models][::7]),
+    st.tuples(counts, counts, counts, counts),
+)
+def test_the_parts_add_up_to_what_the_tables_own_calculator_says(ref: tuple[str, str], tokens: Any) -> None:
+    plain, output, read, write = tokens
+    usage = Usage(plain + read + write, output, read, write)
+    provider, model = ref
+    ours = price(provider, model, usage, AT)
+    if not ours:
+        return
+    theirs = genai_prices.calc_price(
+        genai_prices.Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=output,
+            cache_read_tokens=read,
+            cache_write_tokens=write,
+        ),
+        model,
+        provider_id=provider,
+        genai_request_timestamp=AT,
+    )
+
+    assert ours["total_cost"] == pytest.approx(float(theirs.total_price), rel=1e-12)
+    assert sum(ours[part] for part in PARTS) == pytest.approx(ours["total_cost"], rel=1e-12)
+
+
+def test_counts_that_contradict_each_other_never_cost_less_than_nothing() -> None:
+    cost = price("anthropic", "claude-sonnet-4-5", Usage(10, 0, 400, 0), AT)
+
+    assert cost["input_cost"] == 0
+    assert cost["total_cost"] == 0.00012
+
+
+# The user's own prices
+
+OWN = {
+    "house-model": {"input": 1.0, "output": 2.0},
+    "claude-sonnet-4": {"input": 100, "output": 100},
+    "claude-sonnet-4-5": {"input": 10, "output": 20, "cache_read": 1, "cache_write": 12.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "entry", "wanted"),
+    [
+        ("house-model", "house-model", [0.0019, 0.0026, 0.0002, 0.0004]),
+        ("house-model-latest", "house-model", [0.0019, 0.0026, 0.0002, 0.0004]),
+        ("claude-sonnet-4-5", "claude-sonnet-4-5", [0.019, 0.026, 0.0025, 0.0004]),
+        ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5", [0.019, 0.026, 0.0025, 0.0004]),
+    ],
+)
+def test_the_users_prices_come_first(model: str, entry: str, wanted: list[float]) -> None:
+    cost = price("house", model, SAMPLE, AT, OWN)
+
+    assert [cost[part] for part in PARTS] == wanted
+    assert (cost["model_id"], cost["source"], cost["version"]) == (entry, "override", None)
+
+
+def test_the_price_of_one_model_is_not_taken_for_another() -> None:
+    only = {"claude-sonnet-4": {"input": 100, "output": 100}}
+
+    assert price("anthropic", "claude-sonnet-4-5", SAMPLE, AT, only)["total_cost"] == 0.02607
+    assert price("house", "house-model-large", SAMPLE, AT, OWN) == {}
+
+
+@pytest.mark.parametrize("prices", [{}, {"input": 1}, {"input": -1, "output": 1}, {"input": "x", "output": 1}])
+def test_prices_that_are_none_fall_back_to_the_tables(prices: Any, caplog: pytest.LogCaptureFixture) -> None:
+    cost = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT, {"claude-sonnet-4-5": prices})
+
+    assert cost["total_cost"] == 0.02607
+    assert "cannot be used" in caplog.text
+
+
+# Sums
+
+
+def test_a_sum_counts_what_has_no_price_beside_what_has() -> None:
+    call = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
+    other = price("house", "house-model", SAMPLE, AT, OWN)
+
+    assert add({}, call) == call
+    assert add({}, {}) == {"unpriced": 1}
+    assert total(add({}, {})) is None
+    twice = add(add(add({}, {}), call), {})
+    assert twice == {**call, "unpriced": 2}
+    mixed = add(twice, add(other, {}))
+    assert mixed["unpriced"] == 3
+    assert mixed["total_cost"] == 0.03117
+    assert mixed["total_input_tokens"] == 5_000
+    assert mixed["model_id"] == "claude-sonnet-4-5"
+    assert mixed["source"] == "genai-prices+override"
+    assert mixed["version"] == genai_prices.__version__
+
+
+def test_a_thousand_calls_do_not_drift() -> None:
+    call = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
+    whole: Any = {}
+    for _ in range(1_000):
+        whole = add(whole, call)
+
+    assert whole["total_cost"] == 26.07
+    assert [whole[part] for part in PARTS] == [5.7, 19.5, 0.75, 0.12]
+
+
+def test_importing_this_loads_no_tables() -> None:
+    program = "import sys, lockstitch, lockstitch.engine.usage; sys.exit('genai_prices' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

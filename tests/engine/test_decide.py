@@ -1,0 +1,87 @@
+"""Deciding: from any log, cut at any stitch, to the same end, or to the in-doubt branch."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.engine.decision.action import CallModel, Finish, Idle, Record
+from lockstitch.engine.decision.decide import decide
+from lockstitch.engine.decision.snapshot import Situation
+from lockstitch.model import context, open_calls
+from tests.engine.simulation import HEAD, NOW, World, setup
+
+names = st.sampled_from(["safe", "keyed", "once", "asking", "browser", "unknown"])
+replies = st.lists(st.lists(names, max_size=4), max_size=4)
+
+
+@given(replies, st.data(), st.sampled_from(["tell", "ask"]))
+def test_a_log_that_is_cut_anywhere_comes_to_the_same_end(script: list[list[str]], data: st.DataObject, on_doubt: str):
+    whole = World(setup(on_doubt=on_doubt), script, [])
+    whole.go()
+    cut = data.draw(st.integers(0, len(whole.log)))
+    again = World(setup(on_doubt=on_doubt), script, whole.log[:cut], fence=2)
+    doubtful = {call.id for call in again.situation().calls if call.state == "cut" and call.name in ("once", "asking")}
+    if whole.log[:cut] and whole.log[cut - 1].type in ("run_completed", "run_failed"):
+        return
+    again.go()
+    ours = [entry for entry in again.told() if entry[2] not in doubtful]
+    theirs = [entry for entry in whole.told() if entry[2] not in doubtful]
+    assert ours == theirs
+    answers = {entry[2]: entry[3] for entry in again.told() if entry[0] == "tool_call"}
+    assert all(answers[call] == ("in_doubt" if on_doubt == "tell" else "settled") for call in doubtful)
+
+
+@given(replies, st.integers(1, 4))
+def test_every_end_leaves_a_valid_context(script: list[list[str]], max_steps: int):
+    world = World(setup(max_steps=max_steps), script, [])
+    world.go()
+    assert open_calls(world.log) == []
+    messages = context(world.log)
+    for before, after in zip(messages, [*messages[1:], None], strict=True):
+        asked = [block["id"] for block in before["content"] if block["type"] == "tool_use"] if _blocks(before) else []
+        if asked:
+            assert after is not None
+            assert [block["tool_use_id"] for block in after["content"]] == asked
+
+
+@given(replies, st.integers(1, 3))
+def test_steps_never_exceed_their_limit(script: list[list[str]], max_steps: int):
+    world = World(setup(max_steps=max_steps), script, [])
+    world.go()
+    calls = [one for one in world.log if one.type == "llm_call"]
+    assert sum(one.data.get("purpose") is None for one in calls) <= max_steps
+    assert sum(one.data.get("purpose") == "final_summary" for one in calls) <= 1
+
+
+@given(replies, st.data())
+def test_a_wish_to_cancel_ends_the_run_at_once_and_answers_what_is_open(script: list[list[str]], data: st.DataObject):
+    world = World(setup(), script, [])
+    world.go()
+    cut = data.draw(st.integers(0, len(world.log)))
+    world.log = world.log[:cut]
+    wished = world.situation(cancel_requested=True)
+    action = decide(world.setup, wished, NOW)
+    assert isinstance(action, Finish)
+    assert action.status == "cancelled"
+    world.add(*action.entries)
+    assert open_calls(world.log) == []
+
+
+def test_a_thread_without_an_open_run_is_idle():
+    assert decide(setup(), Situation(HEAD, None, ()), NOW) == Idle()
+
+
+def test_a_run_without_a_response_calls_the_model():
+    assert decide(setup(), World(setup(), [], []).situation(), NOW) == CallModel(1)
+
+
+def test_full_detail_records_checks_that_found_nothing_to_do():
+    full = setup()
+    full = type(full)(**{**full.__dict__, "definition": full.definition.model_copy(update={"log": "full"})})
+    action = decide(full, World(full, [], []).situation(), NOW)
+    assert isinstance(action, Record)
+    assert action.entries[0].data["reason"] == "no_compactor"
+    assert not action.first
+
+
+def _blocks(message: dict) -> bool:
+    return isinstance(message["content"], list)

@@ -1,0 +1,431 @@
+"""Driving threads: a store that goes away in the middle of a run, messages in line, two processes on one thread."""
+
+import asyncio
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.tools.function import tool
+from lockstitch.backend import Find
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import submit_results
+from lockstitch.engine.executor import put_in_line, run_of
+from lockstitch.engine.session.start import Input
+from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
+from lockstitch.model import Entry, Limit, Worker, parse_time
+from lockstitch.model.message import user
+from lockstitch.store import Store, heartbeat, lease_keeper, open_store
+from lockstitch.store.writes import writer
+from tests.engine.agents import add, at_rest, calls, confirm, goes_on, log, scripted, send, types, until
+from tests.races.processes import ROOT
+
+pytestmark = pytest.mark.anyio
+
+
+class Failing:
+    """A backend that fails at one append, before it or after it, and from then on until it is mended."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.appends = 0
+        self.at: int | None = None
+        self.done = False
+        """Whether the append happens that fails."""
+        self.gone = False
+        self.stays_away = True
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._backend, name)
+        if name not in ("get", "find", "read", "claim", "beat", "release", "put", "count"):
+            return found
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            if self.gone and self.stays_away:
+                raise StoreUnreachable
+            return await found(*arguments, **options)
+
+        return call
+
+    async def append(self, commit: Any) -> Any:
+        if self.gone and self.stays_away:
+            raise StoreUnreachable
+        self.appends += 1
+        if self.appends != self.at:
+            return await self._backend.append(commit)
+        self.gone = True
+        if self.done:
+            await self._backend.append(commit)
+        raise OutcomeUnknown
+
+
+@pytest.fixture
+async def failing(store: Store) -> tuple[Store, Failing]:
+    backend = Failing(store.backend)
+    return Store(backend, clock=store.clock, project=store.project), backend  # type: ignore[arg-type]
+
+
+def helper() -> Any:
+    script = [calls("send", "add", send={"to": "Ada"}, add={"a": 1, "b": 2}), calls("confirm"), "Done."]
+    return scripted(turns=[script, ["Second."]], tools=[add, send, confirm])
+
+
+async def go(store: Store) -> Any:
+    """Drive the thread to its end from wherever it is."""
+    known = [head for head in await store.threads() if head.key == "t"]
+    result = await helper().resume("t", store=store) if known else await helper().run("Go", store=store, thread="t")
+    if result is not None and result.status == "waiting":
+        result = await helper().submit("t", [{"tool_use_id": "call_1_2_0", "content": "yes"}], store=store)
+    return result
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
+async def test_a_store_that_is_gone_for_a_moment_is_waited_for(failing: tuple[Store, Failing], done: bool):
+    store, backend = failing
+    backend.stays_away = False
+    plain = await go(store)
+    appends, wanted = backend.appends, types(await log(store))
+    assert plain.status == "completed"
+    await store.delete("t")
+    for at in range(1, appends + 1):
+        backend.at, backend.done, backend.appends = at, done, 0
+        result = await go(store)
+        assert (result.status, result.output_text) == ("completed", "Done."), at
+        assert types(await log(store)) == wanted, at
+        await store.delete("t")
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
+async def test_a_store_that_stays_away_leaves_no_thread_held(
+    failing: tuple[Store, Failing], done: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """The run raises, and as soon as the store is there again it goes on, in this very process."""
+    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
+    store, backend = failing
+    await go(store)
+    appends, ends = backend.appends, [stitch.message for stitch in await log(store, "tool_call", "llm_call")]
+    await store.delete("t")
+    for at in range(1, appends + 1):
+        backend.at, backend.done, backend.appends = at, done, 0
+        with pytest.raises(StoreUnreachable):
+            await go(store)
+        backend.gone, backend.at = False, None
+        result = await go(store)
+        if result is None:
+            result = (await store.runs("t"))[-1]
+        assert result.status == "completed", at
+        told = [stitch.message for stitch in await log(store, "tool_call", "llm_call")]
+        assert len(told) == len(ends), at
+        await at_rest(store)
+        await store.delete("t")
+
+
+async def test_a_thread_that_could_not_be_given_back_is_given_back_to_others(
+    failing: tuple[Store, Failing], store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
+    flaky, backend = failing
+    backend.at = 2
+    with pytest.raises(StoreUnreachable):
+        await go(flaky)
+    with pytest.raises(ThreadBusy, match="held by process"):
+        await helper().resume("t", store=store)
+    backend.gone = False
+
+    async def free() -> bool:
+        return (await store.thread("t")).worker_id is None
+
+    await until(free)
+    assert (await go(store)).status == "completed"
+
+
+class Meddling:
+    """A backend that lets somebody else act right before one append."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.appends = 0
+        self.at: int | None = None
+        self.act: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def append(self, commit: Any) -> Any:
+        self.appends += 1
+        if self.appends == self.at:
+            self.at = None
+            await self.act()
+        return await self._backend.append(commit)
+
+
+@pytest.mark.parametrize("deed", ["message", "cancel", "twice"])
+async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
+    """A message, a wish to cancel, an answer that comes twice: at the worst moment, and the thread comes to its end."""
+    backend = Meddling(store.backend)
+    meddled = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+
+    async def act() -> None:
+        if not await store.threads():
+            return
+        if deed == "message":
+            await store.deliver("t", Entry(type="input", message=user("Me too.")), kind="input", sender="me")
+        elif deed == "cancel":
+            with suppress(Refused):
+                await cancel(store, "t")
+        else:
+            with suppress(Conflict, Refused, NotFound):
+                await submit_results(store, "t", [{"tool_use_id": "call_1_2_0", "content": "yes"}])
+
+    await go(meddled)
+    appends = backend.appends
+    await store.delete("t")
+    for at in range(1, appends + 1):
+        backend.at, backend.act, backend.appends = at, act, 0
+        made = False
+        for _ in range(6):
+            with suppress(Conflict, Refused):
+                result = await go(meddled)
+                made = True
+                if result is None or result.status in ("completed", "cancelled"):
+                    break
+        assert made
+        runs = await store.runs("t")
+        wanted = ("completed", "cancelled") if deed == "cancel" else ("completed",)
+        assert {run.status for run in runs} <= set(wanted), at
+        if deed == "message" and at > 1:
+            await helper().resume("t", store=store)
+            assert [run.status for run in await store.runs("t")] == ["completed", "completed"], at
+        head = await at_rest(store)
+        assert head.status in ("waiting", "pending"), at
+        if head.cancel_requested:
+            # It came when there was nothing left to cancel, and whoever takes the thread next forgets it.
+            assert await helper().resume("t", store=store) is None
+            assert not (await store.thread("t")).cancel_requested
+        await store.delete("t")
+
+
+@pytest.mark.req("S0-102")
+async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """A model call leaves no row before it is answered, so this is where people see it."""
+    monkeypatch.setattr(lease_keeper, "BEAT", 0.0)
+    monkeypatch.setattr(heartbeat, "BEAT", 0.02)
+    task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
+
+    async def doing() -> Any:
+        workers = await store.backend.find(Find(Worker))
+        return next((worker.doing for worker in workers if any(worker.doing.values())), None)
+
+    said = await until(doing)
+    (thread_id,) = said
+    assert thread_id == str((await store.thread("t")).id)
+    assert (said[thread_id]["act"], said[thread_id]["step"]) == ("model call", 0)
+    assert parse_time(said[thread_id]["since"]) <= store.clock.now()
+    await cancel(store, "t")
+    assert (await task).status == "cancelled"
+
+
+async def test_a_thread_with_nothing_to_do_waits_for_input(store: Store):
+    """Also when it was pending, as one is that somebody wanted to go on with: else workers would take it for ever."""
+    await scripted("Hi.").run("Hi", store=store, thread="t")
+    head = await store.thread("t")
+    await store.append(head, fields={"status": "pending", "waiting_for": [], "wake_at": store.clock.now()})
+    assert await scripted("Hi.").resume("t", store=store) is None
+    head = await at_rest(store)
+    assert (head.status, [one["kind"] for one in head.waiting_for], head.wake_at) == ("waiting", ["input"], None)
+
+
+async def test_a_holder_that_was_taken_over_writes_no_more(store_url: str):
+    """It learns of it at its next commit, and what it did is in doubt for the one who took over."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def charge() -> str:
+        """Charge."""
+        begun.set()
+        await go_on.wait()
+        return "charged"
+
+    agent = scripted(calls("charge"), "Done.", tools=[charge])
+    async with open_store(store_url) as first, open_store(store_url) as second:
+        stale = asyncio.create_task(agent.run("Go", store=first, thread="t"))
+        await begun.wait()
+        done = await agent.resume("t", store=second, take_over=True)
+        assert done is not None
+        assert (done.status, [one["name"] for one in done.in_doubt]) == ("completed", ["charge"])
+        before = await second.stitches("t")
+        go_on.set()
+        with pytest.raises(Conflict):
+            await stale
+        assert await second.stitches("t") == before
+        await goes_on(second)
+
+
+async def test_messages_in_line_are_answered_in_order_whoever_drives(store: Store):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await go_on.wait()
+        return "waited"
+
+    agent = scripted(turns=[[calls("wait"), "One."], ["Two."], ["Three."], ["Four."]], tools=[wait])
+    first = asyncio.create_task(agent.run("1", store=store, thread="t"))
+    await begun.wait()
+    line = []
+    for number in range(2, 5):
+        line.append(asyncio.create_task(agent.run(str(number), store=store, thread="t", on_busy="queue")))
+
+        async def delivered(number: int = number) -> bool:
+            return (await store.thread("t")).delivered >= number - 1
+
+        await until(delivered)
+    go_on.set()
+    assert (await first).output_text == "One."
+    assert [(await task).output_text for task in line] == ["Two.", "Three.", "Four."]
+    assert [run.turn for run in await store.runs("t")] == [1, 2, 3, 4]
+    assert (await at_rest(store)).status == "waiting"
+    await goes_on(store)
+
+
+async def test_a_message_in_line_waits_for_a_run_that_waits_for_others(store: Store):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await go_on.wait()
+        return "waited"
+
+    agent = scripted(turns=[[calls("wait"), calls("confirm"), "One."], ["Two."]], tools=[wait, confirm])
+    first = asyncio.create_task(agent.run("1", store=store, thread="t"))
+    await begun.wait()
+    second = asyncio.create_task(agent.run("2", store=store, thread="t", on_busy="queue"))
+
+    async def delivered() -> int:
+        return (await store.thread("t")).delivered
+
+    await until(delivered)
+    go_on.set()
+    assert (await first).status == "waiting"
+    await asyncio.sleep(0.1)
+    assert not second.done()
+    done = await agent.submit("t", [{"tool_use_id": "call_1_2_0", "content": "yes"}], store=store)
+    assert done is not None
+    assert done.output_text == "One."
+    assert (await asyncio.wait_for(second, 60)).output_text == "Two."
+
+
+HOLDER = """
+import asyncio, sys
+from lockstitch.store import open_store
+from tests.engine.agents import calls, scripted
+from lockstitch.runtime.tools.function import tool
+
+@tool
+async def stay() -> str:
+    print("begun", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    return "stayed"
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        result = await scripted(calls("stay"), "Done.", tools=[stay]).run("Go", store=store, thread="t")
+        print(result.output_text, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.req("S0-133")
+async def test_of_two_processes_one_works_and_the_other_is_told_who(store_url: str):
+    holder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLDER, store_url),
+        cwd=ROOT,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    try:
+        assert (await asyncio.wait_for(holder.stdout.readline(), 30)).strip() == b"begun"
+        async with open_store(store_url) as store:
+            before = await store.stitches("t")
+            with pytest.raises(ThreadBusy, match=rf"held by process {holder.pid} on ") as refused:
+                await scripted("Mine.").run("Me too", store=store, thread="t")
+            assert refused.value.thread_id == (await store.thread("t")).id
+            assert await store.stitches("t") == before
+            waiting = asyncio.create_task(scripted("Mine.").run("Me too", store=store, thread="t", on_busy="queue"))
+
+            async def delivered() -> int:
+                return (await store.thread("t")).delivered
+
+            await until(delivered)
+            holder.stdin.write(b"\n")
+            await holder.stdin.drain()
+            assert (await asyncio.wait_for(holder.stdout.readline(), 30)).strip() == b"Done."
+            assert (await asyncio.wait_for(waiting, 30)).output_text == "Mine."
+            assert [run.status for run in await store.runs("t")] == ["completed", "completed"]
+            runs = [stitch.run_id for stitch in await store.stitches("t")]
+            assert runs == sorted(runs, key=runs.index), "two runs interleave"
+    finally:
+        if holder.returncode is None:
+            holder.kill()
+        await holder.wait()
+
+
+async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
+    """Otherwise held from their first commit on, they wait for room where a limit covers their agent."""
+    agent = scripted("It is 4.", "It is 5.")
+    await store.backend.put([Limit(name="one", at_most=1, agents=[agent.name])])
+    held = await store.claim(await store.create(agent=agent.name))
+    with pytest.raises(ThreadBusy, match="Limit one") as busy:
+        await store.claim(await store.create(agent=agent.name))
+    assert busy.value.reason == "limit"
+    running = asyncio.create_task(agent.run("2 + 2?", store=store))
+    await until(lambda: store.count(last_sequence=0, total_runs=0, status="waiting"))
+    assert not await store.count(last_sequence=1)
+    await store.append(held, fields={"status": "waiting"})
+    assert (await running).output_text == "It is 4."
+
+
+async def test_each_message_that_waited_for_a_worker_is_answered_by_its_own_run(store: Store) -> None:
+    helper = scripted(turns=[["Hello."], ["To one."], ["To two."]])
+    await helper.run("Hi", store=store, thread="t")
+    head = await store.thread("t")
+    deliveries = [await put_in_line(store, head, Input(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
+    for delivery_id, answer in zip(deliveries, ("To one.", "To two."), strict=True):
+        assert await run_of(store, head, delivery_id) is None
+        result = await helper.resume("t", store=store)
+        assert result is not None
+        assert (result.run_id, result.output_text) == (delivery_id, answer)
+
+
+async def test_who_was_declared_dead_and_has_not_heard_of_it_drives_as_somebody_new(store_url: str) -> None:
+    """What it drives as who it was is given up; a run that it begins has nothing to do with that."""
+    begun = asyncio.Event()
+
+    @tool(effect="safe")
+    async def stay() -> str:
+        """Stay."""
+        begun.set()
+        await asyncio.sleep(600)
+        return ""
+
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        await scripted("One.").run("1", store=here, thread="u")
+        stale = asyncio.create_task(scripted(calls("stay"), tools=[stay]).run("Go", store=here, thread="t"))
+        await begun.wait()
+        before = (await here.thread("t")).worker_id
+        await there.claim("t", take_over=True)
+        result = await scripted(turns=[["One."], ["Two."]]).run("2", store=here, thread="u")
+        assert (result.status, result.output_text) == ("completed", "Two.")
+        with pytest.raises(ThreadBusy):
+            await asyncio.wait_for(stale, 60)
+        workers = {one.id for one in await here.backend.find(Find(Worker)) if not one.dead}
+        assert before not in workers

@@ -1,0 +1,110 @@
+"""Files of a run: from the provider through the Files API, into a folder or a bucket, and in the thread's registry."""
+
+from pathlib import Path
+
+import pytest
+
+from lockstitch.agents.registry import file_store
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.model import call_key
+from lockstitch.store import Store, open_store
+from tests.agents.conftest import Claude
+from tests.agents.fake_api import Answer, FakeApi
+from tests.agents.file_stores.bucket import Bucket
+from tests.agents.file_stores.conftest import bucket, s3_server
+from tests.engine.agents import calls, log, scripted, shown
+
+__all__ = ["bucket", "s3_server"]
+
+pytestmark = pytest.mark.anyio
+
+SAID = {"type": "text", "text": "Here it is."}
+
+
+def executed(*file_ids: str) -> Answer:
+    """An answer of the model that ran code which made these files."""
+    outputs = [{"type": "bash_code_execution_output", "file_id": file_id} for file_id in file_ids]
+    result = {"type": "bash_code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": outputs}
+    block = {"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": result}
+    call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution", "input": {"command": "plot"}}
+    return Answer([call, block, SAID])
+
+
+@pytest.mark.req("S0-026", "S0-141")
+async def test_files_of_code_execution_are_fetched_stored_and_registered(
+    store_url: str, api: FakeApi, claude: Claude, tmp_path: Path
+):
+    api.files = {"file_1": ("chart.png", "image/png", b"\x89PNG one"), "file_2": ("../a b.csv", "text/csv", b"a,b")}
+    api.answer(executed("file_1", "file_2", "file_gone"), executed("file_1"))
+    async with open_store(store_url) as store:
+        helper = claude(files=f"file:{tmp_path / 'files'}", beta_headers=["files-api-2025-04-14"])
+        first = await helper.run("Plot", store=store, thread="t")
+        assert (first.status, first.output_text) == ("completed", "Here it is.")
+        assert [one["file_id"] for one in first.generated_files] == ["file_1", "file_2"]
+        keys = {"file_id", "filename", "storage_path", "size", "mime_type", "step", "timestamp"}
+        for one in first.generated_files:
+            assert one.keys() == keys
+            assert one["step"] == 1
+            path = Path(one["storage_path"])
+            assert path.parent == tmp_path / "files" / str(first.thread_id)
+            assert path.read_bytes() == api.files[one["file_id"]][2]
+            assert path.name.startswith(f"{one['file_id']}_")
+        assert (first.generated_files[0]["size"], first.generated_files[0]["mime_type"]) == (8, "image/png")
+        (error,) = await log(store, "file_error")
+        assert (error.data["file_id"], error.data["type"]) == ("file_gone", "ProviderError")
+        before = {file.file_id: file for file in await store.files.list(thread_id=first.thread_id)}
+        api.files["file_1"] = ("chart.png", "image/png", b"\x89PNG two")
+        second = await helper.run("Again", store=store, thread="t")
+        assert [one["file_id"] for one in second.generated_files] == ["file_1"]
+        after = {file.file_id: file for file in await store.files.list(thread_id=first.thread_id)}
+        assert after["file_2"] == before["file_2"]
+        changed, old = after["file_1"], before["file_1"]
+        assert (changed.created_in_run, changed.created_at) == (first.run_id, old.created_at)
+        assert (changed.last_updated_run, changed.last_updated_at > old.last_updated_at) == (second.run_id, True)
+        assert Path(changed.storage_path or "").read_bytes() == b"\x89PNG two"
+        turns = (await store.history("t")).turns
+        assert [[one["file_id"] for one in turn.generated_files] for turn in turns] == [["file_1"], ["file_2"]]
+        config = shown(store_url, first.thread_id)
+        if config is not None:
+            registry = config["file_registry"]
+            assert registry.keys() == {"file_1", "file_2"}
+            assert registry["file_1"]["created_in_run"] == str(first.run_id)
+            assert registry["file_1"]["last_updated_run"] == str(second.run_id)
+
+
+@pytest.mark.req("S0-142")
+async def test_files_go_into_a_bucket(store: Store, api: FakeApi, claude: Claude, bucket: Bucket):
+    api.files = {"file_1": ("chart.png", "image/png", b"png")}
+    api.answer(executed("file_1"))
+    result = await claude(files=bucket.url("agents/files")).run("Plot", store=store, thread="t")
+    (made,) = result.generated_files
+    assert made["storage_path"] == f"s3://agent-files/agents/files/{result.thread_id}/file_1_chart.png"
+    assert bucket.listed() == [f"agents/files/{result.thread_id}/file_1_chart.png"]
+    assert await file_store(bucket.url("agents/files")).retrieve(made["storage_path"]) == b"png"
+
+
+async def test_files_of_tools_are_kept_with_their_results(store: Store, tmp_path: Path):
+    @tool
+    def draw(ctx: ToolContext) -> str:
+        """Draw."""
+        ctx.save_file("a.txt", b"one")
+        ctx.save_file("b.txt", b"two", mime_type="text/plain", file_id="same")
+        return "drawn"
+
+    helper = scripted(calls("draw"), calls("draw"), "Done.", tools=[draw], files=f"file:{tmp_path}")
+    result = await helper.run("Go", store=store, thread="t")
+    first, second = [call_key(one.id, 0) for one in await log(store, "llm_call") if one.calls]
+    made = {one["file_id"]: one["step"] for one in result.generated_files}
+    assert made == {f"{first}-1": 1, f"{second}-1": 2, "same": 2}
+    assert (await log(store, "run_completed"))[0].data["files_generated"] == 3
+
+
+async def test_without_a_file_store_the_run_still_tells_of_files(store: Store, api: FakeApi, claude: Claude):
+    api.files = {"file_1": ("chart.png", "image/png", b"png")}
+    api.answer(executed("file_1"))
+    result = await claude().run("Plot", store=store, thread="t")
+    assert [(one["file_id"], one["storage_path"]) for one in result.generated_files] == [("file_1", None)]
+    assert [stitch.type for stitch in await log(store, "file_generated", "file_downloaded", "file_stored")] == [
+        *("file_generated", "file_downloaded"),
+    ]

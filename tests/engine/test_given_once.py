@@ -1,0 +1,295 @@
+"""What a run is given is given once, whatever becomes of the thread meanwhile."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.backend import Find
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.result import Result, result_in
+from lockstitch.engine.session.start import Input
+from lockstitch.errors import Conflict, KeyTaken
+from lockstitch.model import Letter, Limit, new_id, text_of
+from lockstitch.model.message import user
+from lockstitch.store import Store, open_store
+from tests.engine.agents import calls, confirm, goes_on, log, scripted, until
+
+pytestmark = pytest.mark.anyio
+
+
+class Slow:
+    """A model that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, request: ModelRequest) -> Any:
+        self.asked.set()
+        await self.go_on.wait()
+        return "At last."
+
+
+async def said(store: Store, thread: str = "t") -> list[str]:
+    return [text_of(one.message or {}) for one in await log(store, "input", thread=thread)]
+
+
+async def opened_twice(store: Store, slow: Slow) -> tuple[UUID, "asyncio.Task[Result]"]:
+    """A thread that one task makes and drives, and another of the same process came too late to make."""
+    clerk = Agent("helper", model=Scripted(slow), title=False)
+    thread_id = new_id()
+    first, second = (store.new_thread(id=thread_id, agent="helper") for _ in range(2))
+    opened = asyncio.create_task(clerk.driver(store).open(first, Input(user("First"))))
+    await slow.asked.wait()
+    with pytest.raises(KeyTaken):
+        await scripted("Hi.").driver(store).open(second, Input(user("Second")))
+    return thread_id, opened
+
+
+async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: Store):
+    """Both tasks are of one process, so neither the holder nor its fence tells them apart."""
+    slow = Slow()
+    thread_id, opened = await opened_twice(store, slow)
+    head = await store.thread(thread_id)
+    assert (head.status, head.worker_id is not None) == ("running", True)
+    slow.go_on.set()
+    assert (await opened).output_text == "At last."
+    assert await said(store, str(thread_id)) == ["First"]
+    await goes_on(store, str(thread_id))
+
+
+async def test_the_first_can_still_be_cancelled_when_a_second_has_left(store: Store):
+    thread_id, opened = await opened_twice(store, Slow())
+    await cancel(store, thread_id)
+    assert (await opened).status == "cancelled"
+    assert await said(store, str(thread_id)) == ["First"]
+
+
+@pytest.mark.parametrize("on_busy", ["refuse", "queue", "cancel"])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("done", [False, True], ids=["held", "done"])
+async def test_a_message_whose_run_was_taken_over_is_not_given_again(
+    store_url: str, on_busy: Any, known: bool, done: bool
+):
+    """Neither where the other still holds the thread, nor where it has come to an end with it."""
+    slow, other = Slow(), Slow()
+    clerk = Agent("helper", model=Scripted(slow), title=False)
+    elsewhere = Agent("helper", model=Scripted(other), title=False)
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        if known:
+            await scripted("Hi.").run("Before", store=here, thread="t")
+        before = ["Before"] if known else []
+        stale = asyncio.create_task(clerk.run("Go", store=here, thread="t", on_busy=on_busy))
+        await slow.asked.wait()
+        taking = asyncio.create_task(elsewhere.resume("t", store=there, take_over=True))
+        await other.asked.wait()
+        if done:
+            other.go_on.set()
+            assert await taking is not None
+        slow.go_on.set()
+        with pytest.raises(Conflict) as told:
+            await stale
+        assert (told.value.reason, str(told.value).count("taken over while it was driven here")) == ("taken_over", 1)
+        other.go_on.set()
+        result = await taking
+        assert result is not None
+        assert (result.status, result.output_text) == ("completed", "At last.")
+        assert await said(there) == [*before, "Go"]
+        await goes_on(there)
+
+
+async def test_of_messages_that_come_at_once_none_is_lost_and_none_comes_twice(store: Store):
+    clerk = Agent("helper", model=Scripted([["Yes"]] * 6), title=False)
+    for _ in range(5):
+        thread_id = new_id()
+        told = await asyncio.gather(
+            *(clerk.run(f"Message {number}", store=store, thread=thread_id, detach=True) for number in range(6))
+        )
+        assert {one.thread_id for one in told} == {thread_id}
+        while (await store.thread(thread_id)).status != "waiting":
+            await clerk.resume(thread_id, store=store)
+        assert sorted(await said(store, str(thread_id))) == [f"Message {number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("covered", [False, True], ids=["free", "limited"])
+async def test_messages_for_a_thread_that_is_just_being_made_are_answered_in_line(store: Store, covered: bool):
+    """Also where a limit covers the agent, so that the thread is made first and claimed after."""
+    if covered:
+        await store.backend.put([Limit(name="one", at_most=1, agents=["helper"])])
+    clerk = Agent("helper", model=Scripted(lambda request: f"To {text_of(request.messages[-1])}"), title=False)
+    thread_id = new_id()
+    results = await asyncio.gather(
+        *(clerk.run(f"{number}", store=store, thread=thread_id, on_busy="queue") for number in range(4))
+    )
+    assert {one.status for one in results} == {"completed"}
+    assert sorted(await said(store, str(thread_id))) == ["0", "1", "2", "3"]
+    await goes_on(store, str(thread_id))
+
+
+def breaks(_: ModelRequest) -> Any:
+    raise ValueError("no answer")
+
+
+async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
+    """All of them have seen it failed; who comes second gets what became of the first one's."""
+    await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
+    head = await store.thread("t")
+    last = await store.desk.last_run(head)
+    assert last is not None
+    clerk = scripted("Yes.")
+    told = await asyncio.gather(*(clerk.driver(store).retry(head, last) for _ in range(3)))
+    assert [run.status for run in await store.runs("t")] == ["failed", "completed"]
+    assert {one.output_text for one in told if one is not None} == {"Yes."}
+    assert None not in told
+    await goes_on(store)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+async def test_a_run_that_somebody_else_has_begun_to_try_again_is_gone_on_with(store: Store, detach: bool):
+    await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
+    head = await store.thread("t")
+    last = await store.desk.last_run(head)
+    assert last is not None
+    clerk = scripted("Yes.")
+    begun = await clerk.retry("t", store=store, detach=True)
+    async with asyncio.timeout(30):
+        again = await clerk.driver(store, detach=detach).retry(head, last)
+    assert begun is not None
+    assert again is not None
+    assert (again.run_id, again.status) == (begun.run_id, "running" if detach else "completed")
+    assert len(await store.runs("t")) == 2
+
+
+async def test_a_goal_that_a_worker_has_tried_again_meanwhile_has_its_result(store: Store, store_url: str):
+    """Whoever reopened it is not told that it has ended: that is what was asked for."""
+    bad = Agent("helper", model=Scripted(breaks), title=False)
+    await bad.start(store=store, goal="g", key="t")
+    await bad.resume("t", store=store)
+    head = await store.thread("t")
+    last = await store.desk.last_run(head)
+    assert last is not None
+    clerk = scripted("Yes.")
+    async with open_store(store_url) as there:
+        reopened = (await there.append(head, fields={"status": "pending", "result": None})).head
+        await clerk.resume("t", store=there)
+    result = await clerk.driver(store).retry(reopened, last)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Yes.")
+    assert len(await store.runs("t")) == 2
+
+
+@pytest.mark.parametrize("options", [{"on_busy": "queue"}, {"on_busy": "refuse"}, {"detach": True}])
+async def test_what_may_only_be_the_first_is_not_left_in_line_either(store: Store, options: dict[str, Any]):
+    slow = Slow()
+    clerk = Agent("helper", model=Scripted(slow), title=False)
+    opened = asyncio.create_task(clerk.run("First", store=store, thread="t", first=True))
+    await slow.asked.wait()
+    second = asyncio.create_task(scripted("Hi.").run("Second", store=store, thread="t", first=True, **options))
+    done, _ = await asyncio.wait([second], timeout=0.2)
+    assert bool(done) == (options != {"on_busy": "queue"})
+    slow.go_on.set()
+    with pytest.raises(Conflict) as told:
+        await second
+    assert told.value.reason == ("begun" if options == {"on_busy": "queue"} else "holder")
+    assert (await opened).output_text == "At last."
+    assert await said(store) == ["First"]
+    await goes_on(store)
+
+
+async def test_what_may_only_be_the_first_does_not_come_behind_a_run_that_was_left(store: Store):
+    clerk = scripted("Hi.")
+    await clerk.run("First", store=store, thread="t", detach=True)
+    with pytest.raises(Conflict) as told:
+        await clerk.run("Second", store=store, thread="t", first=True, detach=True)
+    assert told.value.reason == "begun"
+    await clerk.resume("t", store=store)
+    assert await said(store) == ["First"]
+
+
+async def test_a_message_that_is_left_comes_behind_a_run_that_was_just_left(store: Store):
+    """Both saw a thread without an open run. Nobody is here who would drive the first one's to its end."""
+    clerk = scripted(turns=[["Zero."], ["One."], ["Two."]])
+    await clerk.run("0", store=store, thread="t")
+    head = await store.thread("t")
+    first = await clerk.run("1", store=store, thread="t", detach=True)
+    async with asyncio.timeout(30):
+        second = await clerk.driver(store, detach=True).run(head, Input(user("2")))
+    assert (second.status, second.run_id) == ("pending", second.in_line)
+    assert second.run_id != first.run_id
+    while (await store.thread("t")).status != "waiting":
+        await clerk.resume("t", store=store)
+    assert await said(store) == ["0", "1", "2"]
+    assert (await result_in(store, await store.run(second.run_id))).output_text == "Two."
+
+
+async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url: str):
+    """It stands in the log; an error would have it said again."""
+    before, slow, other = Slow(), Slow(), Slow()
+
+    def clerk(model: Slow) -> Agent:
+        return Agent("helper", model=Scripted(model), title=False)
+
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        first = asyncio.create_task(clerk(before).run("1", store=there, thread="t"))
+        await before.asked.wait()
+        second = asyncio.create_task(clerk(slow).run("2", store=here, thread="t", on_busy="queue"))
+        await until(lambda: here.backend.count(Find(Letter)))
+        before.go_on.set()
+        await first
+        await slow.asked.wait()
+        taking = asyncio.create_task(clerk(other).resume("t", store=there, take_over=True))
+        await other.asked.wait()
+        slow.go_on.set()
+        assert not (await asyncio.wait([second], timeout=0.2))[0]
+        other.go_on.set()
+        took, waited = await taking, await second
+        assert took is not None
+        assert (waited.run_id, waited.status) == (took.run_id, "completed")
+        assert await said(there) == ["1", "2"]
+        await goes_on(there)
+
+
+async def test_results_that_a_worker_has_gone_on_with_give_its_result(store: Store, store_url: str):
+    """Also where the thread has ended with that, and nothing is left to go on with."""
+    script = Scripted([calls("confirm"), "Done."])
+    clerk = Agent("helper", model=script, title=False, tools=[confirm])
+
+    class Late(Agent):
+        async def resume(self, thread: Any, **options: Any) -> Any:
+            async with open_store(store_url) as there:
+                await clerk.resume("t", store=there)
+            return await super().resume(thread, **options)
+
+    await clerk.start(store=store, goal="g", key="t")
+    asked = await clerk.resume("t", store=store)
+    assert asked is not None
+    late = Late("helper", model=script, title=False, tools=[confirm])
+    [call] = asked.waiting_for
+    result = await late.submit("t", [{"tool_use_id": call["id"], "content": "yes"}], store=store)
+    assert result is not None
+    assert (result.run_id, result.status, result.output_text) == (asked.run_id, "completed", "Done.")
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_what_is_said_of_a_run_waits_in_line_with_its_message(store: Store, held: bool):
+    """Whether it stands in the log when its run begins, or lies in the inbox."""
+    slow = Slow()
+    clerk = Agent("helper", model=Scripted(slow), title=False)
+    about: dict[str, Any] = {"extras": {"a": 1}, "metadata": {"order": "42"}, "tags": ["urgent"]}
+    first = asyncio.create_task(clerk.run("1", store=store, thread="t", detach=not held))
+    if held:
+        await slow.asked.wait()
+    else:
+        await first
+    await scripted("Hi.").run("2", store=store, thread="t", detach=True, **about)
+    slow.go_on.set()
+    await first
+    while (await store.thread("t")).status != "waiting":
+        await clerk.resume("t", store=store)
+    plain, run = await store.runs("t")
+    assert (run.extras, run.metadata, list(run.tags)) == (about["extras"], about["metadata"], about["tags"])
+    assert (plain.extras, plain.metadata, list(plain.tags)) == ({}, {}, [])

@@ -1,0 +1,210 @@
+"""Holding: the executor of a thread ends, whatever happens to the store and to the tasks around it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lockstitch.agents import App, cancel
+from lockstitch.agents.tools.function import tool
+from lockstitch.backend import Commit, FullBackend, Receipt
+from lockstitch.engine.worker import Drive, WorkerLoop
+from lockstitch.errors import StoreUnreachable
+from lockstitch.model import Json, Notice, Record, Thread
+from lockstitch.store import Store
+from tests.engine.agents import calls, scripted, until
+
+pytestmark = pytest.mark.anyio
+
+
+class Outage:
+    """A real backend that a test makes unreachable, or whose appends it delays."""
+
+    def __init__(self, backend: FullBackend) -> None:
+        self._backend = backend
+        self.away = False
+        self.unreadable: type[Record] | None = None
+        """A kind of records that cannot be read."""
+        self.failures = 0
+        self.slow: str | None = None
+        """Queries for this column are never answered."""
+        self.delay: asyncio.Event | None = None
+        self.delayed = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def _check(self) -> None:
+        if self.away:
+            raise StoreUnreachable("away")
+
+    async def get(self, kind: Any, key: Any) -> Any:
+        self._check()
+        return await self._backend.get(kind, key)
+
+    async def find(self, find: Any) -> Any:
+        self._check()
+        if find.kind is self.unreadable:
+            self.failures += 1
+            raise StoreUnreachable("away")
+        if any(where.field == self.slow for where in find.where):
+            self.delayed.set()
+            await asyncio.Event().wait()
+        return await self._backend.find(find)
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        self._check()
+        releases = any(getattr(step, "head", {}).get("status") == "pending" for step in commit.steps)
+        if self.delay is not None and releases:
+            self.delayed.set()
+            await self.delay.wait()
+            self._check()
+        return await self._backend.append(commit)
+
+
+@pytest.fixture
+async def process(store: Store) -> AsyncIterator[tuple[Store, Outage]]:
+    backend = Outage(store.backend)
+    made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    yield made, backend
+    backend.away = False
+    await made._leases.end()
+
+
+async def released(store: Store, ref: Any) -> Thread | None:
+    head = await store.thread(ref)
+    return None if head.held else head
+
+
+async def test_a_release_is_not_lost_when_the_last_executor_ends_during_it(
+    store: Store, process: tuple[Store, Outage]
+) -> None:
+    """The release of one thread waits for the store when the executor of another, the last one, ends."""
+    its, backend = process
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def interrupted() -> str:
+        """Lose the store, then be interrupted."""
+        backend.away = True
+        run.cancel()
+        await asyncio.sleep(60)
+        return ""
+
+    @tool
+    async def slow() -> str:
+        """Wait for the test."""
+        started.set()
+        await finish.wait()
+        return ""
+
+    other = asyncio.create_task(
+        scripted(calls("slow"), "Done.", tools=[slow], name="o").run("Go", store=its, thread="o")
+    )
+    await started.wait()
+    helper = scripted(calls("interrupted"), "Done.", tools=[interrupted])
+    run = asyncio.create_task(helper.run("Go", store=its, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    backend.delay = asyncio.Event()
+    backend.away = False
+    await backend.delayed.wait()
+
+    finish.set()
+    assert (await other).status == "completed"
+    backend.delay.set()
+
+    head = await until(lambda: released(store, "t"), 10)
+    assert head.status == "pending"
+    backend.delay = None
+    assert (await cancel(store, "t")).status == "waiting", "a chat waits for input once its run is cancelled"
+
+
+async def test_releases_a_thread_whose_task_was_cancelled_before_it_executed_it(
+    store: Store, process: tuple[Store, Outage]
+) -> None:
+    its, _ = process
+    helper = scripted("Done.")
+    thread = await helper.start(store=store, goal="g")
+    seen: list[Drive] = []
+
+    def told(drive: Drive) -> None:
+        seen.append(drive)
+        if len(seen) == 1:
+            raise asyncio.CancelledError
+
+    loop = WorkerLoop(App([helper]), its, poll=0.05, told=told)
+    working = asyncio.create_task(loop.run())
+
+    async def ended() -> bool:
+        return (await store.thread(thread.id)).ended
+
+    await until(ended, 20)
+    loop.leave()
+    await working
+
+
+async def test_releases_a_suspect_when_its_worker_is_cancelled_before_it_executes_it(
+    store: Store, process: tuple[Store, Outage]
+) -> None:
+    its, backend = process
+    helper = scripted("Done.")
+    lost = await store.claim(await helper.start(store=store, goal="g"))
+    assert lost.worker_id is not None
+    await its.backend.release(lost.worker_id, cause="died")
+    backend.slow = "lost_by"
+    working = asyncio.create_task(WorkerLoop(App([helper]), its, poll=0.05).run())
+
+    async def claimed() -> bool:
+        return (await store.thread(lost.id)).held and backend.delayed.is_set()
+
+    await until(claimed)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+    head = await until(lambda: released(store, lost.id), 10)
+    assert (head.status, head.fence > lost.fence) == ("pending", True)
+
+
+async def test_a_worker_that_ends_when_idle_waits_for_a_store_that_is_away(
+    store: Store, process: tuple[Store, Outage]
+) -> None:
+    its, backend = process
+    helper = scripted("Done.")
+    thread = await helper.start(store=store, goal="g")
+    drives: list[Drive] = []
+
+    def told(drive: Drive) -> None:
+        drives.append(drive)
+        backend.away = drive.seconds is not None
+
+    working = asyncio.create_task(WorkerLoop(App([helper]), its, poll=0.05, until_idle=True, told=told).run())
+    await until(lambda: asyncio.sleep(0, len(drives) == 2))
+    await asyncio.sleep(0.2)
+    assert not working.done()
+    backend.away = False
+    await asyncio.wait_for(working, 20)
+    assert (await store.thread(thread.id)).status == "completed"
+
+
+async def test_hooks_are_called_after_an_outage(store: Store, process: tuple[Store, Outage]) -> None:
+    its, backend = process
+    helper = scripted({"fail": "request", "message": "no key"}, max_retries=0)
+    notices: list[Json] = []
+    backend.unreadable = Notice
+    loop = WorkerLoop(App([helper], hooks={"ops": notices.append}), its, poll=0.05, reap=0.05)
+    working = asyncio.create_task(loop.run())
+    thread = await helper.start(store=store, goal="g")
+
+    async def failed() -> bool:
+        return (await store.thread(thread.id)).status == "failed" and backend.failures > 3
+
+    await until(failed)
+    assert notices == []
+    backend.unreadable = None
+    await until(lambda: asyncio.sleep(0, notices), 20)
+    assert [one["thread_id"] for one in notices] == [str(thread.id)]
+    loop.leave()
+    await working

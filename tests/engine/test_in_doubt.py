@@ -1,0 +1,405 @@
+"""Calls whose outcome is unknown when their run ends: the record, the result and a retry say so."""
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.backend import Change, Commit
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import settle
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.result import Result
+from lockstitch.engine.session import run_context
+from lockstitch.errors import Conflict, ThreadWaiting
+from lockstitch.model import Entry, Json, new_id, text_of
+from lockstitch.model.thread import MAX_CRASHES
+from lockstitch.store import Store, lease_keeper
+from tests.engine.agents import calls, goes_on, log, scripted
+
+pytestmark = pytest.mark.anyio
+
+CALL = "call_1_1_0"
+DOUBT = [{"call_id": CALL, "name": "charge"}]
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancel requests are seen quickly."""
+    monkeypatch.setattr(lease_keeper, "LOOK", 0.02)
+
+
+class Bank:
+    """Counts payments. A payment is made when the tool starts, and then the tool works until it is cancelled."""
+
+    def __init__(self, **options: Any) -> None:
+        self.paid = 0
+        self.started = asyncio.Event()
+        self.slow = True
+
+        @tool(**options)
+        async def charge() -> str:
+            """Charge a customer."""
+            self.paid += 1
+            self.started.set()
+            if self.slow:
+                await asyncio.Event().wait()
+            return "charged"
+
+        self.tool: Tool = charge
+
+
+async def cancelled(helper: Agent, bank: Bank, store: Store) -> Result:
+    """Run the agent, and cancel the run while the tool of the bank works."""
+    task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
+    await asyncio.wait_for(bank.started.wait(), 60)
+    await cancel(store, "t")
+    return await asyncio.wait_for(task, 60)
+
+
+async def interrupted(helper: Agent, bank: Bank, store: Store) -> None:
+    """Run the agent, and cancel its task while the tool of the bank works: the run stays open."""
+    task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
+    await asyncio.wait_for(bank.started.wait(), 60)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def check_closed(store: Store) -> None:
+    """The last run of the thread names the call, and its answer says that the outcome is unknown."""
+    (answer,) = await log(store, "tool_call")
+    assert answer.status == "in_doubt"
+    assert "whether it took effect is unknown" in str(answer.message)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_doubt": "ask"}, {"effect": "keyed"}], ids=["tell", "ask", "keyed"])
+async def test_retry_waits_for_settlement_when_run_was_cancelled_during_call(store: Store, options: Json):
+    bank = Bank(**options)
+    asked: list[Any] = []
+
+    def model(request: ModelRequest) -> Any:
+        asked.append(list(request.messages))
+        return calls("charge") if len(asked) == 1 else "Paid."
+
+    helper = Agent("helper", model=Scripted(model), tools=[bank.tool], title=False)
+    result = await cancelled(helper, bank, store)
+    assert (result.status, result.in_doubt) == ("cancelled", DOUBT)
+    await check_closed(store)
+    waits = await helper.retry("t", store=store)
+    assert waits is not None
+    assert (waits.status, waits.stop_reason, waits.in_doubt) == ("waiting", "awaiting_doubt", DOUBT)
+    assert (bank.paid, len(asked)) == (1, 1)
+    await settle(store, "t", CALL, done="charged 5", by="Ada")
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert (done.status, done.in_doubt, bank.paid) == ("completed", [], 1)
+    assert text_of(asked[-1][-1]) == f"[call_settled charge {CALL}] It took effect. Its result: charged 5"
+    await goes_on(store)
+
+
+async def test_scripted_model_does_not_pay_twice_by_cancel_and_retry(store: Store):
+    bank = Bank()
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    bank.slow = False
+    for _ in range(2):
+        again = await helper.retry("t", store=store)
+        assert again is not None
+        assert (again.status, bank.paid) == ("waiting", 1)
+
+
+async def test_safe_call_is_not_in_doubt_when_run_is_cancelled(store: Store):
+    bank = Bank(effect="safe")
+    helper = scripted(calls("charge"), "Seen.", tools=[bank.tool])
+    result = await cancelled(helper, bank, store)
+    assert result.in_doubt == []
+    assert [one.status for one in await log(store, "tool_call")] == ["cancelled"]
+    bank.slow = False
+    done = await helper.retry("t", store=store)
+    assert done is not None
+    assert (done.status, bank.paid) == ("completed", 2)
+
+
+async def test_doubt_survives_a_second_cancelled_run(store: Store):
+    bank = Bank()
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    await helper.retry("t", store=store)
+    await cancel(store, "t")
+    assert [run.status for run in await store.runs("t")] == ["cancelled", "cancelled"]
+    waits = await helper.retry("t", store=store)
+    assert waits is not None
+    assert (waits.status, waits.in_doubt) == ("waiting", DOUBT)
+    bank.slow = False
+    await settle(store, "t", CALL, redo=True)
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert (done.status, done.in_doubt, bank.paid) == ("completed", [], 2), "a person allowed the second payment"
+    await goes_on(store)
+
+
+async def test_unknown_outcome_is_told_to_the_model_and_named_by_the_result(store: Store):
+    bank = Bank()
+    helper = scripted(turns=[[calls("charge")], ["I do not know."]], tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    await helper.retry("t", store=store)
+    await settle(store, "t", CALL, unknown=True)
+    await settle(store, "t", CALL, unknown=True)
+    with pytest.raises(Conflict, match="answered otherwise"):
+        await settle(store, "t", CALL, done="charged")
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert (done.status, done.output_text, done.in_doubt) == ("completed", "I do not know.", DOUBT)
+    with pytest.raises(Conflict, match="answered otherwise"):
+        await settle(store, "t", CALL, redo=True)
+    with pytest.raises(ThreadWaiting, match="no open run"):
+        await settle(store, "t", "call_9", redo=True)
+
+
+async def test_cancel_without_agent_code_leaves_the_call_in_doubt(store: Store):
+    bank = Bank()
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await interrupted(helper, bank, store)
+    await cancel(store, "t")
+    await check_closed(store)
+    waits = await helper.retry("t", store=store)
+    assert waits is not None
+    assert (waits.status, waits.in_doubt, bank.paid) == ("waiting", DOUBT, 1)
+
+
+async def test_call_is_in_doubt_when_the_crash_limit_is_reached(store: Store):
+    bank = Bank()
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await interrupted(helper, bank, store)
+    lost = (await store.thread("t")).changed(losses=MAX_CRASHES, crashes=MAX_CRASHES, lost_by=new_id())
+    await store.backend.put([lost])
+    failed = await helper.resume("t", store=store)
+    assert failed is not None
+    assert (failed.status, failed.in_doubt) == ("failed", DOUBT)
+    await check_closed(store)
+    waits = await helper.retry("t", store=store)
+    assert waits is not None
+    assert (waits.status, bank.paid) == ("waiting", 1)
+
+
+async def test_call_is_in_doubt_when_a_fatal_error_ends_the_run(store: Store):
+    bank = Bank(on_doubt="ask")
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await interrupted(helper, bank, store)
+    (run,) = await store.runs("t")
+    broken = Entry(type="error", run_id=run.id, data={"type": "Broken", "message": "broken", "fatal": True})
+    await store.append(await store.thread("t"), [broken])
+    failed = await helper.resume("t", store=store)
+    assert failed is not None
+    assert (failed.status, failed.error, failed.in_doubt) == ("failed", "broken", DOUBT)
+    await check_closed(store)
+
+
+async def test_call_of_a_child_is_in_doubt_when_its_parent_is_cancelled(store: Store):
+    bank = Bank()
+    child = scripted(calls("charge"), "Paid.", name="child", tools=[bank.tool])
+    order = {"goal": "pay", "agent": "child", "wait_for_completion": True}
+    parent = scripted(calls("create_thread", create_thread=order), "Done.", tools=thread_tools())
+    parent.beside = child.beside = {"helper": parent, "child": child}
+    task = asyncio.create_task(parent.run("Go", store=store, thread="t"))
+    await asyncio.wait_for(bank.started.wait(), 60)
+    await cancel(store, "t")
+    await asyncio.wait_for(task, 60)
+    (made,) = await store.children("t")
+    (run,) = await store.runs(made)
+    assert made.status == run.status == "cancelled"
+    assert made.result is not None
+    assert made.result["in_doubt"] == DOUBT
+    waits = await child.retry(made, store=store)
+    assert waits is not None
+    assert (waits.status, waits.in_doubt, bank.paid) == ("waiting", DOUBT, 1)
+
+
+@pytest.mark.parametrize("mode", ["sequence", "parallel"])
+async def test_call_of_a_member_is_in_doubt_when_the_team_is_cancelled(store: Store, mode: Any):
+    bank = Bank()
+    clerk = scripted(calls("charge"), "Paid.", name="clerk", tools=[bank.tool])
+    asking = {"calls": [{"name": "delegate", "input": {"member": "clerk", "task": "Pay."}}]}
+    crew = Team("helper", model=Scripted([asking, "Done."]), members=[clerk], mode=mode, title=False)
+    result = await cancelled(crew, bank, store)
+    assert result.status == "cancelled"
+    leader, member = await store.runs("t")
+    assert result.in_doubt == [{"call_id": CALL, "name": "charge", "run": str(member.id), "agent": "clerk"}]
+    waits = await crew.retry("t", store=store)
+    assert waits is not None
+    assert (waits.status, [one["name"] for one in waits.in_doubt], bank.paid) == ("waiting", ["charge"], 1)
+    assert leader.id != waits.run_id
+    await settle(store, "t", CALL, done="charged")
+    bank.slow = False
+    done = await crew.resume("t", store=store)
+    assert done is not None
+    assert done.status == "completed"
+    assert (await store.verify()).problems == []
+
+
+@pytest.mark.parametrize(("on_doubt", "status"), [("tell", "completed"), ("ask", "waiting")])
+async def test_once_call_that_exceeds_its_time_limit_is_in_doubt(store: Store, on_doubt: Any, status: str):
+    bank = Bank(on_doubt=on_doubt, timeout=0.05)
+    helper = scripted(calls("charge"), "I see.", tools=[bank.tool])
+    result = await helper.run("Pay", store=store, thread="t")
+    assert (result.status, result.in_doubt, bank.paid) == (status, DOUBT, 1)
+    (problem,) = await log(store, "tool_error")
+    assert problem.data["message"] == "The tool did not end within 0.05 seconds."
+    if status == "completed":
+        await check_closed(store)
+        return
+    await settle(store, "t", CALL, done="charged")
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert (done.status, done.in_doubt, bank.paid) == ("completed", [], 1)
+
+
+# Results that are known when the run ends
+
+
+def finishing(started: asyncio.Event, runs: list[str]) -> Tool:
+    @tool
+    async def charge() -> str:
+        """Charge, and do not leave before it is done."""
+        runs.append("charge")
+        started.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "charged"
+
+    return charge
+
+
+@pytest.mark.parametrize("beside", [(), ("charge",)], ids=["alone", "beside"])
+async def test_result_is_recorded_when_the_tool_finishes_after_the_cancel_request(store: Store, beside: Any):
+    started, runs = asyncio.Event(), list[str]()
+    helper = scripted(calls("charge", *beside), "Paid.", tools=[finishing(started, runs)])
+    task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
+    await started.wait()
+    await cancel(store, "t")
+    result = await task
+    assert (result.status, result.in_doubt) == ("cancelled", [])
+    answers = await log(store, "tool_call")
+    assert [(one.status, text_of(one.message)) for one in answers] == [("ok", "charged")] * len(runs)
+    await goes_on(store)
+
+
+@pytest.mark.parametrize("beside", [(), ("charge",)], ids=["alone", "beside"])
+async def test_result_is_committed_when_the_tool_finishes_after_an_interrupt(store: Store, beside: Any):
+    started, runs = asyncio.Event(), list[str]()
+    helper = scripted(calls("charge", *beside), "Paid.", tools=[finishing(started, runs)])
+    task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    paid = len(runs)
+    done = await helper.resume("t", store=store)
+    assert done is not None
+    assert (done.status, done.in_doubt, len(runs)) == ("completed", [], paid)
+    assert [one.status for one in await log(store, "tool_call")] == ["ok"] * paid
+
+
+async def test_result_of_a_tool_in_a_thread_is_recorded_when_it_comes_after_the_cancel_request(store: Store):
+    started, finish = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    def charge() -> str:
+        """Charge."""
+        loop.call_soon_threadsafe(started.set)
+        finish.wait(60)
+        return "charged"
+
+    helper = scripted(calls("charge"), "Paid.", tools=[charge])
+    task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
+    await started.wait()
+    await cancel(store, "t")
+    finish.set()
+    result = await task
+    assert (result.status, result.in_doubt) == ("cancelled", [])
+    assert [one.status for one in await log(store, "tool_call")] == ["ok"]
+
+
+class CancelsAfterMark:
+    """A backend where a cancel request is seen between the commit of a started mark and the start of the tool."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.seen = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.backend, name)
+
+    async def append(self, commit: Commit) -> Any:
+        done = await self._store.backend.append(commit)
+        stitches = [stitch for step in commit.steps if isinstance(step, Change) for stitch in step.stitches]
+        if any(stitch.type == "tool_started" for stitch in stitches):
+            await self._store.edit("t", cancel_requested=True)
+            await asyncio.wait_for(self.seen.wait(), 60)
+        return done
+
+
+async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
+    bank, backend = Bank(), CancelsAfterMark(store)
+    interrupt = run_context.Stage.interrupt
+
+    def seeing(interrupted: Any) -> None:
+        interrupt(interrupted)
+        backend.seen.set()
+
+    monkeypatch.setattr(run_context.Stage, "interrupt", seeing)
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    watched = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    result = await helper.run("Pay", store=watched, thread="t")
+    assert (result.status, result.in_doubt, bank.paid) == ("cancelled", [], 0)
+    (answer,) = await log(store, "tool_call")
+    assert (answer.status, text_of(answer.message)) == ("cancelled", "The run ended before this call was started.")
+
+
+async def test_next_message_tells_the_call_in_doubt_when_the_history_is_limited(store: Store):
+    bank = Bank()
+    asked: list[Any] = []
+
+    def model(request: ModelRequest) -> Any:
+        asked.append(list(request.messages))
+        return calls("charge") if len(asked) == 1 else "Done."
+
+    helper = Agent("helper", model=Scripted(model), tools=[bank.tool], history=3, title=False)
+    await cancelled(helper, bank, store)
+    await helper.run("What now?", store=store, thread="t")
+    assert [one["role"] for one in asked[-1]] == ["user", "assistant", "user", "user"]
+    assert "whether it took effect is unknown" in str(asked[-1][2])
+
+
+async def test_second_of_two_retries_at_once_gets_the_run_that_waits(store: Store):
+    bank = Bank()
+    helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    (last,) = await store.runs("t")
+    first = await helper.retry("t", store=store)
+    # The second caller read the last run before the first one began its own.
+    second = await helper.driver(store).retry(await store.thread("t"), last)
+    assert first is not None
+    assert second is not None
+    assert (second.status, second.run_id) == ("waiting", first.run_id)
+
+
+async def test_retry_does_not_return_the_run_of_another_message(store: Store):
+    bank = Bank()
+    helper = scripted(turns=[[calls("charge")], ["Second."]], tools=[bank.tool])
+    await cancelled(helper, bank, store)
+    head, (last,) = await store.thread("t"), await store.runs("t")
+    await helper.run("Another", store=store, thread="t")
+    with pytest.raises(Conflict) as told:
+        await helper.driver(store).retry(head, last)
+    assert told.value.reason == "begun"

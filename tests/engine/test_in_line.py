@@ -1,0 +1,124 @@
+"""Messages that come while a run is open: each is told to one run, none is overlooked, and whoever waits knows which
+run is theirs."""
+
+import asyncio
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.engine.control import approve
+from lockstitch.engine.executor import run_of
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.result import Result, result_in
+from lockstitch.engine.session.start import Input
+from lockstitch.errors import ThreadBusy, ThreadEnded
+from lockstitch.model import text_of
+from lockstitch.model.message import user
+from lockstitch.store import Store
+from tests.engine.agents import at_rest, calls, pay
+
+pytestmark = pytest.mark.anyio
+
+
+class Clerk:
+    """Says whom it answers, and knows what it was told; it may be made to wait first."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[str]] = []
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+        self.agent = Agent("clerk", model=Scripted(self._say), tools=[pay], title=False, base_delay=0.0)
+
+    async def _say(self, request: ModelRequest) -> object:
+        self.heard.append([text_of(message) for message in request.messages])
+        self.asked.set()
+        await self.go_on.wait()
+        return calls("pay", pay={"amount": 1}) if self.heard[-1][-1] == "pay" else f"To {self.heard[-1][-1]}"
+
+    async def until_rest(self, store: Store) -> None:
+        """Do what workers would."""
+        while (await store.thread("t")).status == "pending":
+            await self.agent.resume("t", store=store)
+
+
+async def test_a_message_behind_a_run_that_nobody_holds_yet_is_told_to_its_own_run_alone(store: Store):
+    clerk = Clerk()
+    for said in ("one", "two", "three"):
+        await clerk.agent.run(said, store=store, thread="t", detach=True)
+    await clerk.until_rest(store)
+    assert clerk.heard == [
+        ["one"],
+        ["one", "To one", "two"],
+        ["one", "To one", "two", "To two", "three"],
+    ]
+    await at_rest(store)
+
+
+async def test_a_message_behind_a_run_that_waits_for_a_person_is_told_to_its_own_run_alone(store: Store):
+    clerk = Clerk()
+    waits = await clerk.agent.run("pay", store=store, thread="t")
+    await clerk.agent.run("two", store=store, thread="t", detach=True)
+    assert (await store.thread("t")).status == "waiting", "nobody is woken for a message that has to wait"
+    await approve(store, "t", waits.waiting_for[0]["id"])
+    await clerk.until_rest(store)
+    assert [heard[-1] for heard in clerk.heard] == ["pay", "", "two"]
+    assert "two" not in clerk.heard[1]
+    await at_rest(store)
+
+
+async def test_none_of_those_in_line_behind_a_run_that_is_held_is_overlooked(store: Store):
+    clerk = Clerk()
+    clerk.go_on.clear()
+    first = asyncio.create_task(clerk.agent.run("0", store=store, thread="t"))
+    await clerk.asked.wait()
+    for number in range(1, 5):
+        await clerk.agent.run(str(number), store=store, thread="t", detach=True)
+    clerk.go_on.set()
+    await first
+    await clerk.until_rest(store)
+    assert [heard[-1] for heard in clerk.heard] == ["0", "1", "2", "3", "4"]
+    await at_rest(store)
+
+
+async def test_whoever_leaves_a_message_in_line_is_told_which_run_becomes_theirs(store: Store):
+    clerk = Clerk()
+    told = [await clerk.agent.run(said, store=store, thread="t", detach=True) for said in ("one", "two", "three")]
+    await clerk.until_rest(store)
+    head = await store.thread("t")
+    assert told[0].in_line is None
+    assert [(await result_in(store, await store.run(told[0].run_id))).output_text] == ["To one"]
+    for one, answer in zip(told[1:], ("To two", "To three"), strict=True):
+        assert one.in_line is not None
+        run = await run_of(store, head, one.in_line)
+        assert run is not None
+        assert (await result_in(store, run)).output_text == answer
+
+
+async def test_a_run_that_is_left_to_workers_leaves_one_that_was_begun_in_between_to_them_too(store: Store):
+    """It must not take the thread again and again until that one has ended."""
+    clerk = Clerk()
+    await clerk.agent.run("zero", store=store, thread="t")
+    before = await store.thread("t")
+    await clerk.agent.run("one", store=store, thread="t", detach=True)
+    left = clerk.agent.driver(store, detach=True).run(before, Input(user("two")))
+    assert (await asyncio.wait_for(left, 20)).in_line is not None
+    await clerk.until_rest(store)
+    assert [heard[-1] for heard in clerk.heard] == ["zero", "one", "two"]
+
+
+@pytest.mark.parametrize("detach", [False, True])
+async def test_a_run_that_two_try_again_at_once_is_tried_once(store: Store, detach: bool):
+    failing = Agent("clerk", model=Scripted({"replies": [{"fail": "auth"}]}), title=False, base_delay=0.0)
+    assert (await failing.run("Go", store=store, thread="t")).status == "failed"
+    clerk = Clerk()
+    trying = (clerk.agent.retry("t", store=store, detach=detach) for _ in range(3))
+    told = await asyncio.gather(*trying, return_exceptions=True)
+    # Who looks when the other is at work, or done, is told so.
+    results = [one for one in told if not isinstance(one, ThreadBusy | ThreadEnded)]
+    assert not any(isinstance(one, BaseException) for one in results), told
+    await clerk.until_rest(store)
+    assert [run.status for run in await store.runs("t")] == ["failed", "completed"]
+    assert len({one.run_id for one in results if isinstance(one, Result)}) == 1
+    assert len(clerk.heard) == 1
+    await at_rest(store)

@@ -1,0 +1,103 @@
+"""Replies to a thread that changes between the look at it and their arrival."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.tools.threads import ask_for_input
+from lockstitch.backend import Commit
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import answer, approve, submit_results
+from lockstitch.errors import ThreadWaiting
+from lockstitch.model import Letter
+from lockstitch.store import Store, open_store
+from tests.engine.agents import calls, confirm, goes_on, log, pay, scripted
+
+pytestmark = pytest.mark.anyio
+
+CALL = "call_1_1_0"
+
+REPLIES: dict[str, tuple[Any, Any, Callable[[Store], Awaitable[None]]]] = {
+    "results": (confirm, {}, lambda store: submit_results(store, "t", [{"tool_use_id": CALL, "content": "yes"}])),
+    "approval": (pay, {"amount": 1}, lambda store: approve(store, "t", CALL)),
+    "answer": (ask_for_input, {"question": "?"}, lambda store: answer(store, "t", "yes")),
+}
+
+
+class Meanwhile:
+    """A backend where something happens just before letters arrive."""
+
+    def __init__(self, backend: Any, deed: Callable[[], Awaitable[Any]]) -> None:
+        self._backend = backend
+        self._deed: Callable[[], Awaitable[Any]] | None = deed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def append(self, commit: Commit) -> Any:
+        if self._deed is not None and any(isinstance(step, Letter) for step in commit.steps):
+            deed, self._deed = self._deed, None
+            await deed()
+        return await self._backend.append(commit)
+
+
+def asking(kind: str) -> Agent:
+    tool, given, _ = REPLIES[kind]
+    return scripted(calls(tool.name, **{tool.name: given}), "Done.", tools=[tool])
+
+
+async def replying(store: Store, kind: str, deed: Callable[[], Awaitable[Any]]) -> None:
+    """Reply to a thread that is held when it is looked at; then the deed is done, and then the reply arrives."""
+    meanwhile = Meanwhile(store.backend, deed)
+    await REPLIES[kind][2](Store(meanwhile, clock=store.clock, project=store.project))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+async def test_a_call_that_its_holder_has_answered_is_not_answered_again(store: Store, store_url: str, kind: str):
+    """The holder gives the thread back, and its run is cancelled: that has answered the call."""
+    await asking(kind).run("Go", store=store, thread="t")
+    async with open_store(store_url) as there:
+        await there.claim("t")
+
+        async def deed() -> None:
+            await there.close()
+            await cancel(store, "t")
+
+        await replying(store, kind, deed)
+    assert [one.status for one in await log(store, "tool_call", "permission")] == ["cancelled"]
+    await goes_on(store)
+    [late] = await log(store, "error")
+    assert late.data["type"] == "LateAnswer"
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+async def test_a_reply_to_a_thread_that_its_holder_gave_back_is_heard(store: Store, store_url: str, kind: str):
+    clerk = asking(kind)
+    await clerk.run("Go", store=store, thread="t")
+    async with open_store(store_url) as there:
+        await there.claim("t")
+        await replying(store, kind, there.close)
+    result = await clerk.resume("t", store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Done.")
+    assert [one.status for one in await log(store, "tool_call")] == ["ok"]
+    await goes_on(store)
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+async def test_who_replies_to_a_thread_that_has_ended_is_told(store: Store, store_url: str, kind: str):
+    clerk = asking(kind)
+    await clerk.start(store=store, goal="g", key="t")
+    await clerk.resume("t", store=store)
+    async with open_store(store_url) as there:
+        await there.claim("t")
+
+        async def deed() -> None:
+            await there.close()
+            await cancel(store, "t")
+
+        with pytest.raises(ThreadWaiting, match="no open run"):
+            await replying(store, kind, deed)
+    assert (await store.verify()).ok

@@ -1,0 +1,452 @@
+"""Models that number their calls from 0 in each response, as Ollama, vLLM and LM Studio do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.team import Team
+from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.threads import ask_for_input
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.control import answer, approve, deny, settle, submit_results
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.errors import Conflict, Refused
+from lockstitch.model import Stitch, call_key, text_of
+from lockstitch.store import Store, open_store
+from tests.engine.agents import confirm, log, pay, scripted
+from tests.engine.books import delegate
+from tests.engine.test_late_replies import Meanwhile
+
+pytestmark = pytest.mark.anyio
+
+
+def numbered(*wanted: Any) -> dict[str, Any]:
+    """A reply that makes these calls, numbered from call_0. Each is a name, or a name and its input."""
+    pairs = [(one, {}) if isinstance(one, str) else one for one in wanted]
+    return {"calls": [{"name": name, "id": f"call_{at}", "input": given} for at, (name, given) in enumerate(pairs)]}
+
+
+class Backend:
+    """A service that performs each idempotency key once."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.calls: list[tuple[str, str]] = []
+
+    @property
+    def put(self) -> Any:
+        @tool(effect="keyed")
+        async def put(item: str, ctx: ToolContext) -> str:
+            """Put something away."""
+            if ctx.key not in {key for _, key in self.calls}:
+                self.done.append(item)
+            self.calls.append((ctx.call_id, ctx.key))
+            return "ok"
+
+        return put
+
+
+async def test_keyed_calls_of_all_responses_and_runs_happen(store: Store):
+    service = Backend()
+    turns = [
+        [numbered(("put", {"item": "a"}), ("put", {"item": "b"})), numbered(("put", {"item": "c"})), "Done."],
+        [numbered(("put", {"item": "d"}), ("put", {"item": "e"})), "Done."],
+    ]
+    agent = scripted(turns=turns, tools=[service.put])
+    for said in ("One", "Two"):
+        await agent.run(said, store=store, thread="t")
+    assert sorted(service.done) == ["a", "b", "c", "d", "e"]
+    assert sorted(call for call, _ in service.calls) == ["call_0"] * 3 + ["call_1"] * 2, "the ids are the model's"
+    assert all(key.isascii() and key.isprintable() and len(key) <= 64 for _, key in service.calls)
+
+
+@pytest.mark.parametrize("ids", [["call_0", "call_0", "call_0"], ["call_1_1", "call_1_1", "call_1_2"]])
+async def test_calls_with_one_id_in_one_response_are_told_apart(store: Store, ids: list[str]):
+    service = Backend()
+    reply = {"calls": [{"name": "put", "id": id, "input": {"item": str(at)}} for at, id in enumerate(ids)]}
+    await scripted(reply, "Done.", tools=[service.put]).run("Go", store=store, thread="t")
+    assert sorted(service.done) == ["0", "1", "2"]
+    asked, answered = (await store.context("t"))[1:3]
+    given = [block["id"] for block in asked["content"]]
+    assert len(set(given)) == 3
+    assert [block["tool_use_id"] for block in answered["content"]] == given
+
+
+async def test_calls_of_leader_and_members_have_different_keys(store: Store):
+    service = Backend()
+    settings: dict[str, Any] = {"tools": [service.put], "title": False}
+    members = [
+        Agent(
+            name,
+            model=Scripted([numbered(("put", {"item": name})), numbered(("put", {"item": name * 2})), "Ok"]),
+            **settings,
+        )
+        for name in ("a", "b")
+    ]
+    asks = numbered(*(tuple(delegate(name, "Do it").values()) for name in ("a", "b")))
+    script = [numbered(("put", {"item": "c"})), asks, "Done."]
+    crew = Team("crew", model=Scripted(script), members=members, mode="parallel", **settings)
+    await crew.run("Go", store=store, thread="t")
+    assert sorted(service.done) == ["a", "aa", "b", "bb", "c"]
+
+
+async def test_key_stays_the_same_when_a_cut_call_runs_again(store: Store, store_url: str):
+    keys: list[str] = []
+
+    @tool(effect="keyed")
+    async def put(ctx: ToolContext) -> str:
+        """Put."""
+        keys.append(ctx.key)
+        if len(keys) == 2:
+            first.cancel()
+            await asyncio.sleep(10)
+        return "ok"
+
+    script = (numbered("put"), numbered("put"), "Done.")
+    first = asyncio.create_task(scripted(*script, tools=[put]).run("Go", store=store, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    async with open_store(store_url) as there:
+        assert (await scripted(*script, tools=[put]).resume("t", store=there)) is not None
+    assert keys[0] != keys[1] == keys[2]
+    assert keys[:2] == [call_key(one.id, 0) for one in await log(store, "llm_call") if one.calls]
+
+
+async def test_key_stays_the_same_in_a_copy_of_the_store(store: Store, tmp_path: Any):
+    """A copy continues the same call, so the service sees the key that it may know already."""
+    keys: list[str] = []
+
+    @tool(effect="keyed")
+    async def put(ctx: ToolContext) -> str:
+        """Put."""
+        keys.append(ctx.key)
+        if len(keys) == 1:
+            first.cancel()
+            await asyncio.sleep(10)
+        return "ok"
+
+    agent = scripted(numbered("put"), "Done.", tools=[put])
+    first = asyncio.create_task(agent.run("Go", store=store, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    async with open_store(f"sqlite:///{tmp_path}/copy.db") as copy:
+        await store.copy_to(copy)
+        await agent.resume("t", store=copy)
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+
+
+async def test_retry_and_fork_make_new_calls_with_new_keys(store: Store):
+    keys: list[str] = []
+
+    @tool(effect="keyed")
+    async def put(ctx: ToolContext) -> str:
+        """Put."""
+        keys.append(ctx.key)
+        return "ok"
+
+    replies: list[Any] = [numbered("put"), {"fail": "request"}]
+    agent = scripted(turns=[replies, [numbered("put"), "Done."]], tools=[put])
+    failed = await agent.run("Go", store=store, thread="t")
+    assert failed.status == "failed"
+    await agent.retry("t", store=store)
+    fork = await store.fork("t", key="fork")
+    await agent.run("Again", store=store, thread=fork)
+    assert len(keys) == 3
+    assert len(set(keys)) == 3
+
+
+async def test_approval_of_a_call_is_none_of_a_later_call_with_its_id(store: Store):
+    agent = scripted(numbered(("pay", {"amount": 1})), numbered(("pay", {"amount": 2})), "Done.", tools=[pay])
+    first = (await agent.run("Go", store=store, thread="t")).waiting_for[0]
+    await approve(store, "t", "call_0")
+    waits = await agent.resume("t", store=store)
+    assert waits is not None
+    assert waits.stop_reason == "awaiting_approval"
+    second = waits.waiting_for[0]
+    assert (first["id"], second["id"]) == ("call_0", "call_0")
+    assert first["key"] != second["key"]
+    # The same reply to the first call changes nothing. A different one is refused.
+    await approve(store, "t", first["key"])
+    with pytest.raises(Conflict):
+        await deny(store, "t", first["key"])
+    assert (await store.thread("t")).waiting_for[0]["key"] == second["key"]
+    assert [text_of(one.message) for one in await log(store, "tool_call")] == ["paid 1"]
+    await deny(store, "t", second["key"])
+    await agent.resume("t", store=store)
+    assert [one.status for one in await log(store, "tool_call")] == ["ok", "denied"]
+
+
+Late = tuple[Any, dict[str, Any], Callable[[Store], Awaitable[None]], Callable[[Store], Awaitable[None]]]
+
+LATE: dict[str, Late] = {
+    "approval": (pay, {"amount": 1}, lambda s: approve(s, "t", "call_0"), lambda s: approve(s, "t", "call_0")),
+    "denial": (pay, {"amount": 1}, lambda s: deny(s, "t", "call_0"), lambda s: approve(s, "t", "call_0")),
+    "answer": (ask_for_input, {"question": "?"}, lambda s: answer(s, "t", "old"), lambda s: answer(s, "t", "new")),
+    "results": (
+        confirm,
+        {},
+        lambda s: submit_results(s, "t", [{"tool_use_id": "call_0", "content": "old"}]),
+        lambda s: submit_results(s, "t", [{"tool_use_id": "call_0", "content": "new"}]),
+    ),
+}
+
+
+async def _late(store: Store, there: Store, kind: str, *, held: bool) -> None:
+    """A reply is checked while the first call waits, and arrives when the second call with the same id waits."""
+    function, given, late, reply = LATE[kind]
+    call = numbered((function.name, given))
+    agent = scripted(call, call, "Done.", tools=[function])
+    await agent.run("Go", store=store, thread="t")
+    await there.claim("t")
+
+    async def moved_on() -> None:
+        await there.close()
+        await reply(store)
+        waits = await agent.resume("t", store=store)
+        assert waits is not None
+        assert waits.status == "waiting"
+        if held:
+            await store.claim("t")
+
+    backend: Any = Meanwhile(store.backend, moved_on)
+    # The first call takes one reply. The same reply again succeeds and changes nothing, a different one is a conflict.
+    with nullcontext() if kind == "approval" else pytest.raises(Conflict):
+        await late(Store(backend, clock=store.clock, project=store.project))
+    if held:
+        await store.append(await store.thread("t"), fields={"status": "pending"})
+    again = await agent.resume("t", store=store)
+    assert again is None or again.status == "waiting", "the second call is still open"
+    assert len(await log(store, "tool_call")) == 1, "and has no result"
+    await reply(store)
+    done = await agent.resume("t", store=store)
+    assert done is not None
+    assert (done.status, done.output_text) == ("completed", "Done.")
+    results = await log(store, "tool_call")
+    assert [one.reply_to for one in results] == [one.position for one in await log(store, "llm_call") if one.calls]
+    assert not (await store.verify()).problems
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("kind", LATE)
+async def test_late_reply_does_not_reach_a_later_call_with_the_same_id(
+    store: Store, store_url: str, kind: str, held: bool
+):
+    async with open_store(store_url) as there:
+        await _late(store, there, kind, held=held)
+
+
+async def test_results_for_an_earlier_call_are_refused_by_key(store: Store):
+    agent = scripted(numbered("confirm"), numbered("confirm"), "Done.", tools=[confirm])
+    first = (await agent.run("Go", store=store, thread="t")).waiting_for[0]["key"]
+    await submit_results(store, "t", [{"tool_use_id": first, "content": "yes"}])
+    waits = await agent.resume("t", store=store)
+    assert waits is not None
+    with pytest.raises(Refused, match="exactly these calls"):
+        await submit_results(store, "t", [{"tool_use_id": first, "content": "yes"}])
+    await submit_results(store, "t", [{"tool_use_id": waits.waiting_for[0]["key"], "content": "no"}])
+    done = await agent.resume("t", store=store)
+    assert done is not None
+    assert done.status == "completed"
+    assert [one["content"] for one in _results(await log(store, "tool_call"))] == ["yes", "no"]
+
+
+async def test_answer_by_key_reaches_only_its_question(store: Store):
+    asks = numbered(("ask_for_input", {"question": "?"}))
+    agent = scripted(asks, asks, "Done.", tools=[ask_for_input])
+    first = (await agent.run("Go", store=store, thread="t")).waiting_for[0]["key"]
+    await answer(store, "t", "one", call_id=first)
+    await agent.resume("t", store=store)
+    await answer(store, "t", "one", call_id=first)
+    with pytest.raises(Conflict):
+        await answer(store, "t", "other", call_id=first)
+    await answer(store, "t", "two")
+    await agent.resume("t", store=store)
+    assert [one["content"] for one in _results(await log(store, "tool_call"))] == ["one", "two"]
+
+
+async def test_replies_by_key_find_the_member_that_asked(store: Store):
+    """Two members wait at once for an approval of their call_0."""
+    paid: list[int] = []
+
+    @tool(approval=True, name="pay")
+    async def pay_(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    members = [
+        Agent(name, model=Scripted([numbered(("pay", {"amount": amount})), "Ok"]), tools=[pay_], title=False)
+        for name, amount in (("a", 1), ("b", 2))
+    ]
+    asks = numbered(*(tuple(delegate(name, "Pay").values()) for name in ("a", "b")))
+    crew = Team("crew", model=Scripted([asks, "Done."]), members=members, mode="parallel", title=False)
+    result = await crew.run("Go", store=store, thread="t")
+    runs = {run.id: run.agent for run in await store.runs("t")}
+    keys = {runs[UUID(one["run"])]: one["key"] for one in result.waiting_for}
+    assert {one["id"] for one in result.waiting_for} == {"call_0"}
+    await deny(store, "t", keys["a"])
+    await approve(store, "t", keys["b"])
+    await crew.resume("t", store=store)
+    assert paid == [2]
+
+
+async def test_team_announces_the_next_wait_of_a_member(store: Store):
+    """The member waits for its call_0 again, which is another call: the leader must not repeat its old pause."""
+    script = [numbered(("pay", {"amount": 1})), numbered(("pay", {"amount": 2})), "Ok"]
+    member = Agent("a", model=Scripted(script), tools=[pay], title=False)
+    asks = numbered(tuple(delegate("a", "Pay").values()))
+    crew = Team("crew", model=Scripted([asks, "Done."]), members=[member], title=False)
+    await crew.run("Go", store=store, thread="t")
+    (first,) = (await store.thread("t")).waiting_for
+    await approve(store, "t", first["key"])
+    await crew.resume("t", store=store)
+    (second,) = (await store.thread("t")).waiting_for
+    responses = [one for one in await log(store, "llm_call") if one.lane is not None and one.calls]
+    assert [first["key"], second["key"]] == [call_key(one.id, 0) for one in responses]
+    leader = [one for one in await log(store, "run_paused") if one.lane is None]
+    assert [one.data["waiting_for"][0]["key"] for one in leader] == [first["key"], second["key"]]
+    await approve(store, "t", second["key"])
+    done = await crew.resume("t", store=store)
+    assert done is not None
+    assert done.status == "completed"
+
+
+async def test_doubt_is_settled_for_the_call_that_was_cut(store: Store):
+    @tool(effect="once", on_doubt="ask")
+    async def charge(ctx: ToolContext) -> str:
+        """Charge."""
+        if ctx.step == 2:
+            first.cancel()
+            await asyncio.sleep(10)
+        return "charged"
+
+    agent = scripted(numbered("charge"), numbered("charge"), "Done.", tools=[charge])
+    first = asyncio.create_task(agent.run("Go", store=store, thread="t"))
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    waits = await agent.resume("t", store=store)
+    assert waits is not None
+    await settle(store, "t", waits.waiting_for[0]["key"], done="by hand")
+    await agent.resume("t", store=store)
+    results = await log(store, "tool_call")
+    assert [(one.status, one.message["content"]) for one in results] == [("ok", "charged"), ("settled", "by hand")]  # type: ignore[index]
+
+
+async def test_files_of_two_calls_with_one_id_are_two_files(store: Store, tmp_path: Any):
+    @tool
+    def draw(ctx: ToolContext) -> str:
+        """Draw."""
+        ctx.save_file("a.txt", f"step {ctx.step}".encode())
+        return "drawn"
+
+    agent = scripted(numbered("draw"), numbered("draw"), "Done.", tools=[draw], files=f"file:{tmp_path}")
+    result = await agent.run("Go", store=store, thread="t")
+    assert [one["step"] for one in result.generated_files] == [1, 2]
+    assert len({one["file_id"] for one in result.generated_files}) == 2
+
+
+async def test_children_of_two_calls_with_one_id_are_two_children(store: Store):
+    @tool
+    def build(ctx: ToolContext) -> str:
+        """Have something built."""
+        return str(ctx.spawn(f"step {ctx.step}", wait=True))
+
+    turns = [[numbered("build"), numbered("build"), "Done."], ["Built."]]
+    agent = scripted(turns=turns, tools=[build])
+    parent = await agent.start(store=store, goal="g", key="t")
+    await agent.resume("t", store=store)
+    children = await store.children(parent)
+    assert {child.goal for child in children if child.parent_id == parent.id} >= {"step 1"}
+    assert len({child.branching_stitch_id for child in children}) == len(children)
+    root = (await store.trace((await store.runs("t"))[0].id)).root
+    tools = [node for node, _ in root.walk() if node.kind == "tool" and node.thread_id == parent.id]
+    assert [[child.kind for child in node.children] for node in tools] == [["thread"]] * len(children)
+
+
+def _results(stitches: list[Stitch]) -> list[Any]:
+    return [one.message for one in stitches]
+
+
+class Crew:
+    """A team with two members. Each makes one payment, with the id call_0, and works until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.told: list[list[Any]] = []
+        self.started = asyncio.Event()
+
+        @tool(effect="once")
+        async def charge(who: str) -> str:
+            """Charge."""
+            self.paid.append(who)
+            if len(self.paid) == 2:
+                self.started.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        members = [
+            Agent(name, model=Scripted([numbered(("charge", {"who": name})), "Ok"]), tools=[charge], title=False)
+            for name in ("a", "b")
+        ]
+        asks = numbered(*(tuple(delegate(name, "Pay").values()) for name in ("a", "b")))
+
+        def model(request: ModelRequest) -> Any:
+            self.told.append(list(request.messages))
+            return asks if len(self.told) == 1 else "Done."
+
+        self.team = Team("crew", model=Scripted(model), members=members, mode="parallel", title=False)
+
+    async def cancelled(self, store: Store) -> None:
+        task = asyncio.create_task(self.team.run("Go", store=store, thread="t"))
+        await asyncio.wait_for(self.started.wait(), 60)
+        await cancel(store, "t")
+        assert (await asyncio.wait_for(task, 60)).status == "cancelled"
+
+
+async def test_doubts_of_two_members_are_settled_one_after_the_other(store: Store):
+    crew = Crew()
+    await crew.cancelled(store)
+    waits = await crew.team.retry("t", store=store)
+    assert waits is not None
+    assert [(one["id"], one["agent"]) for one in waits.waiting_for] == [("call_0", "a"), ("call_0", "b")]
+    assert [one["agent"] for one in waits.in_doubt] == ["a", "b"]
+    first, second = (one["key"] for one in waits.waiting_for)
+    await settle(store, "t", first, done="charged 5")
+    await settle(store, "t", second, redo=True)
+    done = await crew.team.resume("t", store=store)
+    assert done is not None
+    assert (done.status, sorted(crew.paid)) == ("completed", ["a", "b"])
+    assert [text_of(one) for one in crew.told[-1][-2:]] == [
+        "[call_settled charge call_0 of a] It took effect. Its result: charged 5",
+        "[call_settled charge call_0 of b] It did not take effect. You may make this call again.",
+    ]
+
+
+async def test_reply_by_an_id_of_two_waiting_calls_is_refused(store: Store):
+    crew = Crew()
+    await crew.cancelled(store)
+    waits = await crew.team.retry("t", store=store)
+    assert waits is not None
+    first, second = (one["key"] for one in waits.waiting_for)
+    with pytest.raises(Refused, match=f"{first}.*{second}"):
+        await settle(store, "t", "call_0", redo=True)
+    assert await log(store, "permission") == []
+    await settle(store, "t", first, redo=True)
+    await settle(store, "t", "call_0", done="charged 5")
+    assert [one.status for one in await log(store, "permission")] == ["redo", "settled"]
+
+
+async def test_next_message_to_a_team_tells_the_calls_in_doubt(store: Store):
+    crew = Crew()
+    await crew.cancelled(store)
+    await crew.team.run("What now?", store=store, thread="t")
+    answers = str(crew.told[-1][2]["content"])
+    assert answers.count("whether they took effect is unknown: charge (call_0)") == 2

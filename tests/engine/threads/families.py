@@ -1,0 +1,60 @@
+"""Agents that make threads, and what is left of their families."""
+
+from typing import Any
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.model import Json, Stitch, Thread
+from lockstitch.store import Store
+from tests.engine.agents import scripted
+
+
+def asks(*wanted: tuple[str, Json]) -> Json:
+    """A reply that calls tools with these inputs; a tool may be named more than once."""
+    return {"calls": [{"name": name, "input": given} for name, given in wanted]}
+
+
+def child(goal: str = "part", *, agent: str = "member", wait: bool = False, **more: Any) -> tuple[str, Json]:
+    return "create_thread", {"goal": goal, "agent": agent, "wait_for_completion": wait, **more}
+
+
+def done(summary: str = "did it", **more: Any) -> Json:
+    return asks(("complete_thread", {"result_summary": summary, **more}))
+
+
+def agent(name: str, *replies: Any, tools: list[Tool] | None = None, **options: Any) -> Agent:
+    return scripted(*replies, name=name, tools=[*thread_tools(), *(tools or [])], **options)
+
+
+def turns(name: str, *said: list[Any]) -> Agent:
+    """An agent that says these things in each of several turns."""
+    return scripted(turns=list(said), name=name, tools=thread_tools())
+
+
+async def elsewhere(store: Store, *names: str) -> None:
+    """Agents whose code is in other processes."""
+    for name in names:
+        await store.agents.register(store.project, name, {})
+
+
+def family(lead: Agent, *others: Agent, **options: Any) -> App:
+    return App([lead, *others], **options)
+
+
+async def work_off(app: App, store: Store, **options: Any) -> WorkerLoop:
+    """A worker that works until nothing is left to do."""
+    worker = WorkerLoop(app, store, **{"concurrency": 5, "poll": 0.05, "until_idle": True, **options})
+    await worker.run()
+    return worker
+
+
+async def results(store: Store, thread: Any = "t") -> list[Stitch]:
+    return [stitch for stitch in await store.stitches(thread) if stitch.type == "thread_result"]
+
+
+async def family_of(store: Store, thread: Any = "t") -> list[Thread]:
+    """The descendants of a thread, by goal."""
+    return sorted((await store.tree(thread))[1:], key=lambda head: (head.depth, head.goal or ""))

@@ -1,0 +1,148 @@
+"""Cancelling reaches children, parents and running tools, whoever drives them."""
+
+import asyncio
+
+import pytest
+
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.cancel import cancel
+from lockstitch.errors import Conflict, ThreadEnded
+from lockstitch.model import Entry
+from lockstitch.store import Store
+from tests.engine.agents import log
+from tests.engine.threads.families import agent, asks, child, done, elsewhere, family, family_of, results, work_off
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_tree_that_nobody_holds_ends_at_once(store: Store):
+    await elsewhere(store, "member")
+    middle = agent("middle", asks(child("leaf", wait=True)), "ok")
+    lead = agent("lead", asks(child("m", agent="middle", wait=True), child("free")), "ok")
+    family(lead, middle)
+    goal = await lead.start(store=store, goal="Go")
+    await lead.resume(goal, store=store)
+
+    head = await cancel(store, goal)
+
+    assert head.status == "cancelled"
+    everybody = await family_of(store, goal)
+    assert [(one.goal, one.status) for one in everybody] == [(name, "cancelled") for name in ("free", "m", "leaf")]
+    assert not any(one.cancel_requested for one in everybody)
+    told = {one.name: one.status for one in await results(store, goal)}
+    assert told == {"middle": "cancelled", "member": "cancelled"}
+    assert not (await store.verify()).problems
+
+
+async def test_running_tools_of_children_are_given_up(store: Store):
+    reached, left = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="safe")
+    async def stay() -> str:
+        """Stay for ever."""
+        reached.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            left.set()
+        return ""
+
+    lead = agent("lead", asks(child("m", wait=True)), "ok")
+    app = family(lead, agent("member", asks(("stay", {})), "ok", tools=[stay]))
+    goal = await lead.start(store=store, goal="Go")
+    working = asyncio.create_task(work_off(app, store))
+    await reached.wait()
+
+    await cancel(store, goal)
+    await asyncio.wait_for(working, 30)
+
+    assert left.is_set()
+    assert [one.status for one in await store.tree(goal)] == ["cancelled", "cancelled"]
+    assert not (await store.verify()).problems
+
+
+async def test_a_child_alone_is_cancelled_and_its_parent_goes_on(store: Store):
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("m", wait=True)), "Then without it.")
+    goal = await lead.start(store=store, goal="Go")
+    await lead.resume(goal, store=store)
+    (made,) = await store.children(goal)
+
+    await cancel(store, made)
+
+    assert (await store.thread(goal)).status == "pending"
+    assert [one.status for one in await results(store, goal)] == ["cancelled"]
+    result = await lead.resume(goal, store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Then without it.")
+
+
+async def test_a_thread_that_is_wished_to_end_makes_no_more_children(store: Store):
+    head = await store.claim(await store.create(kind="goal", goal="g"))
+    await store.request_cancel(head)
+
+    made = store.new_thread(kind="task", goal="c", parent_id=head.id)
+    with pytest.raises(Conflict) as refused:
+        await store.append(head, [Entry(type="thread_spawned", child_id=made.id)], threads=[made])
+
+    assert refused.value.reason == "cancelled"
+    assert await store.children(head) == []
+
+
+async def test_a_wish_that_comes_while_a_child_is_ordered_wins(store: Store):
+    """The call that ordered it stays open, and the end of the run answers it."""
+
+    @tool(effect="safe")
+    async def wish() -> str:
+        """Somebody wants the thread to end, just now."""
+        await store.request_cancel("t")
+        return "wished"
+
+    lead = agent("lead", asks(("wish", {}), child("late", agent="lead")), "never", tools=[wish], parallel_tools=1)
+    result = await lead.run("Go", store=store, thread="t")
+
+    assert result.status == "cancelled"
+    assert await store.children("t") == []
+    assert [(one.name, one.status) for one in await log(store, "tool_call")][-1] == ("create_thread", "cancelled")
+    assert (await store.thread("t")).pending_children == 0
+    assert not (await store.verify()).problems
+
+
+async def test_a_wish_wakes_a_thread_that_waits_for_nobody(store: Store):
+    """Whoever wished may die before it has ended the thread; then a worker does."""
+    lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
+    app = family(lead)
+    goal = await lead.start(store=store, goal="Go")
+    await work_off(app, store)
+    assert (await store.thread(goal)).status == "waiting"
+
+    await store.request_cancel(goal)
+    await work_off(app, store)
+
+    assert (await store.thread(goal)).status == "cancelled"
+
+
+async def test_whoever_ends_a_thread_sees_to_its_children(store: Store):
+    """A canceller that died after its first commit has told only the parent."""
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("m", wait=True)), "ok")
+    app = family(lead)
+    goal = await lead.start(store=store, goal="Go")
+    await work_off(app, store)
+    await store.request_cancel(goal)
+
+    await work_off(app, store)
+
+    (made,) = await store.children(goal)
+    assert (await store.thread(goal)).status == "cancelled"
+    assert made.cancel_requested, "its own worker ends it"
+    member = agent("member", done())
+    await member.resume(made, store=store)
+    assert (await store.thread(made.id)).status == "cancelled"
+
+
+async def test_cancelling_twice_says_so(store: Store):
+    goal = await agent("lead", "ok").start(store=store, goal="Go")
+    assert (await cancel(store, goal)).status == "cancelled"
+    with pytest.raises(ThreadEnded, match="cancelled already"):
+        await cancel(store, goal)

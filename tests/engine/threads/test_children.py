@@ -1,0 +1,367 @@
+"""Fan-out and fan-in: children are made with their parent's stitch, and report with their own end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.tool import ToolContext, ToolFailed
+from lockstitch.errors import NotFound
+from lockstitch.model import Entry, Thread, text_of
+from lockstitch.model.message import user
+from lockstitch.store import Store
+from tests.engine.agents import at_rest, log, of_type, scripted, until
+from tests.engine.threads.families import (
+    agent,
+    asks,
+    child,
+    done,
+    elsewhere,
+    family,
+    family_of,
+    results,
+    turns,
+    work_off,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.req("S3-054", "S3-062", "S3-044", "S3-038", "S3-002")
+async def test_a_child_is_made_with_the_stitch_that_asked_for_it(store: Store):
+    lead = agent(
+        "lead", asks(child("part one", wait=True, tasks=["look", {"description": "tell", "owner": "me"}])), "ok"
+    )
+    family(lead, agent("member", done("did it", result_data={"n": 1})))
+
+    result = await lead.run("Go", store=store, thread="t")
+
+    assert (result.status, result.output_text) == ("completed", "ok")
+    head = await store.thread("t")
+    (made,) = await store.children("t")
+    stitches = await log(store)
+    (asked,) = [one for one in of_type(stitches, "llm_call") if one.calls]
+    (spawned,) = of_type(stitches, "thread_spawned")
+    (answer,) = of_type(stitches, "tool_call")
+    assert (made.parent_id, made.branching_stitch_id, made.depth) == (head.id, asked.id, 1)
+    assert (made.kind, made.goal, made.agent, made.project) == ("task", "part one", "member", head.project)
+    assert made.tasks == [
+        {"id": "1", "description": "look", "status": "pending"},
+        {"id": "2", "description": "tell", "status": "pending", "owner": "me"},
+    ]
+    assert (spawned.child_id, spawned.data) == (made.id, {"goal": "part one", "awaited": True})
+    assert str(made.id) in str(answer.message)
+    # Read directly, and by following the stitches.
+    assert made.result == {"status": "completed", "summary": "did it", "error": None, "data": {"n": 1}}
+    (told,) = await results(store)
+    assert (told.child_id, told.status) == (made.id, "completed")
+    assert told.data == {"summary": "did it", "data": {"n": 1}}
+    assert told.run_id == result.run_id
+    assert await store.ancestors(made) == [head]
+    await at_rest(store)
+
+
+@pytest.mark.req("S3-046", "S3-040", "S3-058")
+async def test_a_result_is_one_marked_message_in_the_context(store: Store):
+    lead = agent("lead", asks(child("part", wait=True)), "ok")
+    family(lead, agent("member", "x" * 5000))
+
+    await lead.run("Go", store=store, thread="t")
+
+    (made,) = await store.children("t")
+    context = await store.context("t")
+    assert [message["role"] for message in context] == ["user", "assistant", "user", "user", "assistant"]
+    (block,) = context[3]["content"]
+    said = f"[thread_result thread={made.id} status=completed] goal: part\n summary: "
+    assert block["type"] == "text"
+    assert block["text"] == said + "x" * 2000
+    assert made.result is not None
+    assert made.result["summary"] == "x" * 5000, "the child keeps all of it"
+
+
+@pytest.mark.req("S3-039", "S3-045", "S3-057")
+async def test_a_child_that_fails_reports_too(store: Store):
+    lead = agent("lead", asks(child("a", wait=True), child("b", wait=True, agent="broken")), "I see.")
+    broken = agent("broken", {"fail": "request", "message": "no"}, max_retries=0)
+    family(lead, agent("member", done("gave up", status="failed", result_data=["why"])), broken)
+
+    result = await lead.run("Go", store=store, thread="t")
+
+    assert (result.status, result.output_text) == ("completed", "I see.")
+    told = {one.name: one for one in await results(store)}
+    assert {one.status for one in told.values()} == {"failed"}
+    assert told["member"].data == {"summary": "gave up", "data": ["why"]}
+    assert "no" in told["broken"].data["summary"]
+    for made in await store.children("t"):
+        assert made.status == "failed"
+        assert made.result is not None
+        assert made.result["error"]
+
+
+@pytest.mark.req("S3-059", "S3-051", "S3-050", "S3-052", "S3-053")
+async def test_two_levels_in_parallel_run_to_completion(store: Store):
+    lead = agent(
+        "lead", asks(*[child(f"floor {n}", agent="floor") for n in range(2)]), asks(("wait_for_threads", {})), "ok"
+    )
+    floor = agent("floor", asks(*[child(f"room {n}", wait=True) for n in range(3)]), "floor done")
+    app = family(lead, floor, agent("member", "room done"))
+    goal = await lead.start(store=store, goal="Build")
+
+    await work_off(app, store)
+
+    root = await store.thread(goal)
+    assert (root.status, root.result) == ("completed", {"status": "completed", "summary": "ok", "error": None})
+    everybody = await family_of(store, goal)
+    assert [one.depth for one in everybody] == [1, 1, *[2] * 6]
+    assert {one.status for one in everybody} == {"completed"}
+    assert {one.pending_children for one in [root, *everybody]} == {0}
+    assert len(await results(store, goal)) == 2
+    for one in everybody[:2]:
+        assert len(await results(store, one)) == 3
+    first = (await store.stitches(goal))[1]
+    assert (first.type, first.message) == ("input", user("Build")), "the first call is made from the goal"
+    assert not (await store.verify()).problems
+
+
+@pytest.mark.req("S3-041", "S3-043", "S3-048")
+async def test_results_that_come_while_the_parent_works_wait_in_its_inbox(store: Store):
+    """In the order of arrival, and taken out of the queue by the commit that makes them stitches."""
+    members_done = asyncio.Event()
+
+    @tool(effect="safe")
+    async def stay() -> str:
+        """Stay until the children have ended."""
+        await members_done.wait()
+        return "stayed"
+
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("a"), child("b")), asks(("stay", {})), "ok", tools=[stay])
+    member = agent("member", done())
+    driving = asyncio.create_task(lead.run("Go", store=store, thread="t"))
+    made = await until(lambda: _two_children(store))
+    order = [made[1], made[0]]
+    for one in order:
+        await member.resume(one, store=store)
+    head, letters = await store.inbox(await store.thread("t"))
+    assert [letter.sender for letter in letters] == [str(one.id) for one in order]
+    assert not await results(store)
+    assert (head.delivered, head.pending_children) == (2, 0)
+    members_done.set()
+
+    assert (await driving).status == "completed"
+
+    stitches = await log(store)
+    told = of_type(stitches, "thread_result")
+    assert [one.child_id for one in told] == [one.id for one in order]
+    assert (await store.inbox(head))[1] == []
+    stayed = next(one for one in stitches if one.type == "tool_call" and one.name == "stay")
+    assert all(one.position > stayed.position for one in told), "only where no call is open"
+
+
+async def _two_children(store: Store) -> list[Thread] | None:
+    try:
+        made = await store.children("t")
+    except NotFound:
+        return None
+    return made if len(made) == 2 else None
+
+
+@pytest.mark.req("S3-042", "S3-055", "S3-045")
+async def test_a_waiting_parent_gets_the_stitch_at_once_and_is_woken_by_the_last(store: Store):
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
+    first = await lead.run("Go", store=store, thread="t")
+    assert first.status == "waiting", "nobody here can drive its children"
+    one, other = await store.children("t")
+    head = await store.thread("t")
+    (wait,) = head.waiting_for
+    assert (wait["kind"], wait["mode"], set(wait["ids"])) == ("children", "all", {str(one.id), str(other.id)})
+    member = agent("member", done())
+
+    await member.resume(one, store=store)
+    head = await store.thread("t")
+    assert (head.status, head.waiting_for[0]["ids"]) == ("waiting", [str(other.id)])
+    assert [stitch.child_id for stitch in await results(store)] == [one.id]
+
+    await member.resume(other, store=store)
+    head = await store.thread("t")
+    assert (head.status, head.waiting_for, head.pending_children) == ("pending", [], 0)
+    assert len(await results(store)) == 2
+    again = await lead.resume("t", store=store)
+    assert again is not None
+    assert (again.status, again.run_id) == ("completed", first.run_id)
+
+
+@pytest.mark.req("S3-045")
+async def test_any_of_them_will_do(store: Store):
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("a"), child("b")), asks(("wait_for_threads", {"mode": "any"})), "ok")
+    await lead.run("Go", store=store, thread="t")
+    one, other = await store.children("t")
+
+    await agent("member", done()).resume(other, store=store)
+
+    assert (await store.thread("t")).status == "pending"
+    result = await lead.resume("t", store=store)
+    assert result is not None
+    assert result.status == "completed"
+    assert (await store.thread(one.id)).status == "pending", "the other one is left alone"
+
+
+@pytest.mark.req("S3-045")
+async def test_a_parent_that_has_ended_is_not_reopened(store: Store):
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("a")), "I do not wait.")
+    goal = await lead.start(store=store, goal="Go")
+    await lead.resume(goal, store=store)
+    before = await store.thread(goal)
+    assert before.status == "completed"
+    (made,) = await store.children(goal)
+
+    await agent("member", done("late")).resume(made, store=store)
+
+    assert await store.thread(goal) == before
+    assert not await results(store, goal)
+    kept = await store.thread(made.id)
+    assert (kept.status, (kept.result or {})["summary"]) == ("completed", "late")
+    assert not (await store.verify()).problems
+
+
+async def test_a_chat_learns_of_a_child_that_ends_after_its_run(store: Store):
+    await elsewhere(store, "member")
+    lead = turns("lead", [asks(child("a")), "It is under way."], ["It is done."])
+    await lead.run("Start it", store=store, thread="t")
+    (made,) = await store.children("t")
+
+    await agent("member", done("finished")).resume(made, store=store)
+
+    head = await store.thread("t")
+    assert (head.status, head.waiting_for[0]["kind"]) == ("waiting", "input")
+    await lead.run("And?", store=store, thread="t")
+    context = await store.context("t")
+    assert [text_of(message) for message in context][-3].startswith(f"[thread_result thread={made.id}")
+    assert not (await store.verify()).problems
+
+
+async def test_children_of_earlier_runs_are_awaited_too(store: Store):
+    waits = asks(("wait_for_threads", {}))
+    lead = turns("lead", [asks(child("a")), "Under way."], [waits, "Both here."])
+    family(lead, agent("member", done("finished")))
+    await lead.run("Start it", store=store, thread="t", detach=False)
+
+    result = await lead.run("Wait for it", store=store, thread="t")
+
+    assert (result.status, result.output_text) == ("completed", "Both here.")
+    assert len(await results(store)) == 1
+
+
+async def test_a_wait_ends_with_its_time(store: Store, store_url: str):
+    waits = asks(("wait_for_threads", {"timeout_seconds": 0.05}))
+    lead = agent("lead", asks(child("slow", agent="elsewhere")), waits, "I go on.")
+    app = family(lead)
+    await elsewhere(store, "elsewhere")
+    goal = await lead.start(store=store, goal="Go")
+
+    async def ended() -> Any:
+        await work_off(app, store)
+        head = await store.thread(goal)
+        return head if head.ended else None
+
+    head = await until(ended)
+    assert (head.status, (head.result or {})["summary"]) == ("completed", "I go on.")
+    (timed_out,) = await log(store, "wait_timed_out", thread=str(goal.id))
+    (made,) = await store.children(goal)
+    assert timed_out.data == {"ids": [str(made.id)]}
+    assert str(made.id) in text_of(timed_out.message)
+
+
+async def test_a_tool_of_ones_own_may_make_threads(store: Store):
+    @tool(effect="safe")
+    async def split(parts: list[str], ctx: ToolContext) -> str:
+        """Split the work."""
+        for part in parts:
+            ctx.spawn(part, agent="member", wait=True)
+        return "split"
+
+    lead = agent("lead", asks(("split", {"parts": ["a", "b", "c"]})), "ok", tools=[split])
+    family(lead, agent("member", done()))
+
+    assert (await lead.run("Go", store=store, thread="t")).status == "completed"
+
+    assert [one.goal for one in await family_of(store)] == ["a", "b", "c"]
+    assert len(await results(store)) == 3
+
+
+async def test_a_tool_that_fails_makes_nothing(store: Store):
+    @tool(effect="safe")
+    async def split(ctx: ToolContext) -> str:
+        """Split the work."""
+        ctx.spawn("part")
+        raise ToolFailed("no")
+
+    lead = agent("lead", asks(("split", {})), "ok", tools=[split])
+
+    await lead.run("Go", store=store, thread="t")
+
+    assert await store.children("t") == []
+    assert (await store.thread("t")).pending_children == 0
+
+
+async def test_a_detached_run_is_left_to_workers(store: Store):
+    helper = scripted("Hello.")
+    result = await helper.run("Hi", store=store, thread="t", detach=True)
+    assert result.status == "running"
+    head = await store.thread("t")
+    assert (head.status, head.worker_id) == ("pending", None)
+
+    await work_off(family(helper), store)
+
+    assert (await store.run(result.run_id)).status == "completed"
+    assert [text_of(message) for message in await store.context("t")] == ["Hi", "Hello."]
+
+
+async def test_a_result_can_come_as_a_letter_of_others(store: Store):
+    """Whoever makes children by hand reports by hand."""
+    head = await store.create(kind="goal", goal="g")
+    made = await store.create(kind="task", goal="c", parent_id=head.id)
+    entry = Entry(type="thread_result", child_id=made.id, status="completed", message=user("done"))
+    receipt = await store.deliver(head, entry, kind="children", sender=str(made.id))
+    again = await store.deliver(head, entry, kind="children", sender=str(made.id))
+    assert (receipt.new, again.new) == (True, False)
+    assert len(await results(store, head)) == 1
+
+
+async def test_a_child_that_cannot_be_driven_is_told_of_when_the_others_have_ended(store: Store):
+    def instructions(_: Any) -> str:
+        raise ValueError("no such customer")
+
+    lead = agent("lead", asks(child("a", agent="broken", wait=True), child("b", wait=True)), "ok")
+    broken = scripted("never", name="broken", instructions=instructions)
+    family(lead, broken, agent("member", done()))
+
+    with pytest.raises(ValueError, match="no such customer"):
+        await lead.run("Go", store=store, thread="t")
+
+    states = {one.agent: one.status for one in await store.children("t")}
+    assert states == {"broken": "pending", "member": "completed"}
+    head = await store.thread("t")
+    assert (head.status, len(head.waiting_for[0]["ids"])) == ("waiting", 1)
+    assert not (await store.verify()).problems
+
+
+@pytest.mark.req("S3-049", "S3-023", "S3-015")
+async def test_the_last_stitch_is_the_one_that_nobody_follows(store: Store):
+    lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
+    family(lead, agent("member", asks(("get_parent_context", {})), done()))
+    await lead.run("Go", store=store, thread="t")
+
+    for head in await store.tree("t"):
+        chain = [one for one in await store.stitches(head) if one.type in ("llm_call", "tool_call", "thread_result")]
+        followed = [one.previous_id for one in chain]
+        assert followed.count(None) == 1, "one is the first"
+        assert len(set(followed)) == len(followed), "one list"
+        (last,) = [one for one in chain if one.id not in followed]
+        found = await store.last_stitch(head)
+        assert found is not None
+        assert found.id == last.id == head.tip_id == chain[-1].id

@@ -1,0 +1,298 @@
+"""Corners where a thread could be left to nobody: each was one once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.cancel import cancel
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.errors import ThreadBusy
+from lockstitch.model import Entry, Json, text_of
+from lockstitch.model.message import user
+from lockstitch.store import Store, open_store
+from tests.engine.agents import at_rest, scripted, until
+from tests.engine.threads.families import agent, asks, child, done, elsewhere, family, results, turns, work_off
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("after", range(6))
+async def test_whoever_is_cancelled_while_it_claims_gives_back(store: Store, after: int):
+    helper = scripted("Hi.")
+    await helper.run("Hi", store=store, thread="t")
+    running = asyncio.create_task(helper.run("Again", store=store, thread="t"))
+    for _ in range(after):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert (await store.thread("t")).worker_id is None
+    assert (await helper.run("Once more", store=store, thread="t")).status == "completed"
+
+
+async def test_a_worker_that_is_cancelled_while_it_claims_gives_back(store: Store):
+    helper = agent("lead", "ok")
+    goal = await helper.start(store=store, goal="g")
+    for turn in range(8):
+        working = asyncio.create_task(WorkerLoop(App([helper]), store).run())
+        for _ in range(turn * 2):
+            await asyncio.sleep(0)
+        working.cancel()
+        await asyncio.wait([working])
+        assert (await store.thread(goal)).worker_id is None
+    await work_off(App([helper]), store)
+    assert (await store.thread(goal)).status == "completed"
+
+
+async def test_a_goal_that_was_reopened_gets_its_run(store: Store):
+    """Whoever reopened it died before it came to that."""
+    goal = await agent("lead", done("no", status="failed")).start(store=store, goal="g")
+    await agent("lead", done("no", status="failed")).resume(goal, store=store)
+    failed = await store.thread(goal)
+    await store.append(failed, fields={"status": "pending", "result": None})
+
+    await work_off(App([agent("lead", done("yes"))]), store)
+
+    head = await store.thread(goal)
+    assert (head.status, (head.result or {})["summary"], head.total_runs) == ("completed", "yes", 2)
+
+
+async def test_a_detached_message_waits_behind_an_open_run(store: Store):
+    helper = scripted(turns=[["One."], ["Two."]])
+    first = await helper.run("1", store=store, thread="t", detach=True)
+    second = await helper.run("2", store=store, thread="t", detach=True)
+    assert (first.status, second.status) == ("running", "pending")
+
+    await work_off(App([helper]), store)
+
+    assert [run.id for run in await store.runs("t")] == [first.run_id, second.run_id]
+    assert [text_of(message) for message in await store.context("t")][-1] == "Two."
+    assert (await at_rest(store)).total_runs == 2
+
+
+async def test_a_report_to_a_run_that_ends_with_open_calls_is_taken(store: Store):
+    inside = asyncio.Event()
+
+    @tool(effect="safe")
+    async def stay() -> str:
+        """Stay."""
+        inside.set()
+        await asyncio.sleep(600)
+        return ""
+
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("c")), asks(("stay", {})), "never", tools=[stay])
+    running = asyncio.create_task(lead.run("Go", store=store, thread="t"))
+    await inside.wait()
+    (made,) = await store.children("t")
+    await agent("member", done()).resume(made, store=store)
+    await cancel(store, "t")
+    assert (await running).status == "cancelled"
+
+    head = await at_rest(store)
+    assert len(await results(store)) == 1
+    assert (await store.inbox(head))[1] == []
+    assert await lead.resume("t", store=store) is None
+    assert (await store.thread("t")).status == "waiting"
+
+
+async def test_a_report_to_a_held_chat_without_a_run_is_taken(store: Store):
+    head = await store.claim(await store.create(key="t", agent="lead"))
+    made = await store.create(kind="task", goal="c", parent_id=head.id)
+    entry = Entry(type="thread_result", child_id=made.id, status="completed", message=user("done"))
+    await store.deliver(head, entry, kind="children", sender=str(made.id))
+    await store.append(head, fields={"status": "pending"})
+
+    worker = await work_off(App([agent("lead", "ok")]), store)
+
+    assert worker.driven == 1
+    assert ((await store.thread("t")).status, len(await results(store))) == ("waiting", 1)
+
+
+async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
+    lead = agent("lead", asks(*[child(f"{n}", wait=True) for n in range(3)]), "ok")
+    app = family(lead, agent("member", done()), limits={"member": 1})
+    await app.announce(store)
+    assert (await lead.run("Go", store=store, thread="t")).status == "completed"
+    assert len(await results(store)) == 3
+
+
+async def test_ending_a_thread_needs_no_room(store: Store):
+    member = agent("member", "ok")
+    app = App([member], limits={"member": 1})
+    await app.announce(store)
+    held, other = [await member.start(store=store, goal="g") for _ in range(2)]
+    await store.claim(held)
+    with pytest.raises(ThreadBusy, match="Limit agent:member"):
+        await store.claim(other)
+
+    assert (await cancel(store, other)).status == "cancelled"
+
+
+async def test_who_has_reported_is_not_awaited(store: Store):
+    """A child that failed and is tried again reports no second time."""
+
+    @tool(effect="safe")
+    async def wait_again(ctx: ToolContext) -> str:
+        """Wait for everybody there ever was."""
+        ctx.wait_for(*[one.id for one in await ctx.store.children(ctx.thread)])
+        return "waiting"
+
+    lead = turns("lead", [asks(child("c", wait=True)), "One."], [asks(("wait_for_threads", {})), "Two."], ["x"])
+    family(lead, agent("member", done("no", status="failed")))
+    await lead.run("Go", store=store, thread="t")
+    (made,) = await store.children("t")
+    await store.append(made, fields={"status": "pending", "result": None})
+    assert (await lead.run("Wait", store=store, thread="t")).output_text == "Two."
+
+    other = agent("other", asks(child("c", wait=True)), asks(("wait_again", {})), "ok", tools=[wait_again])
+    family(other, agent("member", done()))
+    assert (await other.run("Go", store=store, thread="u")).output_text == "ok"
+
+
+async def test_waiting_for_nobody_in_particular_is_waiting_for_all(store: Store):
+    @tool(effect="safe")
+    async def wait_for_all(ctx: ToolContext) -> str:
+        """Wait."""
+        ctx.wait_for()
+        return "waiting"
+
+    lead = agent("lead", asks(child("a"), child("b")), asks(("wait_for_all", {})), "ok", tools=[wait_for_all])
+    family(lead, agent("member", done()))
+    assert (await lead.run("Go", store=store, thread="t")).status == "completed"
+    assert len(await results(store)) == 2
+
+
+async def test_a_parent_is_told_of_a_child_that_was_deleted(store: Store):
+    await elsewhere(store, "member")
+    lead = agent("lead", asks(child("c", wait=True)), "Then without it.")
+    assert (await lead.run("Go", store=store, thread="t")).status == "waiting"
+    (made,) = await store.children("t")
+
+    await store.delete(made)
+
+    head = await store.thread("t")
+    assert (head.status, head.pending_children) == ("pending", 0)
+    result = await lead.resume("t", store=store)
+    assert result is not None
+    assert result.output_text == "Then without it."
+    assert not (await store.verify()).problems
+
+
+async def test_whoever_drives_is_told_of_a_lost_lease_each_time(store: Store, caplog: Any):
+    inside = asyncio.Event()
+
+    @tool(effect="safe")
+    async def stay() -> str:
+        """Stay."""
+        inside.set()
+        await asyncio.sleep(600)
+        return ""
+
+    await scripted("Hi.").run("Hi", store=store, thread="first")
+    running = asyncio.create_task(agent("lead", asks(("stay", {})), tools=[stay]).run("Go", store=store, thread="t"))
+    await inside.wait()
+    pulse = store._leases._pulse
+    assert pulse is not None
+    assert list(pulse._doing()) == [str((await store.thread("t")).id)]
+
+    pulse._lost("somebody said so")
+
+    with pytest.raises(ThreadBusy, match="somebody said so"):
+        await asyncio.wait_for(running, 60)
+
+
+async def test_a_message_that_comes_while_children_are_awaited_is_answered(store: Store):
+    await elsewhere(store, "member")
+    lead = turns("lead", [asks(child("c", wait=True)), "One."], ["Two."])
+    await lead.run("1", store=store, thread="t")
+    await store.deliver("t", Entry(type="input", message=user("2")), kind="input", sender="somebody")
+    (made,) = await store.children("t")
+    await agent("member", done()).resume(made, store=store)
+
+    await work_off(App([lead]), store)
+
+    assert [text_of(message) for message in await store.context("t")][-1] == "Two."
+    assert (await at_rest(store)).total_runs == 2
+
+
+async def test_trying_again_drives_children_and_tells(store: Store):
+    told: list[Json] = []
+    lead = turns("lead", [{"fail": "request", "message": "no"}], [asks(child("c", wait=True)), "Now."])
+    family(lead, agent("member", done("no", status="failed")), hooks={"ops": told.append})
+    goal = await lead.start(store=store, goal="g")
+    await lead.resume(goal, store=store)
+    result = await lead.retry(goal, store=store)
+    assert result is not None
+    assert (result.status, result.output_text) == ("completed", "Now.")
+    assert [one["agent"] for one in told] == ["lead", "member"]
+
+
+async def test_a_chat_that_could_not_be_driven_takes_the_next_message(store: Store):
+    fails = True
+
+    def instructions(_: Any) -> str:
+        if fails:
+            raise ValueError("not now")
+        return ""
+
+    helper = scripted("Hi.", instructions=instructions)
+    await store.create(key="t", agent="helper")
+    await store.deliver("t", Entry(type="input", message=user("1")), kind="input", sender="somebody")
+    await work_off(App([helper]), store)
+    assert (await store.thread("t")).waiting_for[0]["kind"] == "retry"
+    fails = False
+
+    assert (await helper.run("2", store=store, thread="t")).status == "completed"
+    assert await until(lambda: at_rest(store))
+
+
+@pytest.mark.parametrize("by", ["worker", "resume"])
+async def test_what_was_made_by_who_is_dead_and_has_not_heard_of_it_goes_on(store_url: str, by: str):
+    """Its death gave back what it held then; a thread that it makes after that is held by nobody who lives."""
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: ModelRequest) -> str:
+        asked.set()
+        await never.wait()
+        return ""
+
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        await there.backend.release((await here.register()).id)
+        stale = asyncio.create_task(
+            Agent("helper", model=Scripted(slow), title=False).run("Go", store=here, thread="t")
+        )
+        await asked.wait()
+        other = scripted("Yes.")
+        if by == "worker":
+            await asyncio.wait_for(work_off(App([other]), there, reap=0.05), 60)
+        else:
+            await other.resume("t", store=there)
+        with pytest.raises(ThreadBusy) as told:
+            await asyncio.wait_for(stale, 60)
+        assert told.value.reason == "taken_over"
+        assert [text_of(message) for message in await there.context("t")] == ["Go", "Yes."]
+        await at_rest(there)
+
+
+async def test_who_is_declared_dead_before_it_has_made_its_thread_makes_it_as_somebody_new(store_url: str):
+    async with open_store(store_url) as here, open_store(store_url) as there:
+        died: list[bool] = []
+
+        async def instructions(_: Any) -> str:
+            if not died:
+                worker = await here.register()
+                await there.backend.release(worker.id)
+                died.append(await here.lease_keeper.check_declared_dead())
+            return ""
+
+        clerk = scripted("Yes.", instructions=instructions)
+        assert (await clerk.run("Go", store=here, thread="t")).output_text == "Yes."
+        assert died == [True]
+        await at_rest(there)

@@ -1,0 +1,170 @@
+"""Hooks: who is told when a thread fails or begins to wait for a person, at least once, under one key."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.app import App
+from lockstitch.backend import Find
+from lockstitch.engine import webhooks
+from lockstitch.engine.cancel import cancel
+from lockstitch.errors import Refused
+from lockstitch.model import Json, Notice
+from lockstitch.store import Store, open_store
+from tests.engine.agents import calls as asked
+from tests.engine.agents import pay, scripted
+from tests.engine.threads.families import agent, asks, work_off
+
+pytestmark = pytest.mark.anyio
+
+
+class Receiver:
+    """A server that takes webhooks."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, Json]] = []
+        self.status = 200
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                receiver.got.append((self.headers["Idempotency-Key"], body))
+                self.send_response(receiver.status)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+async def notices(store: Store) -> list[Notice]:
+    return await store.backend.find(Find(Notice, order=("id",)))
+
+
+async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monkeypatch: Any):
+    monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
+    lead = scripted({"fail": "request", "message": "no key"}, name="lead", max_retries=0)
+    app = App([lead], hooks=[receiver.url])
+    goal = await lead.start(store=store, goal="g", key="k")
+
+    await work_off(app, store)
+    await app.close()
+    # A worker that has just ended may have begun to tell.
+    await app.tell_due(store)
+
+    assert len({key for key, _ in receiver.got}) == 1
+    key, body = receiver.got[-1]
+    assert key == body["id"]
+    assert (body["event"], body["thread_id"], body["key"]) == ("failed", str(goal.id), "k")
+    assert (body["agent"], body["goal"], body["project"]) == ("lead", "g", store.project)
+    assert "no key" in body["error"]
+    assert await notices(store) == [], "what was told is gone"
+
+
+async def test_a_function_gets_who_waits_for_a_person(store: Store):
+    got: list[Json] = []
+
+    async def hook(notice: Json) -> None:
+        got.append(notice)
+
+    lead = agent("lead", asked("pay", pay={"amount": 5}), "ok", tools=[pay])
+    App([lead], hooks={"ops": hook})
+
+    await lead.run("Pay", store=store, thread="t")
+
+    ((told),) = got
+    assert told["event"] == "waiting"
+    ((wait),) = told["waiting_for"]
+    assert (wait["kind"], wait["name"]) == ("approval", "pay")
+
+
+async def test_who_waits_for_children_needs_nobody(store: Store):
+    got: list[Json] = []
+    lead = agent("lead", asks(("create_thread", {"goal": "c", "wait_for_completion": True})), "ok", max_depth=1)
+    App([lead], hooks={"ops": got.append})
+    await lead.run("Go", store=store, thread="t", detach=True)
+    await lead.driver(store).resume(await store.thread("t"))
+    assert got == []
+    assert await notices(store) == []
+
+
+async def test_what_cannot_be_told_is_tried_again(store: Store, store_url: str, receiver: Receiver, monkeypatch: Any):
+    """By another process too, and later each time; the key stays the same."""
+    monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
+    receiver.status = 500
+    lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
+    app = App([lead], hooks={"ops": receiver.url})
+    await lead.run("Go", store=store, thread="t")
+    (kept,) = await notices(store)
+    assert (kept.tries, kept.event) == (1, "waiting")
+
+    receiver.status = 200
+    async with open_store(store_url) as other:
+        await app.tell_due(other)
+
+    assert len(receiver.got) == 2
+    assert len({key for key, _ in receiver.got}) == 1
+    assert await notices(store) == []
+
+
+async def test_a_notice_waits_longer_each_time(store: Store):
+    def refuse(_: Json) -> None:
+        raise OSError("gone")
+
+    lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
+    app = App([lead], hooks={"ops": refuse})
+    await lead.run("Go", store=store, thread="t")
+    (kept,) = await notices(store)
+    assert kept.due_at - store.clock.now() > timedelta(seconds=3)
+    await store.backend.put([kept.changed(tries=20, due_at=store.clock.now())])
+    await app.tell_due(store)
+    (kept,) = await notices(store)
+    assert timedelta(minutes=59) < kept.due_at - store.clock.now() <= timedelta(hours=1)
+
+
+async def test_hooks_of_other_apps_are_left_to_them(store: Store):
+    got: list[Json] = []
+    lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
+    App([lead], hooks={"theirs": lambda _: (_ for _ in ()).throw(OSError("away"))})
+    await lead.run("Go", store=store, thread="t")
+    await App([agent("other", "ok")], hooks={"ours": got.append}).tell_due(store)
+    assert got == []
+    assert len(await notices(store)) == 1
+
+
+async def test_a_notice_goes_with_its_thread(store: Store):
+    lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
+    App([lead], hooks={"ops": lambda _: asyncio.sleep(60)})
+    telling_soon = asyncio.create_task(lead.run("Go", store=store, thread="t"))
+    for _ in range(500):
+        if await notices(store):
+            break
+        await asyncio.sleep(0.01)
+    telling_soon.cancel()
+    await asyncio.wait([telling_soon])
+    assert len(await notices(store)) == 1
+    await cancel(store, "t")
+    await store.delete("t")
+    assert await notices(store) == []
+
+
+def test_a_hook_is_a_function_or_an_address():
+    with pytest.raises(Refused, match="neither a function nor a http address"):
+        App([agent("lead", "ok")], hooks=["ftp://x"])

@@ -1,0 +1,224 @@
+"""The tools that a model has for threads, and the limits that protect against those who use them too much."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.control import answer
+from lockstitch.errors import Refused
+from lockstitch.model import Json, codec
+from lockstitch.store import Store
+from tests.engine.agents import at_rest, log
+from tests.engine.threads.families import agent, asks, child, done, elsewhere, family, turns
+
+pytestmark = pytest.mark.anyio
+
+
+async def answers(store: Store, thread: Any = "t") -> list[Any]:
+    """What the calls gave: text, or JSON read."""
+    found: list[Any] = []
+    for stitch in await log(store, "tool_call", thread=str(thread)):
+        content = (stitch.message or {})["content"]
+        found.append(codec.loads(content.encode()) if str(content).startswith("{") else content)
+    return found
+
+
+@pytest.mark.req("S3-060", "S3-061", "S3-062", "S3-063", "S3-064")
+def test_the_tools_and_what_they_take():
+    tools = {tool.name: tool for tool in thread_tools()}
+    assert list(tools) == [
+        *("create_thread", "wait_for_threads", "complete_thread", "update_tasks", "ask_for_input"),
+        *("get_current_thread_info", "get_parent_context", "get_child_threads"),
+    ]
+    create = tools["create_thread"].input_schema
+    assert create["required"] == ["goal"]
+    assert create["properties"]["wait_for_completion"]["default"] is False
+    assert set(create["properties"]) == {"goal", "tasks", "agent", "wait_for_completion"}
+    complete = tools["complete_thread"].input_schema
+    assert set(complete["properties"]) == {"status", "result_summary", "result_data"}
+    assert complete["properties"]["status"]["enum"] == ["completed", "failed"]
+    assert {tool.side for tool in tools.values()} == {"backend", "person"}
+    assert all(tool.description for tool in tools.values())
+    assert [tool.name for tool in thread_tools(["create_thread"])] == ["create_thread"]
+    with pytest.raises(Refused, match="no thread tool fly"):
+        thread_tools(["fly"])
+
+
+@pytest.mark.req("S3-061", "S3-004")
+async def test_the_todo_list_is_replaced(store: Store):
+    first = [{"description": "a", "status": "done", "owner": "me"}, {"description": "b", "status": "blocked"}]
+    second = [{"id": "x", "description": "c", "status": "in_progress"}]
+    wrong = [{"description": "d", "status": "perhaps"}]
+    lead = agent(
+        "lead",
+        asks(("update_tasks", {"tasks": first})),
+        asks(("update_tasks", {"tasks": wrong})),
+        asks(("get_current_thread_info", {})),
+        asks(("update_tasks", {"tasks": second})),
+        "ok",
+    )
+    await lead.run("Go", store=store, thread="t")
+
+    assert (await store.thread("t")).tasks == second
+    _, refused, info, _ = await answers(store)
+    assert "perhaps" not in str(info)
+    assert "Invalid arguments" in refused
+    assert info["tasks"] == [
+        {"id": "1", "description": "a", "status": "completed", "owner": "me"},
+        {"id": "2", "description": "b", "status": "blocked"},
+    ]
+
+
+@pytest.mark.req("S3-060", "S3-064")
+async def test_a_thread_sees_itself_its_parent_and_its_children(store: Store):
+    look = asks(("get_parent_context", {}), ("get_current_thread_info", {}))
+    lead = agent(
+        "lead",
+        {"text": "I split it.", **asks(child("the part", wait=True), child("another", agent="elsewhere"))},
+        asks(("get_child_threads", {}), ("get_child_threads", {"include_completed": False})),
+        asks(("get_parent_context", {})),
+        "ok",
+    )
+    family(lead, agent("member", look, done("seen")))
+    await elsewhere(store, "elsewhere")
+    goal = await lead.start(store=store, goal="the whole", tasks=[{"id": "1", "description": "x", "status": "pending"}])
+
+    await lead.resume(goal, store=store)
+
+    made = {one.goal: one for one in await store.children(goal)}
+    parent, info, _ = await answers(store, made["the part"].id)
+    assert (parent["goal"], parent["said"], parent["tasks"]) == ("the whole", "I split it.", goal.tasks)
+    assert (info["goal"], info["depth"], info["status"]) == ("the part", 1, "running")
+    *_, everybody, open_ones, none = await answers(store, goal.id)
+    seen = {one["goal"]: one for one in everybody["threads"]}
+    assert {name: one["status"] for name, one in seen.items()} == {"the part": "completed", "another": "pending"}
+    assert seen["the part"]["result"]["summary"] == "seen"
+    assert [one["goal"] for one in open_ones["threads"]] == ["another"]
+    assert none == "This thread has no parent."
+
+
+async def test_a_question_waits_for_a_person(store: Store):
+    asking = asks(("ask_for_input", {"question": "Which colour?", "options": ["red", "blue"]}))
+    lead = agent("lead", asking, "Blue it is.")
+
+    result = await lead.run("Paint", store=store, thread="t")
+
+    assert (result.status, result.stop_reason) == ("waiting", "awaiting_input")
+    (wait,) = result.waiting_for
+    assert (wait["kind"], wait["question"]) == ("input", "Which colour?")
+    await answer(store, "t", "blue", by="ada")
+    again = await lead.resume("t", store=store)
+    assert again is not None
+    assert (again.status, again.output_text) == ("completed", "Blue it is.")
+    assert await answers(store) == ["blue"]
+    await at_rest(store)
+
+
+@pytest.mark.req("S3-063", "S3-012")
+@pytest.mark.parametrize("status", ["completed", "failed"])
+async def test_a_thread_ends_as_it_was_completed(store: Store, status: str):
+    end = {"status": status, "result_summary": "so it is", "result_data": {"n": 1}}
+    lead = agent("lead", {"text": "Now.", **asks(("complete_thread", end), ("get_current_thread_info", {}))})
+    goal = await lead.start(store=store, goal="Go")
+
+    result = await lead.resume(goal, store=store)
+
+    assert result is not None
+    assert (result.status, result.stop_reason) == (status, "complete_thread")
+    assert result.error == ("so it is" if status == "failed" else None)
+    head = await store.thread(goal)
+    assert head.status == status
+    assert head.result is not None
+    assert (head.result["summary"], head.result["data"]) == ("so it is", {"n": 1})
+    assert len(await answers(store, goal.id)) == 2, "all calls of the response are answered"
+
+
+async def test_what_is_completed_without_a_word_has_its_summary_as_output(store: Store):
+    lead = agent("lead", done("the summary"))
+    goal = await lead.start(store=store, goal="Go")
+    result = await lead.resume(goal, store=store)
+    assert result is not None
+    assert result.output_text == "the summary"
+
+
+async def test_a_chat_cannot_be_completed(store: Store):
+    lead = agent("lead", done(), "Then I just answer.")
+    result = await lead.run("Go", store=store, thread="t")
+    assert (result.status, result.output_text) == ("completed", "Then I just answer.")
+    assert "A chat has no end" in (await answers(store))[0]
+    await at_rest(store)
+
+
+@pytest.mark.req("S3-065")
+async def test_depth_and_open_children_are_limited(store: Store):
+    lead = agent("lead", asks(child("deep", agent="lead", wait=True)), "ok", max_depth=2)
+    await lead.run("Go", store=store, thread="t")
+    assert [one.depth for one in await store.tree("t")] == [0, 1, 2]
+    *_, deepest = await store.tree("t")
+    assert "may be 2 deep" in (await answers(store, deepest.id))[0]
+
+    await elsewhere(store, "elsewhere")
+    many = asks(*[child(f"{n}", agent="elsewhere") for n in range(5)])
+    busy = agent("busy", many, asks(child("one more", agent="elsewhere")), "ok", max_children=3)
+    await busy.run("Go", store=store, thread="u")
+    said = await answers(store, "u")
+    assert sum("may have 3 open children" in str(one) for one in said) == 3
+    assert len(await store.children("u")) == 3
+    assert (await store.thread("u")).pending_children == 3
+
+
+@pytest.mark.req("S3-065")
+async def test_stitches_are_limited(store: Store):
+    lead = agent("lead", *[asks(("get_current_thread_info", {})) for _ in range(10)], "never", max_stitches=8)
+    goal = await lead.start(store=store, goal="Go")
+
+    result = await lead.resume(goal, store=store)
+
+    assert result is not None
+    assert result.status == "failed"
+    assert "may have 8 stitches" in str(result.error)
+    assert (await store.thread(goal)).status == "failed"
+
+
+@pytest.mark.req("S3-065")
+async def test_the_cost_of_a_tree_is_limited(store: Store):
+    prices = {"scripted": {"input": 1_000_000, "output": 0}}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    first = {**asks(child("a", wait=True)), "usage": usage}
+    lead = agent("lead", first, {**asks(child("b")), "usage": usage}, "ok", tree_budget=3.0, prices=prices)
+    family(lead, agent("member", {"text": "done", "usage": usage}, prices=prices))
+
+    await lead.run("Go", store=store, thread="t")
+
+    one, two = await answers(store)
+    assert await store.desk.tree_cost(await store.thread("t")) >= 3.0
+    assert one["status"] == "pending"
+    assert "The budget of this tree of threads is 3.0 USD" in two
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("create_thread", {"goal": "x", "agent": "nobody"}), "There is no agent nobody. Agents: lead."),
+        (("create_thread", {"goal": ""}), "Invalid arguments: goal"),
+        (("wait_for_threads", {"thread_ids": ["x"]}), "Not a child of this thread: x."),
+        (("wait_for_threads", {"mode": "some"}), "Invalid arguments: mode"),
+        (("complete_thread", {"status": "cancelled", "result_summary": "x"}), "Invalid arguments: status"),
+    ],
+)
+async def test_nonsense_is_told_to_the_model(store: Store, call: tuple[str, Json], said: str):
+    lead = agent("lead", asks(call), "ok")
+    assert (await lead.run("Go", store=store, thread="t")).status == "completed"
+    (told,) = await answers(store)
+    assert said in told
+    assert await store.children("t") == []
+
+
+async def test_waiting_for_those_who_have_ended_is_no_wait(store: Store):
+    lead = turns("lead", [asks(child("a", wait=True)), asks(("wait_for_threads", {})), "ok"])
+    family(lead, agent("member", done()))
+    assert (await lead.run("Go", store=store, thread="t")).status == "completed"
+    (made,) = await store.children("t")
+    assert (await answers(store))[-1] == {"waiting_for": [], "already_ended": [str(made.id)]}
+    assert len(await log(store, "run_paused")) == 1

@@ -1,0 +1,472 @@
+"""A worker: what it takes, in which order, what it leaves alone, and how it goes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.backend import Find
+from lockstitch.engine.executor import Driver
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.worker import Drive, WorkerLoop
+from lockstitch.model import Limit, Thread, Worker, waiting
+from lockstitch.model.thread import MAX_CRASHES
+from lockstitch.store import Store, open_store
+from tests.engine.agents import calls, log, scripted, until
+from tests.engine.threads.families import agent, asks, child, done, family, results, work_off
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """A tool that stays until it is let go, and counts who is in it."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.most = 0
+        self.open = asyncio.Event()
+
+        @tool(effect="safe")
+        async def stay() -> str:
+            """Stay a while."""
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            try:
+                await self.open.wait()
+                return "stayed"
+            finally:
+                self.inside -= 1
+
+        self.tool = stay
+
+
+@pytest.fixture
+async def other(store: Store, store_url: str) -> AsyncIterator[Store]:
+    """The same place, as another process would open it."""
+    async with open_store(store_url) as other:
+        yield other
+
+
+@pytest.mark.req("S3-047", "S3-033", "S3-056")
+async def test_it_drives_what_is_ready_so_many_at_once(store: Store):
+    gate = Gate()
+    app = family(agent("lead", asks(("stay", {})), "ok", tools=[gate.tool]))
+    made = [await app.agent("lead").start(store=store, goal=f"{n}") for n in range(7)]
+    working = asyncio.create_task(work_off(app, store, concurrency=3))
+    await until(lambda: _inside(gate, 3))
+    assert [one.status for one in [await store.thread(head) for head in made]].count("running") == 3
+    gate.open.set()
+    worker = await working
+
+    assert gate.most == 3
+    assert worker.driven == 7
+    for head in made:
+        ended = await store.thread(head)
+        assert (ended.status, ended.worker_id) == ("completed", None)
+    assert not await store.threads(status="running")
+
+
+async def _inside(gate: Gate, number: int) -> bool:
+    return gate.inside == number
+
+
+async def test_urgent_threads_come_first(store: Store):
+    order: list[str] = []
+
+    @tool(effect="safe")
+    async def tell(name: str) -> str:
+        """Tell."""
+        order.append(name)
+        return ""
+
+    agents = [agent(name, asks(("tell", {"name": name})), "ok", tools=[tell]) for name in ("low", "mid", "high")]
+    for one, priority in zip(agents, (0, 1, 5), strict=True):
+        await one.start(store=store, goal="g", priority=priority)
+
+    await work_off(App(agents), store, concurrency=1)
+
+    # Between agents too: what is urgent does not depend on who does it.
+    assert order == ["high", "mid", "low"]
+
+
+async def test_projects_take_turns(store: Store, store_url: str):
+    order: list[str] = []
+
+    @tool(effect="safe")
+    async def tell(ctx: Any) -> str:
+        """Tell."""
+        order.append(ctx.thread.project)
+        return ""
+
+    lead = agent("lead", asks(("tell", {})), "ok", tools=[tell])
+    for _ in range(12):
+        await lead.start(store=store, goal="g")
+    await lead.start(store=store.in_project("zoo"), goal="g")
+
+    await work_off(App([lead]), store, concurrency=2)
+
+    assert order.index("zoo") < 4
+    assert len(order) == 13
+
+
+async def test_limits_hold_across_processes(store: Store, other: Store):
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
+    free = agent("free", "ok")
+    app = App([lead, free], limits={"lead": 2, "provider:scripted": 50})
+    made = [await lead.start(store=store, goal=f"{n}") for n in range(6)]
+    working = [asyncio.create_task(work_off(app, one)) for one in (store, other)]
+    await until(lambda: _inside(gate, 2))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    held = [head for head in await store.threads(status="running") if head.agent == "lead"]
+    assert len(held) == 2
+    limits = {limit.name: limit for limit in await store.backend.find(Find(Limit))}
+    assert limits["agent:lead"].agents == ["lead"]
+    assert limits["provider:scripted"].agents == ["free", "lead"]
+    gate.open.set()
+    await asyncio.gather(*working)
+    assert gate.most == 2
+    assert {(await store.thread(head)).status for head in made} == {"completed"}
+
+
+async def test_a_thread_of_an_agent_that_it_does_not_know_is_left_alone(store: Store, caplog: Any):
+    stranger = await agent("stranger", "ok").start(store=store, goal="g")
+    known = await agent("known", "ok").start(store=store, goal="g")
+
+    with caplog.at_level(logging.WARNING, "lockstitch"):
+        working = asyncio.create_task(WorkerLoop(App([agent("known", "ok")]), store).run())
+        try:
+            await until(lambda: _said(caplog, "Threads of agent stranger are ready"))
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+
+    assert (await store.thread(known)).status == "completed"
+    left = await store.thread(stranger)
+    assert (left.status, left.position, left.fence) == ("pending", 0, 0)
+
+
+async def _said(caplog: Any, text: str) -> bool:
+    return text in caplog.text
+
+
+async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store, caplog: Any):
+    """It says why, writes nothing while nothing changes, and goes on where the tool is."""
+
+    @tool(effect="safe")
+    async def rare() -> str:
+        """Something that not every process has."""
+        return "done"
+
+    full = agent("lead", asks(("rare", {})), "ok", tools=[rare])
+    goal = await full.start(store=store, goal="g")
+    driver = full.driver(store, detach=True)
+    await driver.resume(goal)
+    without = App([agent("lead", asks(("rare", {})), "ok")])
+    await work_off(without, store)
+    assert "is left to others: unknown_tool" in caplog.text
+
+    head = await store.thread(goal)
+    (wait,) = head.waiting_for
+    assert (head.status, wait["kind"]) == ("waiting", "retry")
+    assert "unknown_tool" in wait["reason"]
+    assert head.wake_at is not None
+    assert head.wake_at > store.clock.now()
+    before = head.position
+    assert await without.resume(goal, store=store) is not None
+    assert (await store.thread(goal)).position == before
+
+    assert (await App([full]).resume(goal, store=store)) is not None
+    assert (await store.thread(goal)).status == "completed"
+
+
+async def test_a_thread_that_cannot_be_driven_says_why_and_is_tried_again(store: Store, caplog: Any):
+    fails = True
+
+    def instructions(_: Any) -> str:
+        if fails:
+            raise ValueError("no such customer")
+        return "Be kind."
+
+    lead = scripted("ok", name="lead", instructions=instructions)
+    goal = await lead.start(store=store, goal="g")
+    with caplog.at_level(logging.WARNING, "lockstitch"):
+        await work_off(App([lead]), store)
+
+    head = await store.thread(goal)
+    (wait,) = head.waiting_for
+    assert (head.status, wait["kind"], wait["reason"]) == ("waiting", "retry", "ValueError: no such customer")
+    assert head.wake_at is not None
+    assert timedelta(0) < head.wake_at - store.clock.now() <= timedelta(seconds=30)
+    assert "could not be driven" in caplog.text
+    fails = False
+    await App([lead]).resume(goal, store=store)
+    assert (await store.thread(goal)).status == "completed"
+
+
+@pytest.mark.req("S3-037")
+async def test_fails_a_thread_that_ends_every_process(store: Store):
+    """Crashes of a thread that is executed alone are counted; after the third it fails, and its parent is notified."""
+    lead = agent("lead", asks(child("deadly", wait=True)), "I see.")
+    member = agent("member", "never")
+    app = family(lead, member)
+    goal = await lead.start(store=store, goal="g")
+    await lead.driver(store).resume(goal)
+    (made,) = await store.children(goal)
+    await crash(store, suspects=None)
+    for _ in range(MAX_CRASHES):
+        await crash(store, suspects=True)
+
+    await work_off(app, store)
+
+    ended = await store.thread(made.id)
+    assert ended.status == "failed"
+    assert ended.result is not None
+    assert "3 processes in a row" in ended.result["error"]
+    (told,) = await results(store, goal)
+    assert told.status == "failed"
+    assert (await store.thread(goal)).status == "completed"
+
+
+async def crash(store: Store, suspects: bool | None) -> None:
+    """Claim the one thread that is ready, as a worker does, and let the process end."""
+    (_,) = await store.claim_next(suspects=suspects, alone=bool(suspects))
+    worker = await store.register()
+    await store.backend.release(worker.id, cause="died")
+    store._leases.forget(worker.id)
+
+
+@pytest.mark.req("S3-037")
+async def test_fails_an_open_run_that_ends_every_process(store: Store):
+    lead = scripted(calls("nothing"), "never", name="lead")
+    goal = await lead.start(store=store, goal="g")
+    await lead.driver(store, detach=True).resume(goal)
+    await crash(store, suspects=None)
+    for _ in range(MAX_CRASHES):
+        await crash(store, suspects=True)
+
+    await work_off(App([lead]), store)
+
+    head = await store.thread(goal)
+    assert head.status == "failed"
+    assert [one.type for one in await log(store, "run_failed", thread=str(goal.id))] == ["run_failed"]
+    # A person who has mended it may try again.
+    again = await scripted("mended", name="lead").retry(goal, store=store)
+    assert again is not None
+    assert again.status == "completed"
+
+
+async def test_what_a_dead_worker_held_goes_on(store: Store, other: Store):
+    """Its place in the queue stays."""
+    lead = agent("lead", "ok")
+    goal = await lead.start(store=store, goal="g")
+    held = await other.claim(goal)
+    worker = await other.register()
+    # A process that surely is no more: this host, another start.
+    await other.backend.put([worker.changed(process_started="1")])
+
+    await work_off(App([lead]), store)
+
+    head = await store.thread(goal)
+    assert (head.status, head.wake_at is None, head.fence) == ("completed", True, held.fence + 2)
+
+
+async def test_a_timer_is_kept(store: Store):
+    lead = agent("lead", "ok")
+    later = store.clock.now() + timedelta(seconds=0.3)
+    wait = waiting("timer", store.clock.now(), until=later)
+    goal = await lead.start(store=store, goal="g", status="waiting", waiting_for=[wait], wake_at=later)
+    worker = WorkerLoop(App([lead]), store, poll=60.0)
+    working = asyncio.create_task(worker.run())
+    try:
+        head = await until(lambda: _ended(store, goal))
+        assert head.status == "completed"
+        started = (await store.runs(goal))[0].started_at
+        assert timedelta(0) <= started - later < timedelta(seconds=30)
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+
+
+async def _ended(store: Store, head: Any) -> Any:
+    found = await store.thread(head)
+    return found if found.ended else None
+
+
+async def test_it_wakes_when_there_is_work(store: Store, other: Store):
+    """Made by another process, while this one would sleep for a minute."""
+    lead = agent("lead", "ok")
+    working = asyncio.create_task(WorkerLoop(App([lead]), store, poll=60.0).run())
+    try:
+        await until(lambda: _registered(store))
+        goal = await lead.start(store=other, goal="g")
+        assert (await until(lambda: _ended(store, goal))).status == "completed"
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+
+
+async def _registered(store: Store) -> bool:
+    return bool(await store.backend.find(Find(Worker)))
+
+
+async def test_leaving_gives_back_at_the_next_commit(store: Store):
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
+    goal = await lead.start(store=store, goal="g")
+    worker = WorkerLoop(App([lead]), store)
+    working = asyncio.create_task(worker.run())
+    await until(lambda: _inside(gate, 1))
+
+    worker.leave()
+    gate.open.set()
+    await asyncio.wait_for(working, 30)
+
+    head = await store.thread(goal)
+    assert (head.status, head.worker_id) == ("pending", None)
+    assert [one.status for one in await log(store, "tool_call", thread=str(goal.id))] == ["ok"], "the tool is not lost"
+    await work_off(App([lead]), store)
+    assert (await store.thread(goal)).status == "completed"
+
+
+async def test_being_cancelled_gives_back_at_once(store: Store):
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
+    goal = await lead.start(store=store, goal="g")
+    working = asyncio.create_task(WorkerLoop(App([lead]), store).run())
+    await until(lambda: _inside(gate, 1))
+
+    working.cancel()
+    await asyncio.wait([working], timeout=30)
+
+    assert ((await store.thread(goal)).status, gate.inside) == ("pending", 0)
+
+
+async def test_a_tool_that_hangs_is_given_up_at_the_deadline(store: Store):
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "I go on.", tools=[gate.tool])
+    goal = await lead.start(store=store, goal="g")
+
+    await work_off(App([lead]), store, deadline=0.05)
+
+    assert (await store.thread(goal)).status == "completed"
+    (answer,) = await log(store, "tool_call", thread=str(goal.id))
+    assert answer.status == "error"
+    assert "did not end within 0.05 seconds" in str(answer.message)
+
+
+async def test_what_was_taken_from_a_worker_is_given_up_at_once(store: Store, other: Store):
+    """Its tool would have run for hours; whoever took the thread over does it now."""
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
+    goal = await lead.start(store=store, goal="g")
+    working = asyncio.create_task(WorkerLoop(App([lead]), store).run())
+    try:
+        await until(lambda: _inside(gate, 1))
+        taken = await other.claim(goal, take_over=True)
+        await until(lambda: _inside(gate, 0))
+        assert await store.thread(goal) == taken
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+    assert await other.thread(goal) == taken, "nothing was written any more"
+
+
+async def test_threads_of_other_projects_are_driven_in_theirs(store: Store):
+    there = store.in_project("there")
+    lead = agent("lead", asks(child("c", wait=True)), "ok")
+    app = family(lead, agent("member", done()))
+    goal = await lead.start(store=there, goal="g")
+
+    await work_off(app, store)
+
+    assert [one.project for one in await there.tree(goal)] == ["there", "there"]
+    assert (await there.thread(goal)).status == "completed"
+    assert await there.agents.versions("there", "member")
+    assert not await store.agents.versions(store.project, "member")
+
+
+async def test_a_worker_of_one_project_takes_no_others(store: Store):
+    lead: Agent = agent("lead", "ok")
+    there = await lead.start(store=store.in_project("there"), goal="g")
+    here = await lead.start(store=store, goal="g")
+
+    await work_off(App([lead]), store, all_projects=False)
+
+    assert (await store.thread(here)).status == "completed"
+    assert (await store.in_project("there").thread(there)).status == "pending"
+
+
+class Lingering(Agent):
+    """An agent whose drives stay a while after the thread was given back."""
+
+    async def linger(self) -> None:
+        """Replaced by whoever tests."""
+
+    def driver(self, *arguments: Any, **options: Any) -> Driver:
+        made = super().driver(*arguments, **options)
+        agent = self
+
+        class Slow(Driver):
+            async def go_on(self, head: Thread) -> Any:
+                result = await super().go_on(head)
+                await agent.linger()
+                return result
+
+        return Slow(**{field.name: getattr(made, field.name) for field in fields(Driver)})
+
+
+async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
+    """The first has given the thread back and is not quite over when the second begins: both are still counted."""
+    asked, answer, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def model(request: ModelRequest) -> str:
+        if request.turn > 1:
+            asked.set()
+            await answer.wait()
+        return "Yes."
+
+    clerk = Lingering("lead", model=Scripted(model), title=False)
+    clerk.linger = over.wait  # type: ignore[method-assign,assignment]
+    await clerk.run("1", store=store, thread="t", detach=True)
+    await clerk.run("2", store=store, thread="t", detach=True)
+    loop = WorkerLoop(App([clerk]), store, poll=0.02)
+    working = asyncio.create_task(loop.run())
+    await asked.wait()
+    assert loop.held == 2
+    over.set()
+    await until(lambda: _driven(loop, 1))
+    assert loop.held == 1
+    loop.leave()
+    assert not (await asyncio.wait([working], timeout=0.2))[0]
+    answer.set()
+    await working
+    head = await store.thread("t")
+    assert (head.worker_id, head.total_runs) == (None, 2)
+
+
+async def _driven(loop: WorkerLoop, number: int) -> bool:
+    return loop.driven >= number
+
+
+async def test_a_thread_is_driven_whatever_those_who_look_on_raise(store: Store, caplog: Any):
+    """Such as a worker's own output, when whoever read it is gone."""
+
+    def told(_: Drive) -> None:
+        raise BrokenPipeError
+
+    app = family(agent("lead", "ok"))
+    goal = await app.agent("lead").start(store=store, goal="g")
+    await work_off(app, store, told=told)
+    head = await store.thread(goal)
+    assert (head.status, head.worker_id) == ("completed", None)
+    assert "could not be told" in caplog.text

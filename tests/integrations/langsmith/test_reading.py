@@ -1,0 +1,249 @@
+"""Every shape that traces are kept in says the same."""
+
+import base64
+import gzip
+import io
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from lockstitch.errors import LockstitchError, NotFound, Unreadable
+from lockstitch.integrations.langsmith import RECORD_LIMIT, files, read
+from lockstitch.integrations.spans.span import Remark
+from tests.integrations.langsmith.recorded import FIXTURES, body, runs_of, spans
+
+RUNS = runs_of("batch_invoke")
+SAME = spans(read(json.dumps(RUNS).encode()))
+
+
+def _jsonl(runs: list[Any]) -> bytes:
+    return b"".join(json.dumps(run).encode() + b"\n" for run in runs)
+
+
+def _op_log(runs: list[Any]) -> bytes:
+    return _jsonl([{"operation": "patch" if index % 2 else "post", **run} for index, run in enumerate(runs)])
+
+
+def _envelope(data: bytes, headers: dict[str, str]) -> bytes:
+    saved = {"version": 1, "endpoint": "/runs/multipart", "headers": headers}
+    return json.dumps({**saved, "body_base64": base64.b64encode(data).decode()}).encode()
+
+
+SHAPES: dict[str, Callable[[list[Any]], bytes]] = {
+    "list": lambda runs: json.dumps(runs).encode(),
+    "pretty list": lambda runs: json.dumps(runs, indent=2).encode(),
+    "list of lists": lambda runs: json.dumps([runs[:4], runs[4:]]).encode(),
+    "webhook": lambda runs: json.dumps({"rule_id": "r", "start_time": "x", "end_time": "y", "runs": runs}).encode(),
+    "query": lambda runs: json.dumps({"runs": runs, "cursors": {"next": None}}).encode(),
+    "batch": lambda runs: json.dumps({"post": runs[:5], "patch": runs[5:]}).encode(),
+    "batch of posts": lambda runs: json.dumps({"post": runs}).encode(),
+    "batch of patches": lambda runs: json.dumps({"patch": runs}).encode(),
+    "JSONL": _jsonl,
+    "JSONL without a last line break": lambda runs: _jsonl(runs)[:-1],
+    "JSONL with blank lines": lambda runs: _jsonl(runs).replace(b"\n", b"\r\n\r\n"),
+    "pretty documents in a row": lambda runs: b"".join(json.dumps(run, indent=1).encode() for run in runs),
+    "operations": _op_log,
+    "operations around runs": lambda runs: _jsonl([{"operation": "post", "run": run} for run in runs]),
+    "bodies in a row": lambda runs: _jsonl([{"post": runs[:3]}, {"patch": runs[3:]}]),
+    "byte order mark": lambda runs: b"\xef\xbb\xbf" + json.dumps(runs).encode(),
+    "UTF-16": lambda runs: json.dumps(runs).encode("utf-16"),
+    "saved": lambda runs: _envelope(json.dumps({"post": runs}).encode(), {"Content-Type": "application/json"}),
+    "nested": lambda runs: json.dumps(_nested(runs)).encode(),
+}
+
+
+def _nested(runs: list[Any]) -> dict[str, Any]:
+    """Runs inside their parents, without the ids that the place tells."""
+    by_id = {run["id"]: {**run, "child_runs": []} for run in runs}
+    root = next(run for run in by_id.values() if not run.get("parent_run_id"))
+    for run in by_id.values():
+        parent = run.pop("parent_run_id", None)
+        if parent:
+            run.pop("trace_id")
+            run.pop("dotted_order")
+            by_id[parent]["child_runs"].append(run)
+    return root
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_says_the_same(shape: str, pack: Callable[[bytes], bytes]):
+    found = spans(read(pack(SHAPES[shape](RUNS))))
+    for piece in found.values():
+        if shape == "nested":
+            piece["order"] = SAME[piece["id"]].get("order", "")
+        children = piece.pop("children", None)
+        assert (children is not None) == (shape == "nested" and any(_under(piece["id"])))
+    assert found == SAME
+
+
+def _under(parent: str) -> list[str]:
+    return [piece["id"] for piece in SAME.values() if piece.get("parent_id") == parent]
+
+
+def test_a_nested_trace_is_whole():
+    root = next(iter(spans(read(SHAPES["nested"](RUNS))).values()))
+    assert sorted(root["children"]) == sorted(set(SAME) - {root["id"]})
+
+
+def test_one_run():
+    (piece,) = read(json.dumps(RUNS[0]).encode())
+    assert piece == SAME[RUNS[0]["id"]]
+
+
+@pytest.mark.parametrize("sniffed", [True, False])
+@pytest.mark.parametrize("folder", ["zstd_two_turns", "js_full", "prov_deepagent", "old_0.1.147_invoke"])
+def test_multipart_with_and_without_its_headers(folder: str, sniffed: bool):
+    (file,) = (FIXTURES / folder).glob("*.body")
+    headers = json.loads(file.with_name(file.name[:-5] + ".headers.json").read_bytes())["headers"]
+    found = spans(read(file.read_bytes(), folder, {} if sniffed else headers))
+    assert found == spans(read(json.dumps(runs_of(folder)).encode()))
+    assert found == spans(read(file))
+    assert found == spans(read(io.BytesIO(body(folder)))), "unpacked"
+    assert found == spans(read(_envelope(file.read_bytes(), headers))), "saved by the client"
+
+
+def test_parts_that_stray_still_know_their_trace():
+    data = body("zstd_two_turns")
+    mark = data.split(b"\r\n", 1)[0]
+    parts = data.split(mark)[1:-1]
+    by_kind = sorted(parts, key=lambda part: part.count(b'.inputs"') + part.count(b'.outputs"'))
+    strayed = spans(read(mark + mark.join(by_kind) + mark + b"--\r\n"))
+    assert strayed == spans(read(data))
+
+
+def test_the_url_names_the_run():
+    patch = {"end_time": "2026-01-01T00:00:00Z", "outputs": {"a": 1}, "name": None}
+    (piece,) = read(json.dumps(patch).encode(), run_id="run-7")
+    assert (piece["id"], piece["outputs"]) == ("run-7", {"a": 1})
+
+
+def test_feedback_of_its_own():
+    (said,) = read(b'[{"id": "f", "key": "good", "score": true, "value": "yes", "run_id": "r"}]')
+    assert said == Remark("f", "r", None, "good", 1.0, {"value": "yes"})
+
+
+def test_files_in_order(tmp_path: Path):
+    for name in ("b.jsonl", "a/2.json", "a/1.body", "a/1.headers.json", ".hidden/x.json", "c.headers.json", ".x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    assert [str(each.relative_to(tmp_path)) for each in files(tmp_path)] == ["a/1.body", "a/2.json", "b.jsonl"]
+    assert list(files(tmp_path / "b.jsonl")) == [tmp_path / "b.jsonl"]
+    with pytest.raises(NotFound):
+        list(files(tmp_path / "nothing"))
+
+
+def test_a_split_trace_is_one():
+    """One trace over two webhooks, the first without the root; no parent_run_id, only parent_run_ids."""
+    bare: list[Any] = []
+    for run in RUNS:
+        line = [each.split("Z", 1)[1] for each in run["dotted_order"].split(".")]
+        kept = {key: value for key, value in run.items() if key not in ("parent_run_id", "trace_id", "dotted_order")}
+        bare.append({**kept, "parent_run_ids": line[:-1], "trace_id": run["trace_id"]})
+    first, second = json.dumps({"runs": bare[1:6]}).encode(), json.dumps({"runs": [*bare[6:], bare[0]]}).encode()
+    found = spans([*read(first), *read(second)])
+    assert {key: piece.get("parent_id") for key, piece in found.items()} == {
+        key: piece.get("parent_id") for key, piece in SAME.items()
+    }
+    assert {piece["trace_id"] for piece in found.values()} == {RUNS[0]["id"]}
+
+
+JUNK = {
+    "empty": (b"", "it is empty"),
+    "blank": (b"\n \n", None),
+    "text": (b"hello there", "neither JSON"),
+    "a number": (b"5", "neither JSON"),
+    "HTML": (b"<html></html>", "neither JSON"),
+    "another object": (b'{"foo": 1}', "no run of LangSmith's"),
+    "a list of numbers": (b"[1]", "no run of LangSmith's"),
+    "an empty object in a list": (b"[{}]", "no run of LangSmith's"),
+    "broken JSON": (b'[{"id": "a", "name": nope}]' + b" " * 100, "no JSON"),
+    "an object with a number for a key": (b"{1: 2}" + b" " * 100, "no JSON"),
+    "too deep": (b'[{"id": ' + b"[" * 100_000, "nested too deeply"),
+    "no base64": (b'{"version": 1, "body_base64": "***"}', "no base64"),
+    "no gzip": (b"\x1f\x8b" + b"x" * 50, "cannot be unpacked"),
+    "no zstd": (b"\x28\xb5\x2f\xfd" + b"\xff" * 50, "cannot be unpacked"),
+    "no Parquet": (b"PAR1" + b"x" * 50, "no Parquet"),
+    "a part that is no JSON": (b'--b\r\nContent-Disposition: form-data; name="post.a"\r\n\r\n{\r\n--b--', "no JSON"),
+    "an int too long": (b'[{"id": ' + b"1" * 5000 + b"}]", "integer string conversion"),
+}
+
+
+@pytest.mark.parametrize("kind", JUNK)
+def test_junk_is_told_apart(kind: str):
+    data, reason = JUNK[kind]
+    if reason is None:
+        assert list(read(data, "x.json")) == []
+        return
+    with pytest.raises(Unreadable, match=reason) as caught:
+        list(read(data, "x.json"))
+    assert caught.value.name == "x.json"
+    assert str(caught.value).startswith("x.json")
+    assert isinstance(caught.value, LockstitchError)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+@pytest.mark.parametrize("shape", ["list", "webhook", "JSONL", "pretty list"])
+def test_what_was_whole_comes_before_the_cut(shape: str, pack: Callable[[bytes], bytes]):
+    noise = random.Random(5)
+    runs = [{"id": str(number), "name": "x", "inputs": {"noise": noise.randbytes(2000).hex()}} for number in range(400)]
+    whole = pack(SHAPES[shape](runs))
+    found, error = _until_it_breaks(whole[: len(whole) // 2 - 7])
+    assert re.match(r"cut.json, record \d+: ", str(error))
+    assert error.cut
+    # packed data comes out in blocks, of which the last one is missing
+    assert 150 <= len(found) <= 200
+    assert [piece["id"] for piece in found] == [str(number) for number in range(len(found))]
+    assert all(piece["inputs"] == runs[number]["inputs"] for number, piece in enumerate(found))
+
+
+def _until_it_breaks(data: bytes) -> tuple[list[Any], Unreadable]:
+    found: list[Any] = []
+    reading = read(data, "cut.json")
+    while True:
+        try:
+            found.append(next(reading))
+        except Unreadable as exc:
+            return found, exc
+
+
+def test_a_cut_multipart_body():
+    data = body("zstd_two_turns")
+    found, error = _until_it_breaks(data[: len(data) // 2])
+    assert "middle of a part" in str(error)
+    assert error.cut
+    assert len(found) > 10
+
+
+def test_a_record_has_a_limit():
+    """A few kilobytes that unpack to a record without end are refused before they are in memory."""
+    bomb = zstandard.compress(b'[{"id": "a", "inputs": "' + b"x" * (RECORD_LIMIT + (40 << 20)))
+    assert len(bomb) < 100_000
+    with pytest.raises(Unreadable, match="larger than 64 MB"):
+        list(read(bomb))
+    part = b'--b\r\nContent-Disposition: form-data; name="attachment.a.b"\r\n\r\n' + b"x" * (RECORD_LIMIT + (4 << 20))
+    with pytest.raises(Unreadable, match="larger than 64 MB"):
+        list(read(gzip.compress(part, 1)))
+
+
+def test_a_large_object_is_read_member_by_member():
+    """More than one piece of text, the runs between other members, and numbers where the pieces meet."""
+    filler = {"rule_id": 12345, "note": "ü" * 700_000, "runs": RUNS * 100, "count": 17, "more": [1, 2, {"a": "]}"}]}
+    data = json.dumps(filler, ensure_ascii=False).encode()
+    found = list(read(data))
+    assert len(found) == 1000
+    assert spans(found) == SAME
+    alone = {**RUNS[0], "note": "x" * 3_000_000}
+    (piece,) = read(json.dumps(alone).encode())
+    assert piece["extra"]["note"] == alone["note"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path):
+    with pytest.raises(Unreadable, match="No such file"):
+        list(read(tmp_path / "nothing"))

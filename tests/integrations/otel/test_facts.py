@@ -1,0 +1,435 @@
+"""What spans mean, in conventions that no recorded body has: older names, other shapes, odd figures."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lockstitch.integrations.otel import OpenTelemetry
+from lockstitch.integrations.spans.span import Call, Meaning, Result, Tokens
+from tests.integrations.otel.bodies import pairs, piece_with
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.response.model": "m"}
+
+
+def meaning(attributes: dict[str, Any], **more: Any) -> Meaning:
+    return OpenTelemetry().meaning(piece_with(attributes, **more))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name", "role"),
+    [
+        ({"gen_ai.operation.name": "chat"}, "", "llm"),
+        ({"gen_ai.operation.name": "generate_content"}, "", "llm"),
+        ({"gen_ai.operation.name": "text_completion"}, "", "llm"),
+        ({"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 9}, "", "span"),
+        ({"gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 9}, "", "span"),
+        ({"gen_ai.operation.name": "execute_tool"}, "", "tool"),
+        ({"gen_ai.tool.name": "t"}, "running tool", "tool"),
+        ({"gen_ai.system": "OpenAI", "llm.request.type": "chat"}, "openai.chat", "llm"),
+        ({"gen_ai.system": "Anthropic", "llm.request.type": "completion"}, "anthropic.completion", "llm"),
+        ({"gen_ai.system": "OpenAI", "llm.request.type": "embedding"}, "openai.embeddings", "span"),
+        ({"gen_ai.system": "openai"}, "openai.chat", "llm"),
+        ({"gen_ai.request.model": "m", "gen_ai.response.id": "r"}, "POST", "llm"),
+        ({"openinference.span.kind": "LLM"}, "", "llm"),
+        ({"openinference.span.kind": "TOOL"}, "", "tool"),
+        ({"openinference.span.kind": "EMBEDDING", "llm.token_count.prompt": 3}, "", "span"),
+        ({"openinference.span.kind": "AGENT", "gen_ai.operation.name": "chat"}, "", "span"),
+        ({"langsmith.span.kind": "llm", "gen_ai.operation.name": "chain"}, "", "llm"),
+        ({"langsmith.span.kind": "tool"}, "", "tool"),
+        ({"traceloop.span.kind": "tool"}, "lookup.tool", "tool"),
+        ({"traceloop.span.kind": "workflow"}, "x.workflow", "span"),
+        ({"logfire.msg_template": "Chat Completion with {request_data[model]!r}"}, "", "llm"),
+        ({"agent_name": "a", "model_name": "m", "gen_ai.usage.input_tokens": 5}, "agent run", "span"),
+        ({"http.method": "GET"}, "GET", "span"),
+    ],
+)
+def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
+    meant = meaning(attributes, name=name)
+    assert meant.role == role
+    assert role == "llm" or meant.tokens is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"gen_ai.usage.prompt_tokens": 10, "gen_ai.usage.completion_tokens": 2}, Tokens(10, 2)),
+        ({"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 2.0}, Tokens(10, 2)),
+        # Older names of Traceloop; its input includes the cache.
+        (
+            {
+                "gen_ai.usage.prompt_tokens": 1250,
+                "gen_ai.usage.completion_tokens": 4,
+                "gen_ai.usage.cache_read_input_tokens": 1000,
+                "gen_ai.usage.cache_creation_input_tokens": 200,
+            },
+            Tokens(1250, 4, 1000, 200),
+        ),
+        # An input smaller than what the cache had cannot include it.
+        (
+            {
+                "gen_ai.usage.input_tokens": 50,
+                "gen_ai.usage.output_tokens": 4,
+                "gen_ai.usage.cache_read.input_tokens": 1000,
+            },
+            Tokens(1050, 4, 1000),
+        ),
+        # Nor can one that Anthropic's own usage gives in the same number.
+        (
+            {
+                "gen_ai.usage.input_tokens": 5000,
+                "gen_ai.usage.output_tokens": 4,
+                "gen_ai.usage.raw": '{"input_tokens": 5000, "cache_read_input_tokens": 100, "output_tokens": 4}',
+            },
+            Tokens(5100, 4, 100),
+        ),
+        # Nor one whose total counts the cache beside it.
+        (
+            {
+                "gen_ai.usage.input_tokens": 500,
+                "gen_ai.usage.output_tokens": 4,
+                "gen_ai.usage.cache_read.input_tokens": 100,
+                "gen_ai.usage.total_tokens": 604,
+            },
+            Tokens(600, 4, 100),
+        ),
+        (
+            {
+                "gen_ai.usage.input_tokens": 500,
+                "gen_ai.usage.output_tokens": 4,
+                "gen_ai.usage.details.cache_read_tokens": 100,
+                "gen_ai.usage.details.cache_write_tokens": 50,
+            },
+            Tokens(500, 4, 100, 50),
+        ),
+        ({"gen_ai.usage.input_tokens": -1}, None),
+        ({"gen_ai.usage.input_tokens": "many"}, None),
+        ({}, None),
+    ],
+)
+def test_tokens(usage: dict[str, Any], tokens: Tokens | None) -> None:
+    assert meaning({**CHAT, **usage}).tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("said", "provider"),
+    [
+        ({"gen_ai.provider.name": "aws.bedrock"}, "aws"),
+        ({"gen_ai.system": "OpenAI"}, "openai"),
+        ({"gen_ai.system": "az.ai.openai"}, "azure"),
+        ({"gen_ai.provider.name": "gcp.vertex_ai"}, "google"),
+        ({"gen_ai.system": "mistral_ai"}, "mistral"),
+        ({"gen_ai.provider.name": "langchain", "gen_ai.system": "xai"}, "x-ai"),
+        ({"gen_ai.system": "langchain"}, None),
+        ({"gen_ai.system": "Somebody New"}, "somebody new"),
+        ({"openinference.span.kind": "LLM", "llm.system": "vertexai"}, "google"),
+    ],
+)
+def test_providers(said: dict[str, Any], provider: str | None) -> None:
+    assert meaning({"gen_ai.operation.name": "chat", **said}).provider == provider
+
+
+def test_numbered_prompts_and_completions() -> None:
+    meant = meaning(
+        {
+            **CHAT,
+            "gen_ai.prompt.0.role": "system",
+            "gen_ai.prompt.0.content": "be nice",
+            "gen_ai.prompt.1.role": "user",
+            "gen_ai.prompt.1.content": "hello",
+            "gen_ai.prompt.2.role": "assistant",
+            "gen_ai.prompt.2.tool_calls.0.id": "c0",
+            "gen_ai.prompt.2.tool_calls.0.name": "look",
+            "gen_ai.prompt.2.tool_calls.0.arguments": "{}",
+            "gen_ai.prompt.3.role": "tool",
+            "gen_ai.prompt.3.tool_call_id": "c0",
+            "gen_ai.prompt.3.content": "seen",
+            "gen_ai.prompt.prompt_filter_results": "[]",
+            "gen_ai.completion.0.role": "assistant",
+            "gen_ai.completion.0.content": "I add.",
+            "gen_ai.completion.0.finish_reason": "tool_calls",
+            "gen_ai.completion.0.tool_calls.0.id": "c1",
+            "gen_ai.completion.0.tool_calls.0.name": "add",
+            "gen_ai.completion.0.tool_calls.0.arguments": '{"a": 1}',
+        }
+    )
+    (made,) = meant.generations
+    assert made.message == {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "I add."},
+            {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}},
+        ],
+    }
+    assert made.finish_reason == "tool_calls"
+    assert meant.results == [Result("c0", None, "seen", None, asked=True)]
+    assert (meant.said, meant.answer) == ("hello", "I add.")
+
+
+def event(name: str, **attributes: Any) -> dict[str, Any]:
+    return {"name": name, "attributes": pairs(attributes)}
+
+
+def test_messages_that_came_as_events_of_the_span() -> None:
+    piece = piece_with(
+        CHAT,
+        events=[
+            event("gen_ai.system.message", content="be nice"),
+            event("gen_ai.user.message", content="hello"),
+            event("gen_ai.tool.message", id="c0", content="seen"),
+            event("something else"),
+            event("gen_ai.choice", index=0, finish_reason="stop", message='{"role": "assistant", "content": "hi"}'),
+        ],
+    )
+    meant = OpenTelemetry().meaning(piece)
+    assert [one["name"] for one in piece["events"]] == ["something else"]
+    assert (meant.said, meant.answer) == ("hello", "hi")
+    assert meant.generations[0].finish_reason == "stop"
+    assert meant.results == [Result("c0", None, "seen", None)]
+
+
+def test_content_in_events_of_every_age() -> None:
+    old = meaning(
+        CHAT,
+        events=[
+            event("gen_ai.content.prompt", **{"gen_ai.prompt": '[{"role": "user", "content": "hello"}]'}),
+            event("gen_ai.content.completion", **{"gen_ai.completion": '[{"role": "assistant", "content": "hi"}]'}),
+        ],
+    )
+    new = meaning(
+        CHAT,
+        events=[
+            event(
+                "gen_ai.client.inference.operation.details",
+                **{
+                    "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}],
+                    "gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}]}],
+                },
+            )
+        ],
+    )
+    azure = meaning(
+        CHAT,
+        events=[
+            event("gen_ai.user.message", **{"gen_ai.event.content": '{"role": "user", "content": "hello"}'}),
+            event(
+                "gen_ai.choice", **{"gen_ai.event.content": '{"message": {"content": "hi"}, "finish_reason": "stop"}'}
+            ),
+        ],
+    )
+    for meant in (old, new, azure):
+        assert (meant.said, meant.answer) == ("hello", "hi")
+
+
+def test_parts_of_every_type() -> None:
+    parts = [
+        {"type": "reasoning", "content": "hm"},
+        {"type": "text", "content": "hi"},
+        {"type": "text"},
+        {"type": "tool_call", "id": "c", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "tool_call", "id": "d", "name": "odd", "arguments": "{'a': (1, None)}"},
+        {"type": "tool_call", "id": "e", "name": "plain", "arguments": "just text"},
+        {"type": "server_tool_call", "id": "s", "name": "search", "arguments": {}},
+        {"type": "blob", "mime_type": "image/png", "content": "AAAA"},
+    ]
+    messages = json.dumps([{"role": "assistant", "parts": parts, "finish_reason": "stop"}])
+    (made,) = meaning({**CHAT, "gen_ai.output.messages": messages}).generations
+    assert made.message["content"] == [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "hi"},
+        {"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}},
+        {"type": "tool_use", "id": "d", "name": "odd", "input": {"a": [1, None]}},
+        {"type": "tool_use", "id": "e", "name": "plain", "input": {"input": "just text"}},
+        {"type": "server_tool_use", "id": "s", "name": "search", "input": {}},
+        {"type": "blob", "mime_type": "image/png", "content": "AAAA"},
+    ]
+
+
+def test_several_choices_are_several_generations() -> None:
+    choices = [{"role": "assistant", "parts": [{"type": "text", "content": word}]} for word in ("one", "two")]
+    meant = meaning(
+        {
+            **CHAT,
+            "gen_ai.output.messages": json.dumps(choices),
+            "gen_ai.response.finish_reasons": ["stop", "length"],
+            "gen_ai.response.id": "r",
+            "gen_ai.usage.output_tokens": 8,
+        }
+    )
+    assert [(made.text, made.finish_reason, made.id) for made in meant.generations] == [
+        ("one", "stop", "r"),
+        ("two", "length", None),
+    ]
+    assert meant.tokens == Tokens(0, 8)
+
+
+def test_a_response_of_openai_s_responses_is_one_answer() -> None:
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "model": "gpt-5",
+        "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]},
+            {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "add", "arguments": '{"a": 1}'},
+        ],
+        "usage": {"input_tokens": 10, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 4}},
+    }
+    meant = meaning({"openinference.span.kind": "LLM", "output.value": json.dumps(response)})
+    (made,) = meant.generations
+    assert [block["type"] for block in made.message["content"]] == ["thinking", "text", "tool_use"]
+    assert made.message["content"][2]["id"] == "call_1"
+    assert (meant.response_id, meant.model, meant.tokens) == ("resp_1", "gpt-5", Tokens(10, 5, 4))
+    events = [
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "hello"},
+        {"event.name": "gen_ai.assistant.message", "role": "assistant", "content": "hi"},
+        {
+            "event.name": "gen_ai.assistant.message",
+            "role": "assistant",
+            "tool_calls": [{"id": "call_1", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+        },
+    ]
+    meant = meaning({**CHAT, "events": json.dumps(events), "gen_ai.response.id": "r"}, scope="logfire.openai")
+    (made,) = meant.generations
+    assert [block["type"] for block in made.message["content"]] == ["text", "tool_use"]
+    assert meant.said == "hello"
+
+
+def test_logfire_s_first_version() -> None:
+    request = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "temperature": 0}
+    response = {
+        "message": {"role": "assistant", "content": "hi"},
+        "usage": {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 8}},
+    }
+    meant = meaning(
+        {
+            "logfire.msg_template": "Chat Completion with {request_data[model]!r}",
+            "logfire.span_type": "span",
+            "gen_ai.system": "openai",
+            "request_data": json.dumps(request),
+            "response_data": json.dumps(response),
+        },
+        scope="logfire.openai",
+    )
+    assert (meant.role, meant.said, meant.answer, meant.tokens) == ("llm", "hello", "hi", Tokens(9, 1, 8))
+
+
+def test_logfire_tells_the_answer_of_a_stream_apart_and_it_counts_once() -> None:
+    shared = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "request_data": '{"model": "m"}'}
+    begun = meaning(
+        {**shared, "logfire.msg_template": "Chat Completion with {request_data[model]!r}", "logfire.span_type": "span"},
+        scope="logfire.openai",
+    )
+    told = meaning(
+        {
+            **shared,
+            "logfire.msg_template": "streaming response from {request_data[model]!r} took {duration:.2f}s",
+            "logfire.span_type": "log",
+            "response_data": '{"combined_chunk_content": "hi", "chunk_count": 2}',
+        },
+        scope="logfire.openai",
+    )
+    failed = meaning(
+        {**shared, "logfire.msg_template": "Chat Completion with {request_data[model]!r}", "logfire.span_type": "span"},
+        scope="logfire.openai",
+        status={"code": 2, "message": "rate limit"},
+    )
+    assert (begun.role, told.role, told.answer) == ("span", "llm", "hi")
+    assert (failed.role, failed.generations[0].failed) == ("llm", True)
+
+
+def test_pydantic_ai_s_older_names() -> None:
+    events = [
+        {"event.name": "gen_ai.system.message", "role": "system", "content": "be nice", "gen_ai.message.index": 0},
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "hello", "gen_ai.message.index": 0},
+        {"event.name": "gen_ai.assistant.message", "role": "assistant", "content": "hi", "gen_ai.message.index": 1},
+    ]
+    agent = meaning(
+        {"agent_name": "a", "all_messages_events": json.dumps(events), "final_result": "hi", "logfire.msg": "a run"},
+        name="agent run",
+        scope="pydantic-ai",
+    )
+    assert (agent.role, agent.said, agent.answer) == ("span", "hello", "hi")
+    tool = meaning(
+        {
+            "gen_ai.tool.name": "add",
+            "gen_ai.tool.call.id": "c",
+            "tool_arguments": '{"a": 1}',
+            "tool_response": "2",
+            "logfire.msg": "running tool: add",
+        },
+        name="running tool",
+        scope="pydantic-ai",
+    )
+    assert tool.call == Call("c", "add", {"a": 1})
+    assert tool.result == Result("c", "add", "2", False)
+
+
+_N = '{"n":1}'
+
+
+@pytest.mark.parametrize(
+    ("attributes", "args", "content"),
+    [
+        (
+            {"gen_ai.tool.call.arguments": '{"input": 1}', "gen_ai.tool.call.result": '{"n": 1}'},
+            {"input": 1},
+            '{"n":1}',
+        ),
+        ({"gen_ai.tool.call.arguments": '{"arguments": 1}'}, {"arguments": 1}, None),
+        ({"gen_ai.tool.call.arguments": {"a": 1}, "gen_ai.tool.call.result": ["x"]}, {"a": 1}, '["x"]'),
+        ({"input.value": "{'a': 1}", "output.value": "done", "output.mime_type": "text/plain"}, {"a": 1}, "done"),
+        ({"input.value": '{"a": 1}', "input.mime_type": "text/plain"}, {"a": 1}, None),
+        ({"tool.parameters": '{"a": 1}'}, {"a": 1}, None),
+        ({}, {}, None),
+    ],
+)
+def test_arguments_and_results_of_tools(attributes: dict[str, Any], args: Any, content: str | None) -> None:
+    meant = meaning({"openinference.span.kind": "TOOL", "tool.name": "t", "tool.id": "c", **attributes})
+    assert meant.call == Call("c", "t", args)
+    assert (meant.result.content if meant.result else None) == content
+    assert ("result" in meant.missing) is (content is None)
+
+
+def test_a_tool_that_failed_says_so_itself() -> None:
+    message = {"type": "tool", "content": "boom", "tool_call_id": "c", "name": "t", "status": "error"}
+    meant = meaning({"openinference.span.kind": "TOOL", "output.value": json.dumps(message)})
+    assert meant.result == Result("c", "t", "boom", True)
+
+
+def test_parameters_and_cost() -> None:
+    meant = meaning(
+        {**CHAT, "gen_ai.request.temperature": 0.5, "gen_ai.request.model": "asked", "operation.cost": 0.25}
+    )
+    assert (meant.parameters, meant.cost, meant.model) == ({"temperature": 0.5, "model": "asked"}, 0.25, "m")
+    meant = meaning(
+        {
+            "openinference.span.kind": "LLM",
+            "llm.model_name": "m",
+            "llm.invocation_parameters": '{"model": "asked", "top_p": 1, "tools": []}',
+            "llm.cost.total": 0.5,
+        }
+    )
+    assert (meant.parameters, meant.cost, meant.model) == ({"top_p": 1, "model": "asked"}, 0.5, "m")
+
+
+def test_completions_of_openinference() -> None:
+    meant = meaning(
+        {
+            "openinference.span.kind": "LLM",
+            "llm.prompts.0.prompt.text": "once",
+            "llm.choices.0.completion.text": "upon",
+            "llm.choices.1.completion.text": "a time",
+        }
+    )
+    assert meant.said == "once"
+    assert [made.text for made in meant.generations] == ["upon", "a time"]
+
+
+def test_what_is_missing_is_named() -> None:
+    meant = meaning({"gen_ai.operation.name": "chat"}, startTimeUnixNano="0", endTimeUnixNano="0")
+    assert meant.missing == ["model", "provider", "tokens", "content", "start", "end"]
+    assert meant.generations == []
+    # Parts without their words say that something was said, not what.
+    empty = json.dumps([{"role": "assistant", "parts": [{"type": "text"}]}])
+    assert meaning({**CHAT, "gen_ai.output.messages": empty}).has_content is False

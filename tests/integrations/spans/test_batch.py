@@ -1,0 +1,207 @@
+"""What looks like a secret, and what only looks a little like one; and the page that says so."""
+
+import json
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+
+from lockstitch.integrations.spans.batch import KEYS, REDACTED, VALUES, may_hide, redact, without_credentials
+from lockstitch.store import Store
+from tests.integrations.importing import import_bytes, lens
+from tests.integrations.otel import bodies as otel
+from tests.integrations.runs import agent_trace
+from tests.integrations.seeing import rows_of
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "redaction.md").read_text()
+
+
+def section(name: str) -> str:
+    return PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def listed(name: str) -> dict[str, str]:
+    """The patterns of a table, each with its example."""
+    found = re.findall(r"^\| `(.+?)` \| `(.+?)` \|", section(name), re.MULTILINE)
+    return {pattern.replace("\\|", "|"): example for pattern, example in found}
+
+
+KEY_EXAMPLES = listed("Keys")
+VALUE_EXAMPLES = listed("Values")
+NEAR_MISSES = re.findall(r"`([^`]+)`", section("What stays").replace("\n", " "))
+
+
+@pytest.mark.req("S2-054", "S2-010")
+def test_the_page_has_the_lists_of_the_code() -> None:
+    assert tuple(KEY_EXAMPLES) == KEYS
+    assert tuple(VALUE_EXAMPLES) == VALUES
+
+
+@pytest.mark.parametrize(("pattern", "example"), KEY_EXAMPLES.items())
+def test_a_value_under_such_a_key_goes(pattern: str, example: str) -> None:
+    assert re.search(pattern, example, re.IGNORECASE), "the example is one of its pattern"
+    as_written = pattern.startswith("(?-i:")
+    for key in (example,) if as_written else (example, example.lower(), example.upper()):
+        assert redact({key: "x"}) == {key: REDACTED}
+        assert redact({"deep": [{key: ["x", "y"]}]}) == {"deep": [{key: REDACTED}]}
+        assert redact({key: {"a": "b"}}) == {key: REDACTED}
+
+
+@pytest.mark.parametrize("key", KEY_EXAMPLES.values())
+@pytest.mark.parametrize("value", [None, "", True, False, 7, 0.5])
+def test_what_is_no_text_stays_under_any_key(key: str, value: Any) -> None:
+    assert redact({key: value}) == {key: value}
+
+
+@pytest.mark.parametrize("example", [*KEY_EXAMPLES.values(), *VALUE_EXAMPLES.values()])
+@pytest.mark.parametrize("change", [str, str.upper, str.title])
+def test_quick_look_misses_no_name_and_no_value(example: str, change: Callable[[str], str]) -> None:
+    for bag in ({change(example): "x-value"}, {"a": example}, {"deep": [{change(example): ["b"]}]}):
+        hides = redact(bag) != bag
+        plain = json.dumps(bag)
+        for text in (plain, json.dumps({"metadata": plain}), json.dumps({"a": json.dumps([plain])})):
+            assert may_hide(text.encode()) or not hides
+        escaped = "".join(f"\\u{ord(sign):04x}" if sign.isalpha() else sign for sign in plain)
+        assert may_hide(escaped.encode())
+
+
+def test_quick_look_finds_further_names() -> None:
+    assert may_hide(b'{"Customer_Email": 1}', frozenset({"customer_email"}))
+    assert not may_hide(b'{"gen_ai.usage.input_tokens": 12, "author": "Ada", "url": "http://a/b"}')
+
+
+@pytest.mark.parametrize(("pattern", "example"), VALUE_EXAMPLES.items())
+def test_such_a_value_goes_under_any_key(pattern: str, example: str) -> None:
+    assert re.search(pattern, example), "the example is one of its pattern"
+    assert not any(re.search(other, example) for other in VALUES if other != pattern), "and of no other"
+    for text in (example, f"use {example} please", f"a={example}\n"):
+        assert redact({"note": text}) == {"note": REDACTED}
+        assert redact({"a": {"b": [1, text]}}) == {"a": {"b": [1, REDACTED]}}
+    assert redact({"note": "x" * 30_000 + " " + example})["note"] != REDACTED, "far behind, nobody looks"
+
+
+@pytest.mark.parametrize("word", NEAR_MISSES)
+def test_near_misses_stay(word: str) -> None:
+    bag = {word: "x", "note": word, "list": [word]}
+    assert redact(bag) is bag
+
+
+def test_the_near_misses_that_matter_are_among_them() -> None:
+    known = {"max_tokens", "token_usage", "total_tokens", "task-123", "sk-short", "author", "tokenizer"}
+    assert known <= set(NEAR_MISSES)
+
+
+def test_redacting_again_changes_nothing() -> None:
+    bag = dict.fromkeys(KEY_EXAMPLES.values(), "x") | {"note": list(VALUE_EXAMPLES.values())}
+    once = redact(bag)
+    assert redact(once) == once
+    assert once.keys() == bag.keys()
+
+
+def test_it_is_quick_however_the_text_is_made() -> None:
+    """A pattern that goes back and forth over a long text takes seconds for each."""
+    parts = ("a", "a://", "a://b:", "eyJ", "eyJaaaaaaaaa.", "sk-", "bearer ", "a+.-", "a.b-", "-----BEGIN ")
+    before = process_time()
+    for part in parts:
+        text = part * (20_000 // len(part))
+        redact({"note": text, text: "x"})
+    assert process_time() - before < 2
+
+
+def pauses(work: Callable[[Callable[[], None]], object]) -> int:
+    """How often other threads may run while a text is searched."""
+    calls: list[None] = []
+    work(lambda: calls.append(None))
+    return len(calls)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 2 << 20])
+def test_search_of_long_content_pauses_again_and_again(size: int) -> None:
+    content = b"url " + b"d" * size
+    assert pauses(lambda pause: without_credentials(content, pause)) >= size >> 16
+    assert pauses(lambda pause: may_hide(content, pause=pause)) >= size >> 16
+    assert pauses(lambda pause: redact(["x" * 20_000] * 10, pause=pause)) == 10
+
+
+@pytest.mark.parametrize("example", VALUE_EXAMPLES.values())
+def test_credential_is_replaced_wherever_it_stands_in_long_content(example: str) -> None:
+    for place in range((1 << 16) - len(example) - 1, (1 << 16) + 2):
+        content = b"." + b" " * place + example.encode() + b" " * 30_000
+        assert example.encode() not in without_credentials(content)
+
+
+def test_credential_that_is_very_long_is_replaced_to_its_end() -> None:
+    assert without_credentials(b"sk-" + b"a" * 200_000 + b" end") == f"{REDACTED} end".encode()
+
+
+def test_no_long_name_is_remembered() -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(10):
+            assert redact({f"{number}{'x' * 1_000_000}_api_key": "x"}) != {}
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1_000_000
+
+
+def test_long_name_that_says_it_hides_its_value() -> None:
+    for name in ("x" * 5_000 + "_api_key", "api_key_" + "x" * 5_000):
+        assert redact({name: "y"}) == {name: REDACTED}
+
+
+@pytest.mark.parametrize("name", ["\u017fecret", "to\u212aen", "coo\u212aie"])
+def test_quick_look_sees_escaped_letters_that_count_as_others(name: str) -> None:
+    assert redact({name: "x"}) == {name: REDACTED}
+    for text in (json.dumps({name: "x"}), json.dumps({name: "x"}, ensure_ascii=False)):
+        assert may_hide(text.encode())
+        assert may_hide(text.replace("f", "F").replace("a", "A").encode())
+
+
+@pytest.mark.anyio
+@pytest.mark.req("S2-054")
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+async def test_nothing_of_them_is_in_the_record(store: Store, source: str) -> None:
+    """In metadata, environment and attributes they go; in what was said they are somebody's content, and stay."""
+    secrets = list(VALUE_EXAMPLES.values())
+    said = "My key is sk-example-said-0123456789"
+    if source == "langsmith":
+        trace = agent_trace(metadata={f"note{place}": secret for place, secret in enumerate(secrets)})
+        for run in trace.runs:
+            run["extra"]["runtime"] = {"environment": {"HOME": "/", "SOME": secrets[0], "DB_PASSWORD": "hunter2"}}
+            run["extra"]["invocation_params"] = {"model": "m", "openai_api_key": "hunter2", "max_tokens": 7}
+        trace.runs[0]["inputs"]["messages"][0]["content"] = said
+        body = b"\n".join(map(_dumped, trace.runs))
+    else:
+        told = {f"note{place}": secret for place, secret in enumerate(secrets)}
+        span = otel.made(
+            {
+                **told,
+                "http.request.header.authorization": "hunter2",
+                "input.value": said,
+                "gen_ai.request.max_tokens": 7,
+            },
+            resource={"service.name": "shop", "process.env.DB_PASSWORD": "hunter2"},
+        )
+        body = _dumped(span)
+    report = await import_bytes(store, source, body)
+    assert report.skipped == []
+    rows = [row for kind in ("llm_call", "tool_call", "span") for row in await rows_of(store, kind)]
+    kept = str([(row.data, row.message) for row in rows]) + str(await lens(store))
+    assert [secret for secret in (*secrets, "hunter2") if secret in kept] == []
+    assert said in kept
+    assert REDACTED in kept
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_the_versions_that_clients_tell_are_no_settings() -> None:
+    told = {"langchain_version": "1.4.7", "langchain_core_version": "1.0.0"}
+    assert redact(told) == told

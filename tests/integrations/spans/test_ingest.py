@@ -1,0 +1,513 @@
+"""What arrives of foreign traces, as it stands in the record."""
+
+import asyncio
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstitch.backend import Find
+from lockstitch.errors import Refused
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.integrations.spans.span import Attachment, Remark
+from lockstitch.model import Blob, Entry, Feedback, File, Json, Thread, tool_uses
+from lockstitch.store import Store, open_store
+from tests.integrations.runs import Trace, agent_trace, ai, items, moment, post_and_patch, tool_message, uid
+from tests.integrations.seeing import fences, rows_of, seen
+
+pytestmark = pytest.mark.anyio
+
+
+def ingest(store: Store, **options: bool) -> Ingest:
+    return Ingest(store, LangSmith(), **options)
+
+
+@pytest.mark.req("S2-042", "S2-045", "S2-034", "S2-026")
+async def test_a_trace_is_one_run_with_its_model_calls_and_tools(store: Store) -> None:
+    await ingest(store).take(items(*agent_trace(thread="conv-1").runs))
+
+    (thread,) = await store.threads(kind="trace")
+    (run,) = await store.runs(thread)
+    assert (thread.key, thread.status, thread.title) == ("langsmith:conv-1", "completed", "hello")
+    assert (run.foreign_id, run.role, run.status, run.steps) == (uid(1000), "trace", "completed", 2)
+    assert (run.input_tokens, run.output_tokens, run.model) == (200, 40, "gpt-4o-mini")
+    asking, answering = await rows_of(store, "llm_call")
+    search, price = await rows_of(store, "tool_call")
+    assert [call["name"] for call in tool_uses(asking.message)] == ["search", "price"]
+    assert (search.reply_to, search.call_index, price.reply_to, price.call_index) == (
+        *(asking.position, 0),
+        *(asking.position, 1),
+    )
+    assert (search.status, search.duration_ms, search.message) == (
+        "ok",
+        500,
+        {"type": "tool_result", "tool_use_id": "call_a", "content": "found"},
+    )
+    assert (answering.step_number, answering.status) == (2, "end_turn")
+    assert (await store.verify()).ok
+
+
+@pytest.mark.req("S2-048")
+async def test_what_arrives_twice_changes_nothing(store: Store) -> None:
+    runs = agent_trace(thread="conv").runs
+    await ingest(store).take(items(*runs))
+    before, raised = await seen(store), await fences(store)
+
+    again = await ingest(store).take(items(*runs))
+
+    assert await seen(store) == before
+    assert await fences(store) == raised
+    assert sum(row.type == "llm_call" for row in again.rows) == 2
+
+
+@pytest.mark.req("S2-048")
+async def test_what_changed_is_changed_in_its_place(store: Store) -> None:
+    runs = agent_trace().runs
+    await ingest(store).take(items(*runs))
+    before = {row.id: row.position for row in await rows_of(store, "tool_call")}
+
+    runs[3] = {**runs[3], "outputs": {"output": {"type": "tool", "content": "43", "tool_call_id": "call_b"}}}
+    await ingest(store).take(items(*runs))
+
+    after = await rows_of(store, "tool_call")
+    assert {row.id: row.position for row in after} == before
+    assert (after[1].message or {})["content"] == "43"
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(seed=st.integers(0, 10**9))
+def test_the_order_in_which_pieces_come_does_not_matter(seed: int) -> None:
+    """Posts and patches of two turns, one of them with an id that is used twice, cut into batches anyhow."""
+    chance = random.Random(seed)
+    pieces: list[Json] = []
+    for number in (1, 2):
+        trace = agent_trace(number, thread="conv")
+        trace.model(5, calls=[("call_a", "search", {"q": "again"})], heard=[tool_message("call_a", "found")])
+        trace.tool(6, "search", "call_a", "found again")
+        trace.model(7, "Done.")
+        for run in trace.runs:
+            pieces += post_and_patch(run)
+
+    async def come(order: list[Json], sizes: list[int]) -> tuple[Json, bool]:
+        async with open_store("sqlite:///:memory:") as store:
+            while order:
+                size = sizes.pop() if sizes else len(order)
+                await ingest(store).take(items(*order[:size]))
+                order = order[size:]
+            return await seen(store), (await store.verify()).ok
+
+    shuffled = chance.sample(pieces, len(pieces))
+    expected, _ = asyncio.run(come(pieces, []))
+    found, whole = asyncio.run(come(shuffled, [chance.randint(1, 6) for _ in range(20)]))
+
+    assert whole
+    assert found == expected
+
+
+@pytest.mark.req("S2-048")
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_who_is_believed_and_whose_tool_it_was_do_not_depend_on_the_order(seed: int) -> None:
+    """Two tell of every model call, in one trace or in two; tools do not know their calls; ids are used again."""
+    chance = random.Random(seed)
+    trace, other = Trace(1, thread="conv"), Trace(2, thread="conv")
+    trace.root()
+    other.root()
+    heard: list[Json] = []
+    for at in (1, 5, 9):
+        told = {"response_metadata": {"id": f"chatcmpl-{at % 2}", "model_provider": "openai"}}
+        calls: list[tuple[str, str, Json]] = [("call_0", "search", {"at": at}), (f"call_{at}", "search", {})]
+        asking = trace.model(at, calls=calls, heard=list(heard), kwargs=told)
+        trace.model(at + 0.1, "", kwargs=told, parent=asking["id"])
+        other.model(at - 0.1, "more" if at == 5 else "", calls=calls if at == 5 else None, kwargs=told)
+        trace.tool(at + 1, "search", None, f"first {at}")
+        trace.tool(at + 2, "search", f"call_{at}" if at == 9 else None, f"second {at}")
+        failed = tool_message("call_0", f"first {at}", status="error" if at == 5 else "success")
+        heard += [asking["outputs"]["generations"][0][0]["message"], failed, tool_message(f"call_{at}", "seen")]
+    trace.model(13, "Done.", heard=heard)
+    spans = trace.runs + other.runs
+
+    async def come(*parts: list[Json]) -> tuple[Json, bool]:
+        async with open_store("sqlite:///:memory:") as store:
+            for runs in parts:
+                await ingest(store).take(items(*runs))
+            return await seen(store), (await store.verify()).ok
+
+    shuffled = chance.sample(spans, len(spans))
+    cuts = [0, *sorted(chance.sample(range(1, len(spans)), 4)), len(spans)]
+    expected, _ = asyncio.run(come(spans))
+    assert asyncio.run(come(*(shuffled[a:b] for a, b in pairwise(cuts)))) == (expected, True)
+
+
+@pytest.mark.req("S2-048", "S2-036")
+async def test_a_patch_may_come_before_its_post(store: Store) -> None:
+    trace = agent_trace()
+    halves = [post_and_patch(run) for run in trace.runs]
+    for _, patch in halves:
+        await ingest(store).take(items(patch))
+    for post, _ in halves:
+        await ingest(store).take(items(post))
+
+    async with open_store("sqlite:///:memory:") as whole:
+        await ingest(whole).take(items(*trace.runs))
+        assert await seen(store) == await seen(whole)
+
+
+@pytest.mark.req("S2-035")
+async def test_a_request_without_a_result_and_a_result_without_a_request(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    trace.model(1, calls=[("call_a", "search", {"q": "x"})])
+    trace.model(2, "ok", heard=[tool_message("call_z", "from nowhere", name="ghost")])
+    await ingest(store).take(items(*trace.runs))
+
+    asked, told = await rows_of(store, "tool_call")
+    assert (asked.call_id, asked.status, asked.message, asked.reply_to is None) == ("call_a", None, None, False)
+    assert (told.call_id, told.name, told.reply_to, told.status) == ("call_z", "ghost", None, "ok")
+    assert (told.message or {})["content"] == "from nowhere"
+    assert (await store.verify()).ok
+
+
+@pytest.mark.req("S2-036", "S2-034")
+async def test_results_are_found_in_the_messages_of_later_calls(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    asking = trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "look", {})])
+    asked = asking["outputs"]["generations"][0][0]["message"]
+    heard = [asked, tool_message("call_a", "found"), tool_message("call_b", "no", status="error")]
+    trace.model(2, "ok", heard=heard)
+    await ingest(store).take(items(*trace.runs))
+
+    first, second = await rows_of(store, "tool_call")
+    assert (first.status, (first.message or {})["content"]) == ("ok", "found")
+    assert (second.status, (second.message or {})["is_error"]) == ("error", True)
+    assert len(await rows_of(store, "tool_call")) == 2
+
+
+async def test_the_conversation_before_is_no_part_of_the_trace(store: Store) -> None:
+    """What an earlier turn asked and got comes along in the messages; it is counted where it happened."""
+    earlier = [ai("", [{"id": "call_old", "name": "search", "args": {}}], "m-old"), tool_message("call_old", "then")]
+    trace = Trace()
+    trace.root()
+    trace.model(1, "ok", heard=earlier)
+    await ingest(store).take(items(*trace.runs))
+
+    assert await rows_of(store, "tool_call") == []
+
+
+async def test_an_id_that_is_used_again_answers_the_call_before_it(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    for at, result in ((1, "first"), (3, "second"), (5, "third")):
+        trace.model(at, calls=[("call_0", "search", {"n": at})])
+        trace.tool(at + 1, "search", "call_0", result)
+    late = trace.runs.pop(3)
+    await ingest(store).take(items(*trace.runs))
+    await ingest(store).take(items(late))
+
+    asked = {row.position: row.step_number for row in await rows_of(store, "llm_call")}
+    results = [(asked[row.reply_to or 0], (row.message or {})["content"]) for row in await rows_of(store, "tool_call")]
+    assert sorted(results) == [(1, "first"), (2, "second"), (3, "third")]
+    assert (await store.verify()).ok
+
+
+async def test_a_tool_that_does_not_know_its_call_is_found_by_its_name(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    trace.model(1, calls=[("call_a", "search", {"q": "x"})])
+    trace.tool(2, "search", None, "found")
+    await ingest(store).take(items(*trace.runs))
+
+    (row,) = await rows_of(store, "tool_call")
+    assert (row.call_id, row.call_index, (row.message or {})["content"]) == ("call_a", 0, "found")
+
+
+async def test_tools_of_one_response_that_do_not_know_their_calls_are_taken_in_their_order(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "search", {"q": "y"})])
+    trace.tool(2, "search", None, "x found")
+    trace.tool(2.1, "search", None, "y found")
+    await ingest(store).take(items(*trace.runs))
+
+    found = {row.call_id: (row.message or {})["content"] for row in await rows_of(store, "tool_call")}
+    assert found == {"call_a": "x found", "call_b": "y found"}
+
+
+@pytest.mark.req("S2-048")
+async def test_who_tells_more_is_believed_though_another_stood_for_the_call(store: Store) -> None:
+    """The first asked for a tool that ran; the one that begins around it comes later, in a trace of its own."""
+    told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
+    trace, second = Trace(1), Trace(2)
+    trace.root()
+    trace.model(1, calls=[("call_a", "search", {})], kwargs=told)
+    trace.tool(2, "search", "call_a", "found")
+    second.root()
+    believed = second.model(0.9, calls=[("call_a", "search", {})], kwargs=told)
+    await ingest(store).take(items(*trace.runs))
+    await ingest(store).take(items(*second.runs))
+
+    (counted,) = await rows_of(store, "llm_call")
+    runs = {run.foreign_id: run for thread in await store.threads(kind="trace") for run in await store.runs(thread)}
+    tools = [(row.run_id, row.reply_to, row.status) for row in await rows_of(store, "tool_call")]
+    assert counted.data["id"] == believed["id"]
+    assert [(run.steps, run.input_tokens, run.model) for _, run in sorted(runs.items())] == [
+        (0, 0, None),
+        (1, 100, "gpt-4o-mini"),
+    ]
+    assert sorted(tools, key=str) == sorted(
+        [(runs[trace.id].id, None, "ok"), (runs[second.id].id, counted.position, None)], key=str
+    )
+    assert (await store.verify()).ok
+
+
+@pytest.mark.req("S2-013", "S2-050")
+async def test_several_answers_of_one_call_count_once(store: Store) -> None:
+    trace = Trace()
+    trace.root()
+    run = trace.model(1, "one")
+    run["outputs"]["generations"] = [
+        [{"text": text, "message": ai(text, [], message_id)} for text, message_id in (("one", None), ("two", "m-2"))]
+    ]
+    await ingest(store).take(items(*trace.runs))
+    await ingest(store).take(items(*trace.runs))
+
+    first, second = await rows_of(store, "llm_call")
+    assert (first.input_tokens, second.input_tokens) == (100, None)
+    assert (first.step_number, second.step_number, second.call_id) == (1, 2, "m-2")
+    (run_row,) = await store.runs((await store.threads(kind="trace"))[0])
+    assert (run_row.input_tokens, run_row.steps) == (100, 2)
+
+
+@pytest.mark.req("S2-047")
+async def test_totals_are_those_of_model_calls_and_never_of_chains(store: Store) -> None:
+    trace = agent_trace()
+    trace.runs[0] |= {"total_tokens": 240, "prompt_tokens": 200, "completion_tokens": 40, "total_cost": 0.25}
+    await ingest(store).take(items(*trace.runs))
+
+    (run,) = await store.runs((await store.threads(kind="trace"))[0])
+    assert run.input_tokens + run.output_tokens == 240
+    assert (run.state["total_tokens"], run.state["total_cost"]) == (240, 0.25)
+
+
+@pytest.mark.req("S2-001")
+async def test_projects_do_not_meet_whatever_ids_a_client_chose(store: Store) -> None:
+    """The same ids in two projects are two traces; neither sees, changes nor completes the other's."""
+    runs = agent_trace(thread="shared").runs
+    other = store.in_project("other")
+    await ingest(store).take(items(*runs))
+    stolen = [{**run, "name": "stolen", "outputs": {"output": "stolen"}} for run in runs]
+    mine = await seen(store)
+    await ingest(other).take(items(*stolen[1:]))
+
+    assert await seen(store) == mine
+    (theirs,) = await other.threads(kind="trace")
+    assert theirs.key == "langsmith:shared"
+    assert {run.agent for run in await other.runs(theirs)} == {None}
+    assert len(await store.threads(kind="trace", all_projects=True)) == 2
+
+
+async def test_a_key_that_a_native_thread_has_stays_its_own(store: Store) -> None:
+    native = await store.create(key="langsmith:conv")
+    await ingest(store).take(items(*agent_trace(thread="conv").runs))
+
+    (mirror,) = await store.threads(kind="trace")
+    assert mirror.key is None
+    assert (await store.thread("langsmith:conv")).id == native.id
+
+
+async def test_nothing_runs_in_a_mirror(store: Store) -> None:
+    await ingest(store).take(items(agent_trace().runs[1]))
+    (mirror,) = await store.threads(kind="trace")
+
+    assert mirror.status == "running"
+    assert await store.claim_next() == []
+    with pytest.raises(Refused, match="another system"):
+        await store.claim(mirror)
+    with pytest.raises(Refused, match="another system"):
+        await store.fork(mirror)
+    with pytest.raises(Refused, match="another system"):
+        await store.deliver(mirror.id, Entry(type="input", message={}), kind="input", sender="me")
+
+
+async def test_several_writers_at_once_lose_nothing(store: Store) -> None:
+    trace = agent_trace(thread="conv")
+    pieces = [piece for run in trace.runs for piece in post_and_patch(run)]
+
+    await asyncio.gather(*(ingest(store).take(items(piece)) for piece in pieces))
+
+    async with open_store("sqlite:///:memory:") as whole:
+        await ingest(whole).take(items(*trace.runs))
+        assert await seen(store) == await seen(whole)
+    assert (await store.verify()).ok
+
+
+async def test_one_model_call_that_two_tell_of_counts_once(store: Store) -> None:
+    """Two instrumentations, one below the other or in traces of their own, with the provider's id of the response."""
+    told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
+    trace, second = Trace(1), Trace(2)
+    trace.root()
+    outer = trace.model(1, "hi", kwargs=told)
+    trace.model(1.1, "hi", kwargs=told, parent=outer["id"])
+    second.root()
+    second.model(1, "hi", kwargs=told)
+    await ingest(store).take(items(*trace.runs))
+    await ingest(store).take(items(*second.runs))
+
+    (counted,) = await rows_of(store, "llm_call")
+    duplicates = [row for row in await rows_of(store, "span") if row.data.get("duplicate_of")]
+    assert counted.data["id"] == outer["id"]
+    assert {row.data["duplicate_of"] for row in duplicates} == {str(counted.id)}
+    assert len(duplicates) == 2
+
+
+async def test_a_cost_that_changes_is_not_added_twice(store: Store) -> None:
+    trace = agent_trace()
+    await ingest(store).take(items(*trace.runs))
+    (first,) = await store.runs((await store.threads(kind="trace"))[0])
+    usage = {"input_tokens": 1000, "output_tokens": 20, "total_tokens": 1020}
+    trace.runs[1]["outputs"]["generations"][0][0]["message"]["kwargs"]["usage_metadata"] = usage
+    await ingest(store).take(items(*trace.runs))
+
+    async with open_store("sqlite:///:memory:") as whole:
+        await ingest(whole).take(items(*trace.runs))
+        (expected,) = await whole.runs((await whole.threads(kind="trace"))[0])
+    (run,) = await store.runs((await store.threads(kind="trace"))[0])
+    assert first.total_cost is not None
+    assert (run.input_tokens, run.cost) == (1100, expected.cost)
+    assert (run.total_cost or 0) > first.total_cost
+
+
+@pytest.mark.req("S2-054", "S2-010")
+async def test_secrets_in_metadata_do_not_arrive(store: Store) -> None:
+    secret = "sk-" + "a1b2c3d4" * 4
+    metadata = {"openai_api_key": "plain", "note": f"use {secret}", "customer": "ada", "max_tokens": 100}
+    for keep in (False, True):
+        trace = agent_trace(2 if keep else 1, metadata=metadata)
+        await ingest(store, keep_secrets=keep).take(items(*trace.runs))
+    runs = {run.foreign_id: run for thread in await store.threads(kind="trace") for run in await store.runs(thread)}
+
+    assert runs[uid(1000)].metadata == {
+        "openai_api_key": "[redacted]",
+        "note": "[redacted]",
+        "customer": "ada",
+        "max_tokens": 100,
+    }
+    assert runs[uid(2000)].metadata == metadata
+    redacted = [thread.id for thread in await store.threads(kind="trace") if thread.key == f"langsmith:{uid(1000)}"]
+    stitches = await store.stitches(redacted[0])
+    assert secret not in str([stitch.data for stitch in stitches])
+
+
+async def test_feedback_and_attachments_hang_on_their_span(store: Store) -> None:
+    trace = agent_trace()
+    span = trace.runs[1]["id"]
+    said = Remark("f1", span, None, "helpful", score=0.5, comment="fine", value={"value": "yes"})
+    picture = Attachment(span, "chart.png", "image/png", b"\x89PNG")
+    for _ in range(2):
+        outcome = await ingest(store).take([*items(*trace.runs), said, picture])
+        assert outcome.refused == []
+
+    (row,) = [row for row in await rows_of(store, "llm_call") if row.data["id"] == span]
+    (feedback,) = await store.backend.find(Find(Feedback))
+    (file,) = await store.backend.find(Find(File))
+    blob = await store.backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
+    assert (feedback.stitch_id, feedback.run_id, feedback.score, feedback.name) == (row.id, row.run_id, 0.5, "helpful")
+    assert (file.filename, file.mime_type, file.created_in_run, blob and blob.content) == (
+        *("chart.png", "image/png", row.run_id),
+        b"\x89PNG",
+    )
+    await store.delete((await store.threads(kind="trace"))[0])
+    assert await store.backend.find(Find(File)) == []
+
+
+@pytest.mark.req("S2-049")
+async def test_what_cannot_be_stored_is_named_and_the_rest_is_kept(store: Store) -> None:
+    deep: Json = {}
+    for _ in range(300):
+        deep = {"deeper": deep}
+    good = items(*agent_trace().runs)
+    bad = [{**good[1], "id": "bad", "inputs": deep}, {"trace_id": "no id"}]
+    outcome = await ingest(store).take([*good, *bad])  # type: ignore[list-item]
+
+    assert {span_id for span_id, _ in outcome.refused} == {"bad", ""}
+    assert len(await rows_of(store, "llm_call")) == 2
+
+
+@pytest.mark.parametrize("first", ["post", "patch"])
+async def test_a_patch_that_names_no_trace_finds_its_own(store: Store, first: str) -> None:
+    """PATCH /runs/{id} with nothing but what changed."""
+    trace = agent_trace(thread="conv")
+    post, patch = post_and_patch(trace.runs[4])
+    bare = {key: patch[key] for key in ("id", "end_time", "outputs")}
+    await ingest(store).take(items(*trace.runs[:4]))
+    for half in (post, bare) if first == "post" else (bare, post):
+        await ingest(store).take(items(half))
+
+    async with open_store("sqlite:///:memory:") as whole:
+        await ingest(whole).take(items(*trace.runs))
+        assert await seen(store) == await seen(whole)
+    assert (await store.verify()).ok
+
+
+async def test_a_late_root_completes_its_trace(store: Store) -> None:
+    runs = agent_trace(thread="conv").runs
+    await ingest(store).take(items(*runs[1:]))
+    (mirror,) = await store.threads(kind="trace")
+    (run,) = await store.runs(mirror)
+    assert (run.status, run.input_position, mirror.status) == ("running", None, "running")
+    await ingest(store).take(items(runs[0]))
+
+    (run,) = await store.runs(mirror)
+    assert (run.status, run.agent, run.started_at.isoformat()) == ("completed", "agent", moment(0))
+    assert (await store.thread(mirror.id)).status == "completed"
+    history = await store.history(mirror)
+    assert [(turn.user_message, turn.final_response) for turn in history.turns] == [("hello", "It costs 42.")]
+
+
+async def test_vanished_spans_are_removed_only_from_traces_given_whole(store: Store) -> None:
+    trace = agent_trace()
+    await ingest(store).take(items(*trace.runs))
+    gone = {trace.runs[1]["id"], trace.runs[2]["id"]}
+    removed = await ingest(store).drop_others(trace.id, lambda span_id: span_id not in gone)
+
+    (run,) = await store.runs((await store.threads(kind="trace"))[0])
+    (call,) = await rows_of(store, "llm_call")
+    assert removed >= 2
+    assert (run.input_tokens, run.steps, call.step_number) == (100, 1, 1)
+    assert (await store.verify()).ok
+    await ingest(store).take(items(*trace.runs))
+    assert [row.step_number for row in await rows_of(store, "llm_call")] == [1, 2]
+    (run,) = await store.runs((await store.threads(kind="trace"))[0])
+    assert (run.input_tokens, run.steps) == (200, 2)
+
+
+async def test_threads_of_traces_are_found_by_their_last_turn(store: Store) -> None:
+    for number in (1, 2):
+        trace = agent_trace(number, thread="conv")
+        for run in trace.runs:
+            run["start_time"], run["end_time"] = moment(number * 100), moment(number * 100 + 1)
+        await ingest(store).take(items(*trace.runs))
+
+    (mirror,) = await store.threads(kind="trace")
+    runs = await store.runs(mirror)
+    assert [(run.sequence, run.turn) for run in runs] == [(1, 1), (2, 2)]
+    assert mirror.last_run_at == runs[1].started_at
+    assert (mirror.total_runs, mirror.last_sequence) == (2, 2)
+    assert isinstance(mirror, Thread)
+
+
+async def test_a_mirror_is_not_archived_since_more_of_it_may_come(store: Store) -> None:
+    runs = agent_trace(thread="conv").runs
+    await ingest(store).take(items(*runs))
+    before = await seen(store)
+
+    assert await store.archive(store.clock.now()) == 0
+    await ingest(store).take(items(*runs))
+
+    assert await seen(store) == before

@@ -1,0 +1,350 @@
+"""Every recorded body, through the whole import, in every backend: what is reported, and what the lens then shows.
+
+Numbers were read by hand in the bodies; where each comes from stands beside it here, and in more detail in the tests of
+the two bridges. The endpoints behind the recordings were scripts that give every response the same id (msg_1,
+chatcmpl-1): calls that follow each other are two whatever their id, spans of one id and one time are one.
+"""
+
+import random
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lockstitch.integrations.spans.span import Attachment, Item, Remark, merge
+from lockstitch.model import Json
+from lockstitch.store import Store, open_store
+from tests.integrations.importing import import_items, import_path, items_of, lens
+from tests.integrations.langsmith import recorded as langsmith
+from tests.integrations.otel import bodies as otel
+from tests.integrations.seeing import fences, rows_of, seen
+
+pytestmark = pytest.mark.anyio
+
+
+class Tool(NamedTuple):
+    """A row of tool_calls: what was asked for, by which model call of its run, and what came of it."""
+
+    id: str
+    name: str
+    args: Any
+    step: int | None
+    status: str | None
+    response: str | None
+
+
+class Expected(NamedTuple):
+    traces: int
+    runs: int
+    """Spans, which is what LangSmith calls runs."""
+    finish: list[list[str | None]]
+    """The finish reasons of the model calls, trace by trace in order of time: as many as there are calls."""
+    usage: list[tuple[int, int]]
+    """What the calls counted, in the same order; input includes the cache."""
+    cache: tuple[int, int]
+    """Read and written, over all calls."""
+    tools: list[Tool]
+    threads: set[str | None]
+    failed: int = 0
+    """Traces that ended with an error."""
+
+
+# What the scripted model of the Python recordings asks for at once: two tools, the second of which raises. The model is
+# then given "5" and "Error: ValueError('no such thing: boom')…", which the ToolMessages of the trace say.
+ADD = Tool("call_1", "add", {"a": 2, "b": 3}, 0, "success", "5")
+BOOM = Tool("call_2", "fail_tool", {"x": "boom"}, 0, "error", "Error: ValueError('no such thing: boom')")
+# What the two scripted endpoints answer first; agents then run the tool, mere calls of the SDK do not.
+WEATHER = Tool("call_abc", "get_weather", {"city": "Paris"}, 0, "success", "21C in Paris")
+ANTHROPIC_WEATHER = Tool("toolu_01", "get_weather", {"city": "Paris"}, 0, "success", "21C in Paris")
+
+
+def asked_only(tool: Tool) -> Tool:
+    return tool._replace(status=None, response=None)
+
+
+OPENAI = (1500, 30)  # usage {"prompt_tokens": 1500, "completion_tokens": 30}, cached_tokens 1024
+CLAUDE = (1250, 40)  # usage {"input_tokens": 50, "output_tokens": 40}, and 1000 read from and 200 written to the cache
+SCRIPT = (120, 17)  # usage_metadata of ScriptedChat: input 120, output 17, cache_read 100, cache_creation 10
+
+LANGSMITH = {
+    "batch_invoke": Expected(
+        1, 10, [["tool_use", "end_turn"]], [SCRIPT, SCRIPT], (200, 20), [ADD, BOOM], {"thread-42"}
+    ),
+    "old_0.1.147_invoke": Expected(
+        1, 10, [["tool_use", "end_turn"]], [SCRIPT, SCRIPT], (200, 20), [ADD, BOOM], {"thread-42"}
+    ),
+    "old_0.3.45_invoke": Expected(
+        1, 10, [["tool_use", "end_turn"]], [SCRIPT, SCRIPT], (200, 20), [ADD, BOOM], {"thread-42"}
+    ),
+    # The second tool ends the run: no second answer, and no ToolMessage: what the tool's own run says is all there is.
+    "zstd_error": Expected(
+        1,
+        7,
+        [["tool_use"]],
+        [SCRIPT],
+        (100, 10),
+        [ADD, BOOM._replace(response="ValueError('no such thing: boom')")],
+        {"thread-42"},
+        failed=1,
+    ),
+    # The first turn as above; the second is one answer. The inputs of the second repeat the tools of the first.
+    "zstd_two_turns": Expected(
+        2, 14, [["tool_use", "end_turn"], ["end_turn"]], [SCRIPT] * 3, (300, 30), [ADD, BOOM], {"thread-42"}
+    ),
+    # The fake model says neither why it stopped nor what it counted; a lambda of the example asks for the tool, so that
+    # no model call did.
+    "js_full": Expected(
+        1, 10, [[None, None]], [], (0, 0), [Tool("c1", "add", {"a": 1, "b": 2}, None, "success", "3")], {"t-js"}
+    ),
+    "js_multipart": Expected(
+        1, 10, [[None, None]], [], (0, 0), [Tool("c1", "add", {"a": 1, "b": 2}, None, "success", "3")], {"t-js"}
+    ),
+    # @traceable: usage_metadata {"input_tokens": 9, "output_tokens": 1} in the outputs of the one llm run.
+    "multipart_traceable": Expected(1, 3, [[None]], [(9, 1)], (0, 0), [], {None}),
+    "zstd_traceable": Expected(1, 3, [[None]], [(9, 1)], (0, 0), [], {None}),
+    # One run of type chain, created and then updated.
+    "nonbatch": Expected(1, 1, [[]], [], (0, 0), [], {None}),
+    "prov_anthropic": Expected(
+        1, 7, [["tool_use", "end_turn"]], [CLAUDE] * 2, (2000, 400), [ANTHROPIC_WEATHER], {"thr-anthropic"}
+    ),
+    "prov_deepagent": Expected(
+        1, 22, [["tool_use", "end_turn"]], [CLAUDE] * 2, (2000, 400), [ANTHROPIC_WEATHER], {"thr-anthropic"}
+    ),
+    "prov_openai": Expected(1, 7, [["tool_calls", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {"thr-openai"}),
+}
+
+OTEL = {
+    # Two calls in two traces, to OpenAI and then to Anthropic, without an agent: nobody ran what they asked for.
+    "logfire": Expected(
+        2,
+        2,
+        [["tool_calls"], ["tool_use"]],
+        [OPENAI, CLAUDE],
+        (2024, 200),
+        [asked_only(ANTHROPIC_WEATHER), asked_only(WEATHER)],
+        {None},
+    ),
+    # The official instrumentation says neither what was said, so nothing was asked for, nor what the cache did.
+    "official_openai": Expected(1, 1, [["tool_calls"]], [OPENAI], (0, 0), [], {None}),
+    "official_openai_latest": Expected(1, 1, [["tool_calls"]], [OPENAI], (0, 0), [asked_only(WEATHER)], {None}),
+    # Two spans of one call: OpenInference's around the SDK's own.
+    "oi_anthropic": Expected(1, 2, [["tool_use"]], [CLAUDE], (1000, 200), [asked_only(ANTHROPIC_WEATHER)], {None}),
+    "oi_langchain": Expected(1, 7, [["tool_calls", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {"t1"}),
+    "oi_openai": Expected(1, 1, [["tool_calls"]], [OPENAI], (1024, 0), [asked_only(WEATHER)], {None}),
+    # Two spans of one call, each in a trace of its own: the one that says what was said began first, and counts.
+    "openll_anthropic": Expected(
+        2, 2, [["tool_call"], []], [CLAUDE], (1000, 200), [asked_only(ANTHROPIC_WEATHER)], {None}
+    ),
+    # create_agent stands in a trace of its own, before the one with the work.
+    "openll_langchain": Expected(2, 9, [[], ["tool_call", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {None, "t1"}),
+    "openll_openai": Expected(1, 1, [["tool_call"]], [OPENAI], (1024, 0), [asked_only(WEATHER)], {None}),
+    "otel_mode": Expected(1, 10, [["tool_use", "end_turn"]], [SCRIPT] * 2, (200, 20), [ADD, BOOM], {"thread-42"}),
+    # Two chats with one id, one after the other: two calls.
+    "pydantic_ai": Expected(1, 4, [["tool_call", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {"conv-1"}),
+}
+
+EXPECTED = {("langsmith", name): expected for name, expected in LANGSMITH.items()} | {
+    ("otel", name): expected for name, expected in OTEL.items()
+}
+
+each_body = pytest.mark.parametrize(("source", "name"), EXPECTED)
+
+
+def path_of(source: str, name: str) -> Path:
+    return langsmith.FIXTURES / name if source == "langsmith" else otel.FIXTURES / f"{name}.body"
+
+
+def test_every_recorded_body_is_expected() -> None:
+    assert set(LANGSMITH) == set(langsmith.FOLDERS)
+    assert set(OTEL) == set(otel.NAMES)
+
+
+@pytest.mark.req("S2-036", "S2-044", "S2-045", "S2-047", "S2-034")
+@each_body
+async def test_a_recorded_body(store: Store, source: str, name: str) -> None:
+    expected = EXPECTED[source, name]
+    report = await import_path(store, source, path_of(source, name))
+
+    said = report.as_json()
+    assert said["skipped"] == []
+    assert {key: said[key] for key in ("traces", "runs", "llm_calls", "tool_calls", "tokens")} == {
+        "traces": expected.traces,
+        "runs": expected.runs,
+        "llm_calls": sum(map(len, expected.finish)),
+        "tool_calls": len(expected.tools),
+        "tokens": sum(map(sum, expected.usage)),
+    }
+    await shows(store, source, name)
+
+
+async def shows(store: Store, source: str, name: str) -> None:
+    """The lens has the rows of a recorded body, and nothing else."""
+    expected = EXPECTED[source, name]
+    shown = await lens(store)
+    _runs_are(expected, shown["agent_runs"])
+    _model_calls_are(expected, shown)
+    _tools_are(expected, shown)
+    _latencies_are(items_of(source, path_of(source, name)), shown["tool_calls"])
+    calls = await rows_of(store, "llm_call")
+    cache = (
+        sum(row.cache_read_tokens or 0 for row in calls),
+        sum(row.cache_write_tokens or 0 for row in calls),
+    )
+    assert cache == expected.cache
+    assert (await store.verify()).ok
+
+
+@each_body
+async def test_importing_it_again_changes_nothing(source: str, name: str) -> None:
+    """On one database: test_ingest.py shows for made traces that it is so on all of them."""
+    path = path_of(source, name)
+    async with open_store("sqlite:///:memory:") as store:
+        await import_path(store, source, path)
+        before = await seen(store), await fences(store), await lens(store)
+        await import_path(store, source, path)
+        assert (await seen(store), await fences(store), await lens(store)) == before
+        assert (await store.verify()).ok
+
+
+@pytest.mark.req("S2-048")
+@each_body
+async def test_the_second_report_is_that_of_the_first(source: str, name: str) -> None:
+    async with open_store("sqlite:///:memory:") as store:
+        first, second = [(await import_path(store, source, path_of(source, name))).as_json() for _ in range(2)]
+    assert second == first
+
+
+@pytest.mark.req("S2-048")
+@each_body
+async def test_halves_are_the_same_as_the_whole(source: str, name: str) -> None:
+    spans = _spans(source, name)
+    half = len(spans) // 2
+    await _same(source, spans, [spans[:half], spans[half:]])
+
+
+@pytest.mark.req("S2-048")
+@each_body
+async def test_halves_in_the_other_order_are_the_same_as_the_whole(source: str, name: str) -> None:
+    spans = _spans(source, name)
+    half = len(spans) // 2
+    await _same(source, spans, [spans[half:], spans[:half]])
+
+
+@pytest.mark.req("S2-048")
+@each_body
+async def test_three_parts_in_any_order_are_the_same_as_the_whole(source: str, name: str) -> None:
+    spans = _spans(source, name)
+    await _same(source, spans, *(_parts(spans, seed) for seed in range(5)))
+
+
+@pytest.mark.req("S2-043")
+@pytest.mark.parametrize("source", ["langsmith", "otel"])
+async def test_all_of_them_in_one_store(store: Store, source: str) -> None:
+    """A folder of folders. What the recordings have in common (threads, ids of responses) joins no two of them."""
+    wanted = [expected for (of, _), expected in EXPECTED.items() if of == source]
+    report = await import_path(store, source, langsmith.FIXTURES if source == "langsmith" else otel.FIXTURES)
+
+    said = report.as_json()
+    assert said["skipped"] == []
+    assert said["traces"] == sum(each.traces for each in wanted)
+    assert said["runs"] == sum(each.runs for each in wanted)
+    assert said["llm_calls"] == sum(len(calls) for each in wanted for calls in each.finish)
+    assert said["tool_calls"] == sum(len(each.tools) for each in wanted)
+    assert said["tokens"] == sum(sum(map(sum, each.usage)) for each in wanted)
+    shown = await lens(store)
+    assert sum(run["total_tokens"] for run in shown["agent_runs"]) == said["tokens"]
+    assert len(shown["llm_calls"]) == said["llm_calls"]
+    assert len(shown["tool_calls"]) == said["tool_calls"]
+    assert (await store.verify()).ok
+
+
+def _spans(source: str, name: str) -> list[Item]:
+    return [item for item in items_of(source, path_of(source, name)) if not isinstance(item, Attachment | Remark)]
+
+
+def _parts(spans: list[Item], seed: int) -> list[list[Item]]:
+    """Three parts of what is shuffled before; some may be empty."""
+    chance = random.Random(seed)
+    shuffled = chance.sample(spans, len(spans))
+    first, second = sorted(chance.randint(0, len(spans)) for _ in range(2))
+    return [shuffled[:first], shuffled[first:second], shuffled[second:]]
+
+
+async def _same(source: str, spans: list[Item], *ways: list[list[Item]]) -> None:
+    """Whichever way the spans are cut into parts, what stands in the end is what stands when they come at once."""
+    async with open_store("sqlite:///:memory:") as whole:
+        await import_items(whole, source, spans)
+        expected = await seen(whole)
+    for parts in ways:
+        async with open_store("sqlite:///:memory:") as cut:
+            for part in parts:
+                await import_items(cut, source, part)
+            assert await seen(cut) == expected
+            assert (await cut.verify()).ok
+
+
+def _runs_are(expected: Expected, runs: list[Json]) -> None:
+    assert len(runs) == expected.traces
+    assert {run["thread_id"] for run in runs} == expected.threads
+    assert Counter(run["status"] for run in runs) == Counter(
+        success=expected.traces - expected.failed, **({"error": expected.failed} if expected.failed else {})
+    )
+    assert all(bool(run["error"]) == (run["status"] == "error") for run in runs)
+    assert sum(run["total_tokens"] for run in runs) == sum(map(sum, expected.usage))
+    assert all(run["start_time"] < run["end_time"] for run in runs)
+    assert len({run["run_id"] for run in runs}) == expected.traces
+
+
+def _model_calls_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
+    usage: list[tuple[int, int]] = []
+    for run, finish in zip(shown["agent_runs"], expected.finish, strict=True):
+        calls = [call for call in shown["llm_calls"] if call["run_id"] == run["run_id"]]
+        assert [call["finish_reason"] for call in calls] == finish
+        assert [call["step_index"] for call in calls] == list(range(len(finish)))
+        assert all(call["llm_call_id"] and call["error_flag"] == 0 for call in calls)
+        for counts in filter(None, (call["usage_metadata"] for call in calls)):
+            usage.append((counts["input_tokens"], counts["output_tokens"]))
+            assert counts["total_tokens"] == sum(usage[-1])
+    assert usage == expected.usage
+    assert len(shown["llm_calls"]) == sum(map(len, expected.finish))
+
+
+def _tools_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
+    steps = {(call["run_id"], call["llm_call_id"]): call["step_index"] for call in reversed(shown["llm_calls"])}
+    found = sorted(shown["tool_calls"], key=lambda call: call["tool_call_id"])
+    for call, tool in zip(found, sorted(expected.tools), strict=True):
+        assert (call["tool_call_id"], call["tool_name"], call["tool_args"]) == (tool.id, tool.name, tool.args)
+        assert call["tool_status"] == tool.status
+        assert call["is_tool_error"] == (tool.status == "error")
+        assert call["tool_message_content"] == call["tool_response"]
+        assert (call["tool_response"] or "").startswith(tool.response or "")
+        assert (call["tool_response"] is None) == (tool.response is None)
+        assert steps.get((call["run_id"], call["llm_call_id"])) == tool.step
+        asked = [
+            request
+            for model in shown["llm_calls"]
+            if (model["run_id"], model["llm_call_id"]) == (call["run_id"], call["llm_call_id"])
+            for request in model["tool_call_requests"]
+        ]
+        if tool.step is not None:
+            assert {"name": tool.name, "args": tool.args, "id": tool.id, "type": "tool_call"} in asked
+
+
+def _latencies_are(items: list[Item], calls: list[Json]) -> None:
+    """As long as the span of the tool itself took; nothing, where there is no such span."""
+    pieces: dict[str, Json] = {}
+    for item in items:
+        if not isinstance(item, Attachment | Remark):
+            pieces[item["id"]] = {**merge(pieces.get(item["id"], {}), item)}
+    for call in calls:
+        lasted = [
+            (datetime.fromisoformat(piece["end"]) - datetime.fromisoformat(piece["start"])).total_seconds() * 1000
+            for piece in pieces.values()
+            if piece.get("name", "").removeprefix("execute_tool ") == call["tool_name"]
+        ]
+        if call["tool_status"] is None:
+            assert (call["execution_latency_ms"], lasted) == (None, [])
+        else:
+            assert call["execution_latency_ms"] == pytest.approx(lasted[0], abs=1)

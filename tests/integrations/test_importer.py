@@ -1,0 +1,51 @@
+"""The report of an import: the same each time, however much of it is there already."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lockstitch import import_traces, open_store, sync
+from lockstitch.integrations.importer import Importing, Source
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.model import Json
+from lockstitch.store import Store
+from tests.integrations.runs import agent_trace, items
+
+pytestmark = pytest.mark.anyio
+
+
+async def report(store: Store, runs: list[Json]) -> Json:
+    source = Source("runs.json", lambda _: iter(items(*runs)))
+    return (await Importing(store, LangSmith()).run(iter([source]))).as_json()
+
+
+@pytest.mark.req("S2-048")
+@pytest.mark.parametrize(
+    "left_out", [(), (2,), (2, 3), (1,)], ids=["whole", "no span of one", "of none", "nobody asks"]
+)
+async def test_a_second_import_reports_the_same(store: Store, left_out: tuple[int, ...]) -> None:
+    """Tool calls are counted by their request, by their own span, or by both; what was not given is told again."""
+    runs = [run for place, run in enumerate(agent_trace().runs) if place not in left_out]
+    first = await report(store, runs)
+    assert await report(store, runs) == first
+    assert first["tool_calls"] == sum([row.type == "tool_call" for row in await store.latest(limit=100)])
+
+
+async def test_several_answers_of_one_call_are_counted_each_time(store: Store) -> None:
+    answers = [{"text": text, "message": {"type": "ai", "data": {"content": text}}} for text in ("a", "b")]
+    run = {**agent_trace().runs[1], "outputs": {"generations": [answers]}}
+    first = await report(store, [run])
+    assert first["llm_calls"] == 2
+    assert await report(store, [run]) == first
+
+
+async def test_from_a_program(tmp_path: Path) -> None:
+    """With await and without, the same call and the same report."""
+    (tmp_path / "runs.json").write_text(json.dumps(agent_trace().runs))
+    url = f"sqlite:///{tmp_path}/agents.db"
+    async with open_store(url) as store:
+        first = await import_traces(store, "langsmith", str(tmp_path / "runs.json"))
+    assert first.as_json()["llm_calls"]
+    with sync.open_store(url) as blocking:
+        assert sync.import_traces(blocking, "langsmith", str(tmp_path / "runs.json")).as_json() == first.as_json()

@@ -1,0 +1,153 @@
+"""Exact JSON: what is written comes back as it was, or is refused before anything is written."""
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lockstitch.errors import LockstitchError, Refused
+from lockstitch.model import codec
+from tests.model.properties import quick
+
+edges = [2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**64 + 1, -(2**63), -(2**63) - 1, 10**400]
+integers = st.integers() | st.integers(-(2**80), 2**80) | st.sampled_from(edges)
+texts = st.text() | st.sampled_from(["\x00", "\u2028", "ß\U0001f600", "1234567890123456789012", "null", "NaN"])
+scalars = st.none() | st.booleans() | integers | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5), max_leaves=25
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, with True no 1, 1.0 no 1, -0.0 no 0.0, and keys in the same order."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float):
+        return one == other and math.copysign(1, one) == math.copysign(1, other)
+    return one == other
+
+
+@quick
+@given(values)
+@example({"b": 1, "a": [2**64, -0.0, 1e16, 1e-7, True, None, "null"]})
+def test_what_is_written_comes_back_exactly(value: Any) -> None:
+    text = codec.dumps(value)
+
+    assert same(codec.loads(text), value)
+    assert same(codec.loads(text.decode()), value)
+    # It is JSON for everybody, not only for us.
+    assert same(json.loads(text), value)
+
+
+@quick
+@given(values)
+def test_written_again_it_is_the_same_bytes(value: Any) -> None:
+    text = codec.dumps(value)
+
+    assert codec.dumps(codec.loads(text)) == text
+
+
+def test_the_digest_is_the_sha256_of_the_bytes() -> None:
+    assert codec.digest({"b": 2**64, "a": None}) == sha256(b'{"b":18446744073709551616,"a":null}').hexdigest()
+
+
+@pytest.mark.parametrize("number", edges)
+def test_integers_of_any_size_are_exact(number: int) -> None:
+    assert codec.dumps({"n": number}) == b'{"n":%d}' % number
+    assert same(codec.loads(codec.dumps([number, -number])), [number, -number])
+
+
+@quick
+@given(values, st.sampled_from([math.nan, math.inf, -math.inf]), st.booleans())
+def test_what_is_no_json_number_is_refused_wherever_it_hides(value: Any, number: float, big: bool) -> None:
+    hidden = {"a": value, "b": [None, {"c": [number]}], "d": 2**70 if big else 1}
+
+    with pytest.raises(Refused, match="is not a JSON number"):
+        codec.dumps(hidden)
+
+
+@dataclass
+class _Point:
+    x: int = 1
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("beside", [1, 2**64], ids=["fast", "slow"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "\ud800",
+        {"\udfff": 1},
+        {1: "one"},
+        {None: 1},
+        {(1, 2): 1},
+        datetime(2026, 1, 1, tzinfo=UTC),
+        date(2026, 1, 1),
+        Decimal("1.5"),
+        b"bytes",
+        {1, 2},
+        _Point(),
+        pytest.param(object(), id="object"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_json_is_refused(wrong: Any, beside: int) -> None:
+    with pytest.raises(Refused, match="Nothing was written"):
+        codec.dumps({"beside": beside, "wrong": wrong})
+
+
+def test_a_refusal_says_what_is_wrong() -> None:
+    with pytest.raises(Refused, match="lone surrogate"):
+        codec.dumps("\ud800")
+    with pytest.raises(Refused, match="nested deeper"):
+        codec.dumps(_nested(300))
+    with pytest.raises(Refused, match="datetime"):
+        codec.dumps([datetime(2026, 1, 1, tzinfo=UTC)])
+    with pytest.raises(Refused):
+        codec.dumps([_Text("no plain text"), 1])
+
+
+def test_deep_content_is_exact_or_refused() -> None:
+    assert codec.loads(codec.dumps(_nested(200))) == _nested(200)
+    with pytest.raises(Refused):
+        codec.dumps([2**64, _nested(200_000)])
+
+
+def test_an_integer_too_long_to_be_read_again_is_refused() -> None:
+    with pytest.raises(Refused):
+        codec.dumps(10**5_000)
+
+
+def test_key_order_and_escapes_survive() -> None:
+    text = b'{"z":1,"a":{"y":"\\u0000","b":"\xc3\x9f"},"10":[],"9":{}}'
+
+    assert codec.dumps(codec.loads(text)) == text
+
+
+def test_text_for_plain_columns_has_no_nul_and_no_surrogates() -> None:
+    assert codec.check_text("größer \U0001f600", "A title") == "größer \U0001f600"
+    with pytest.raises(Refused, match="A title contains a NUL"):
+        codec.check_text("a\x00b", "A title")
+    with pytest.raises(LockstitchError, match="A title contains a lone surrogate"):
+        codec.check_text("a\ud800", "A title")
+
+
+def _nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value

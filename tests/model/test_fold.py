@@ -1,0 +1,304 @@
+"""The folds against a model that is as naive as can be, over random logs."""
+
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.model import Stitch, context, history, open_calls
+from lockstitch.model.context import kept_positions, replaced_positions, replaces_context
+from tests.model.logs import LANES, Log, logs
+from tests.model.properties import thorough
+
+lanes = st.sampled_from(LANES)
+
+
+# The model: it looks at one position after the other, and for each result at everything.
+
+
+def model_context(stitches: list[Stitch], lane: UUID | None) -> list[Any]:
+    here = {stitch.position: stitch for stitch in stitches if stitch.lane == lane}
+    shown: list[int] = []
+    replaced: dict[int, Any] = {}
+    output: list[Any] = []
+    for position in range(1, 1000):
+        stitch = here.get(position)
+        if stitch is None:
+            continue
+        shown.append(position)
+        if stitch.type == "fork":
+            shown = []
+            replaced = {}
+            output = list(stitch.data["messages"])
+        elif stitch.type == "compaction" and stitch.data["applied"]:
+            output = []
+            replaced = {int(key): value for key, value in stitch.data["replace"].items()}
+            kept = {place for first, last in stitch.data["keep"] for place in range(first, last + 1)}
+            shown = sorted(place for place in kept | set(replaced) if place in here and place < position)
+    for position in shown:
+        output += model_messages(here, shown, replaced, position, incomplete=False)
+    return output
+
+
+def model_messages(
+    here: dict[int, Stitch], shown: list[int], replaced: dict[int, Any], position: int, *, incomplete: bool
+) -> list[Any]:
+    stitch = here[position]
+    if stitch.type == "tool_call":
+        return []
+    output: list[Any] = []
+    if position in replaced:
+        new = replaced[position]
+        output += new if isinstance(new, list) else [new]
+    elif stitch.type == "fork":
+        output += stitch.data["messages"]
+    elif stitch.message is not None:
+        output.append(stitch.message)
+    if stitch.type == "llm_call" and stitch.message is not None:
+        asked = [block for block in stitch.message["content"] if block["type"] == "tool_use"]
+        blocks = [
+            replaced.get(place, here[place].message)
+            for index in range(len(asked))
+            for place in shown
+            if here[place].reply_to == position and here[place].call_index == index
+        ]
+        if blocks and (incomplete or len(blocks) == len(asked)):
+            output.append({"role": "user", "content": blocks})
+    return output
+
+
+def model_history(stitches: list[Stitch], run_id: UUID) -> list[Any]:
+    said = ("input", "llm_call", "tool_call", "thread_result")
+    here = {stitch.position: stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in said}
+    output: list[Any] = []
+    for position in sorted(here):
+        output += model_messages(here, sorted(here), {}, position, incomplete=True)
+    return output
+
+
+def texts(value: Any) -> list[str]:
+    """Every text anywhere in messages, in order; each was made once."""
+    if isinstance(value, str):
+        return [value] if "text " in value else []
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in texts(item)]
+    return [text for item in value for text in texts(item)] if isinstance(value, list) else []
+
+
+# Properties
+
+
+@thorough
+@given(logs(orderly=False) | logs(), lanes)
+def test_the_context_is_what_the_model_says_at_every_point(log: Log, lane: UUID | None) -> None:
+    for end in range(len(log.stitches) + 1):
+        assert context(log.stitches[:end], lane) == model_context(log.stitches[:end], lane)
+
+
+@thorough
+@given(logs(orderly=False) | logs())
+def test_the_history_of_a_run_is_what_the_model_says(log: Log) -> None:
+    for run_id in {stitch.run_id for stitch in log.stitches if stitch.run_id}:
+        assert history(log.stitches, run_id) == model_history(log.stitches, run_id)
+
+
+@thorough
+@given(logs())
+def test_history_ignores_compactions_forks_and_what_was_injected(log: Log) -> None:
+    said = [s for s in log.stitches if s.type not in ("compaction", "fork", "memory_retrieval")]
+
+    for run_id in {stitch.run_id for stitch in log.stitches if stitch.run_id}:
+        told = history(log.stitches, run_id)
+        assert told == history(said, run_id)
+        wanted = [t for s in said if s.run_id == run_id and s.message for t in texts(s.message)]
+        assert sorted(texts(told)) == sorted(wanted)
+
+
+@thorough
+@given(logs(closed=True), lanes)
+def test_a_context_without_open_calls_is_valid(log: Log, lane: UUID | None) -> None:
+    assert_valid(context(log.stitches, lane))
+
+
+@thorough
+@given(logs(), lanes)
+def test_at_every_point_without_open_calls_the_context_is_valid(log: Log, lane: UUID | None) -> None:
+    for end in range(len(log.stitches) + 1):
+        if not open_calls(log.stitches[:end], lane):
+            assert_valid(context(log.stitches[:end], lane))
+
+
+@thorough
+@given(logs(), lanes)
+def test_a_context_grows_at_its_end_only(log: Log, lane: UUID | None) -> None:
+    """What keeps a provider's prompt cache warm: nothing that was once sent moves or changes until a compaction."""
+    before: list[Any] = []
+    for end in range(len(log.stitches) + 1):
+        if end and log.stitches[end - 1].lane == lane and replaces_context(log.stitches[end - 1]):
+            before = []
+        if open_calls(log.stitches[:end], lane):
+            continue
+        now = context(log.stitches[:end], lane)
+        assert now[: len(before)] == before
+        before = now
+
+
+@thorough
+@given(logs(compacting=False), lanes)
+def test_results_follow_their_response_in_call_order_when_all_are_there(log: Log, lane: UUID | None) -> None:
+    shown = context(log.stitches, lane)
+    waiting = {response for response, _ in log.open_calls(lane)}
+
+    for stitch in log.stitches:
+        if stitch.lane != lane or stitch.type != "llm_call" or not stitch.calls:
+            continue
+        place = shown.index(stitch.message)
+        ids = [f"c{stitch.position}-{index}" for index in range(stitch.calls)]
+        following = shown[place + 1]["content"] if place + 1 < len(shown) else None
+        blocks = following if isinstance(following, list) else []
+        answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        # Incomplete groups do not enter, not even in part.
+        assert answered == ([] if stitch.position in waiting else ids)
+
+
+@thorough
+@given(logs(compacting=False), lanes)
+def test_without_a_compaction_nothing_is_left_out(log: Log, lane: UUID | None) -> None:
+    waiting = {response for response, _ in log.open_calls(lane)}
+    said = [s for s in log.stitches if s.lane == lane and s.message and s.reply_to not in waiting]
+
+    assert sorted(texts(context(log.stitches, lane))) == sorted(t for s in said for t in texts(s.message))
+
+
+@thorough
+@given(logs(), lanes)
+def test_a_lane_sees_only_itself(log: Log, lane: UUID | None) -> None:
+    own = [stitch for stitch in log.stitches if stitch.lane == lane]
+
+    assert context(log.stitches, lane) == context(own, lane)
+
+
+@thorough
+@given(logs(), lanes)
+def test_a_compaction_shows_what_it_keeps_and_what_follows(log: Log, lane: UUID | None) -> None:
+    own = [stitch for stitch in log.stitches if stitch.lane == lane]
+    start = next((s for s in reversed(own) if s.type == "compaction" and replaces_context(s)), None)
+    if start is None or any(s.type == "fork" and s.position > start.position for s in own):
+        return
+    kept = {place for first, last in start.data["keep"] for place in range(first, last + 1)}
+    kept -= {int(position) for position in start.data["replace"]}
+    waiting = {response for response, _ in log.open_calls(lane)}
+    allowed = {s.position for s in own if s.position in kept or s.position > start.position}
+    wanted = texts(start.data["replace"])
+    for stitch in own:
+        if stitch.position not in allowed or stitch.position == start.position:
+            continue
+        if stitch.type == "tool_call" and stitch.reply_to not in allowed:
+            continue  # its response was dropped
+        wanted += texts(stitch.data["messages"] if stitch.type == "fork" else stitch.message)
+    gone = texts([s.message for s in own if s.reply_to in waiting])
+    gone += texts([new for position, new in start.data["replace"].items() if _reply(log, position) in waiting])
+
+    assert sorted(texts(context(log.stitches, lane))) == sorted(set(wanted) - set(gone))
+
+
+@thorough
+@given(logs(orderly=False) | logs(), lanes, st.integers(0, 2**32))
+def test_the_order_in_which_stitches_are_given_does_not_matter(log: Log, lane: UUID | None, seed: int) -> None:
+    mixed = log.stitches.copy()
+    random.Random(seed).shuffle(mixed)
+
+    assert context(mixed, lane) == context(log.stitches, lane)
+    assert context(iter(mixed), lane) == context(log.stitches, lane)
+    assert open_calls(mixed, lane) == open_calls(log.stitches, lane)
+    for run_id in {stitch.run_id for stitch in log.stitches if stitch.run_id}:
+        assert history(mixed, run_id) == history(log.stitches, run_id)
+
+
+@thorough
+@given(logs(orderly=False) | logs(), lanes, st.data())
+def test_more_stitches_than_needed_do_no_harm(log: Log, lane: UUID | None, data: st.DataObject) -> None:
+    start = next((s for s in reversed(log.stitches) if s.lane == lane and replaces_context(s)), None)
+    needed = {s.position for s in log.stitches if start is None or s.position >= start.position}
+    if start is not None and start.type == "compaction":
+        needed |= {place for first, last in kept_positions(start) for place in range(first, last + 1)}
+        needed |= set(replaced_positions(start))
+    more = needed | data.draw(st.sets(st.integers(1, 30)))
+
+    least = [stitch for stitch in log.stitches if stitch.position in needed]
+    given_more = [stitch for stitch in log.stitches if stitch.position in more]
+    assert context(least, lane) == context(given_more, lane) == context(log.stitches, lane)
+
+
+@thorough
+@given(logs(), lanes)
+def test_open_calls_are_those_without_a_result(log: Log, lane: UUID | None) -> None:
+    found = open_calls(log.stitches, lane)
+
+    assert [(response.position, call["id"]) for response, call in found] == [
+        (response, f"c{response}-{index}") for response, index in log.open_calls(lane)
+    ]
+
+
+@thorough
+@given(logs(), lanes)
+def test_folding_changes_nothing(log: Log, lane: UUID | None) -> None:
+    before = [stitch.as_json() for stitch in log.stitches]
+    shown = context(log.stitches, lane)
+    shown.append({"role": "user", "content": "mine"})
+
+    assert [stitch.as_json() for stitch in log.stitches] == before
+
+
+def assert_valid(messages: list[Any]) -> None:
+    """Each call is answered in the very next message, in order, and nothing else is."""
+    asked: list[str] = []
+    for message in messages:
+        content = message["content"] if isinstance(message["content"], list) else []
+        answered = [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
+        assert answered == asked
+        asked = [block["id"] for block in content if block["type"] == "tool_use"]
+        assert not asked or message["role"] == "assistant"
+    assert asked == []
+
+
+def _reply(log: Log, position: str) -> int | None:
+    return log.stitches[int(position) - 1].reply_to
+
+
+# Some examples a person can read
+
+
+def test_an_empty_log_is_an_empty_context() -> None:
+    assert context([]) == []
+    assert history([], UUID(int=1)) == []
+    assert open_calls([]) == []
+
+
+def test_results_in_any_order_become_one_message_behind_their_response() -> None:
+    log = Log()
+    log.turn(None)
+    log.respond(None, 2)
+    log.answer((2, 1))
+    assert [message["role"] for message in context(log.stitches)] == ["user", "assistant"]
+    log.child(None)
+    log.answer((2, 0))
+
+    shown = context(log.stitches)
+
+    assert [message["role"] for message in shown] == ["user", "assistant", "user", "user"]
+    assert [block["tool_use_id"] for block in shown[2]["content"]] == ["c2-0", "c2-1"]
+    assert shown[3] == log.stitches[3].message
+
+
+@pytest.mark.parametrize("applied", [False, None])
+def test_a_compaction_that_was_only_checked_replaces_nothing(applied: bool | None) -> None:
+    log = Log()
+    log.turn(None)
+    log.add("compaction", data={"applied": applied, "keep": [], "reason": "below_threshold"})
+    log.add("compaction", data={"reason": "below_threshold"})
+
+    assert texts(context(log.stitches)) == ["text 1"]

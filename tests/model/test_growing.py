@@ -1,0 +1,83 @@
+"""The growing context is the fold, at every point of every log, and its digest that of the whole request."""
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.model import Json, Stitch, codec, context
+from lockstitch.model.context import GrowingContext, RequestDigest, kept_positions, replaced_positions, replaces_context
+from lockstitch.model.message import build
+from tests.model.logs import LANES, Log, logs
+
+lanes = st.sampled_from(LANES)
+
+
+def without_revivals(log: Log, lane: UUID | None) -> list[Stitch]:
+    """The log without compactions that bring back what an earlier one dropped: no loop writes such, since a compactor
+    sees the context and no more."""
+    kept: list[Stitch] = []
+    grown = GrowingContext([], lane)
+    for stitch in log.stitches:
+        if stitch.lane == lane and replaces_context(stitch) and stitch.type == "compaction":
+            there = {one.position for one in grown.stitches}
+            wanted = {
+                one.position
+                for one in kept
+                if one.lane == lane
+                and (one.message is not None or one.type == "fork")
+                and any(first <= one.position <= last for first, last in kept_positions(stitch))
+            } | set(replaced_positions(stitch))
+            if not wanted <= there:
+                continue
+        kept.append(stitch)
+        grown.add(stitch)
+    return kept
+
+
+@given(logs(), lanes)
+def test_a_context_that_grows_is_the_fold_at_every_point(log: Log, lane: UUID | None) -> None:
+    stitches = without_revivals(log, lane)
+    grown = GrowingContext([], lane)
+    for number, stitch in enumerate(stitches, start=1):
+        grown.add(stitch)
+        assert grown.messages == context(stitches[:number], lane)
+
+
+@given(logs(orderly=False), lanes, st.data())
+def test_it_may_begin_anywhere(log: Log, lane: UUID | None, data: st.DataObject) -> None:
+    stitches = without_revivals(log, lane)
+    middle = data.draw(st.integers(0, len(stitches)))
+    grown = GrowingContext(stitches[:middle], lane)
+    for stitch in stitches[middle:]:
+        grown.add(stitch)
+    assert grown.messages == context(stitches, lane)
+    assert context(grown.stitches, lane) == grown.messages
+
+
+@given(logs(compacting=False), lanes, st.data())
+def test_what_stands_before_its_first_position_is_no_part_of_it(
+    log: Log, lane: UUID | None, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, len(log.stitches) + 1))
+    assert GrowingContext(log.stitches, lane, first).messages == context(
+        [stitch for stitch in log.stitches if stitch.position >= first], lane
+    )
+
+
+@given(logs(), lanes)
+def test_the_digest_of_a_growing_request_is_that_of_the_whole(log: Log, lane: UUID | None) -> None:
+    parameters: Json = {"model": "m", "max_tokens": 10}
+    begun = build(parameters, "system", [{"name": "t"}], ())
+    begun.pop("messages")
+    digest = RequestDigest(begun)
+    grown = GrowingContext([], lane)
+    for stitch in log.stitches:
+        grown.add(stitch)
+        whole = build(parameters, "system", [{"name": "t"}], grown.messages)
+        assert digest.of(grown.messages) == codec.digest(whole)
+
+
+def test_a_request_of_nothing_but_messages_has_a_digest_too() -> None:
+    messages = [{"role": "user", "content": "ü 2^70 is 1180591620717411303424"}, {"n": 2**70}]
+    assert RequestDigest({}).of(messages) == codec.digest({"messages": messages})

@@ -1,0 +1,33 @@
+"""Retelling a team: the events are those that whoever drives it would tell."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from lockstitch.server.streams.replay import Retelling
+from lockstitch.server.streams.thread import Told
+from lockstitch.store import Store
+from tests.engine.books import ANSWERS, MESSAGES, books
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def test_a_team_is_told_of_as_it_was_when_it_happened(store: Store) -> None:
+    crew = books()
+    lived = [event for said in MESSAGES async for event in crew.stream(said, store=store, thread="books") if event.data]
+
+    async def told() -> AsyncIterator[Told]:
+        for stitch in await store.stitches("books"):
+            yield Told("stitch", stitch.as_json(), stitch)
+
+    retold = [event async for event in Retelling(store, await store.thread("books")).events(told()) if event]
+    answer = "".join(event.data["text"] for event in retold if event.type == "text" and not event.member)
+    assert answer == "".join(ANSWERS)
+    shown = ("started", "member_started", "member_finished", "tool_result", "finished")
+    marks = [[(one.type, one.agent, one.member) for one in told if one.type in shown] for told in (lived, retold)]
+    assert marks[0] == marks[1]

@@ -1,0 +1,183 @@
+"""The difference of two runs."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.tools.function import tool
+from lockstitch.errors import NotFound
+from lockstitch.store import Store
+from lockstitch.store.reports import diff as module
+from lockstitch.store.reports.alignment import Allowance
+from lockstitch.store.reports.diff import Difference, Pair, Step
+from tests.engine.agents import calls, scripted
+from tests.model.properties import quick
+from tests.store.worlds import mirror, span
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(effect="safe")
+def look(at: str = "") -> str:
+    """Look."""
+    return f"seen {at}"
+
+
+@tool(effect="safe")
+def listen() -> str:
+    """Listen."""
+    return "heard"
+
+
+def helper(*replies: Any, **options: Any) -> Agent:
+    return scripted(*replies, **{"tools": [look, listen], "instructions": "Be kind.", **options})
+
+
+async def run(store: Store, agent: Agent, text: str = "Go") -> Any:
+    return (await agent.run(text, store=store)).run_id
+
+
+def named(pair: Pair) -> list[str]:
+    return [change.name for change in pair.changes]
+
+
+async def test_two_runs_that_did_the_same(store: Store) -> None:
+    one = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
+    other = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
+    found = await store.difference(one, other)
+    assert found.same
+    assert len(found.pairs) == 3
+    assert all(pair.same for pair in found.pairs)
+    assert {change.name for change in found.changes} <= {"duration_ms"}
+    assert found.as_json()["same"] is True
+
+
+async def test_what_differs_is_named(store: Store) -> None:
+    one = await run(store, helper(calls("look", look={"at": "x"}), "It is here.\nOr there."))
+    other = await run(
+        store,
+        helper(
+            calls("look", look={"at": "y"}),
+            "It is here.\nOr nowhere.",
+            instructions="Be brief.",
+            max_tokens=77,
+            tools=[look],
+        ),
+    )
+    found = await store.difference(one, other)
+    first, tool_call, last = found.pairs
+    assert set(named(first)) == {"parameters", "system", "tools", "calls"}
+    assert named(tool_call) == ["args", "result"]
+    assert [(change.a, change.b) for change in tool_call.changes] == [({"at": "x"}, {"at": "y"}), ("seen x", "seen y")]
+    (answer,) = [change for change in last.changes if change.name == "answer"]
+    assert answer.lines is not None
+    assert [line for line in answer.lines if line[0] in "+-"] == ["-Or there.", "+Or nowhere."]
+    assert not found.same
+
+
+async def test_a_step_that_only_one_has_does_not_disturb_the_rest(store: Store) -> None:
+    one = await run(store, helper(calls("look"), "Done."))
+    other = await run(store, helper(calls("look"), calls("listen", "look"), "Done."))
+    found = await store.difference(one, other)
+    shape = [(pair.a and pair.a.kind, pair.b and (pair.b.kind, pair.b.name)) for pair in found.pairs]
+    assert shape == [
+        ("model", ("model", "scripted")),
+        ("tool", ("tool", "look")),
+        (None, ("model", "scripted")),
+        (None, ("tool", "listen")),
+        (None, ("tool", "look")),
+        ("model", ("model", "scripted")),
+    ]
+    assert [pair.same for pair in found.pairs] == [True, True, False, False, False, True]
+
+
+async def test_a_run_that_failed_beside_one_that_did_not(store: Store) -> None:
+    one = await run(store, helper("Fine."))
+    other = await run(store, helper({"fail": "auth", "message": "The key is wrong."}))
+    found = await store.difference(one, other)
+    changed = {change.name: (change.a, change.b) for change in found.changes}
+    assert changed["status"] == ("completed", "failed")
+    assert changed["error"] == (None, "The key is wrong.")
+    assert [(pair.a is None, pair.b is None) for pair in found.pairs] == [(False, True)]
+
+
+async def test_mirrors_beside_each_other_and_beside_a_run_of_ours(store: Store) -> None:
+    """Spans come in any order; a tool that nobody asked for stands where it began."""
+    for foreign_id, temperature, answer in (("a", 0, "Done."), ("b", 1, "Ready.")):
+        made = mirror(foreign_id=foreign_id, model="scripted", total_cost=0.5)
+        top = span(made, "root")
+        extra = {"invocation_params": {"temperature": temperature}}
+        span(made, "late", top.id, after=9, type="tool_call", call_id="z", data={"inputs": {"q": 1}})
+        last = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
+        span(made, "scripted", top.id, after=5, type="llm_call", status="end_turn", message=last, data={"extra": extra})
+        use = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+        asked = {"role": "assistant", "content": [use]}
+        first = span(
+            made,
+            "scripted",
+            top.id,
+            type="llm_call",
+            status="tool_use",
+            message=asked,
+            data={"inputs": {"m": foreign_id}},
+        )
+        told = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "seen "}]}
+        span(
+            made,
+            "look",
+            top.id,
+            after=3,
+            type="tool_call",
+            call_id="c",
+            call_index=0,
+            reply_to=first.position,
+            message=told,
+        )
+        await made.put(store)
+
+    found = await store.difference("a", "b")
+    assert [pair.a and pair.a.name for pair in found.pairs] == ["scripted", "look", "scripted", "late"]
+    assert [named(pair) for pair in found.pairs] == [["prompt"], [], ["parameters", "answer"], []]
+
+    ours = await run(store, helper(calls("look"), "Done."))
+    found = await store.difference(ours, "a")
+    assert [named(pair) for pair in found.pairs[:3]] == [[], [], ["parameters"]]
+    assert (found.pairs[3].a, found.pairs[3].b and found.pairs[3].b.name) == (None, "late")
+
+
+async def test_unknown_runs(store: Store) -> None:
+    one = await run(store, helper("Fine."))
+    for a, b in ((one, "nobody"), ("nobody", one)):
+        with pytest.raises(NotFound, match="no run nobody"):
+            await store.difference(a, b)
+    assert (await store.difference(one, one)).same
+
+
+def steps(names: list[str]) -> list[Step]:
+    return [Step("model" if name == "m" else "tool", name, {}) for name in names]
+
+
+NAMES = st.lists(st.sampled_from(["m", "look", "listen"]), max_size=12)
+
+
+@quick
+@given(NAMES, NAMES)
+def test_every_step_stands_in_one_pair_in_its_order(a: list[str], b: list[str]) -> None:
+    pairs = list(module._aligned(steps(a), steps(b)))  # pyright: ignore[reportPrivateUsage]
+    assert [one.name for one, _ in pairs if one is not None] == a
+    assert [other.name for _, other in pairs if other is not None] == b
+    assert all(one.kind == other.kind for one, other in pairs if one is not None and other is not None)
+
+
+def test_pairs_steps_by_number_when_alignment_is_too_costly() -> None:
+    pairs = list(module._aligned(steps(["m", "look"]), steps(["m"]), Allowance(1)))  # pyright: ignore[reportPrivateUsage]
+    assert [(one is None, other is None) for one, other in pairs] == [(False, False), (False, True)]
+
+
+def test_a_difference_is_plain_json() -> None:
+    made = mirror()
+    shown = Difference(made.runs[0], made.runs[0], [], [Pair(steps(["m"])[0], None, [])]).as_json()
+    assert (shown["same"], shown["steps"][0]["b"]) == (False, None)

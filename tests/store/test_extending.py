@@ -1,0 +1,225 @@
+"""Applications in a store: their tables, their records in the commits of the record, their queries and lens parts."""
+
+import asyncio
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import UUID
+
+import pytest
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.backend import Find, Where
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.errors import Conflict, NotFound, Refused, SchemaMismatch, ThreadBusy
+from lockstitch.extension import Extension, register
+from lockstitch.integrations.export.lens_tables import export_lens
+from lockstitch.model import Json, Record, Run, Thread
+from lockstitch.model.record import Text, Time
+from lockstitch.store import Store, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+class Order(Record):
+    table: ClassVar[str] = "orders"
+    given: ClassVar[frozenset[str]] = frozenset({"id"})
+
+    id: int | None = None
+    thread_id: UUID
+    customer: Text
+    state: Text = "open"
+    paid: bool = False
+    items: list[Json] = []
+    ordered_at: Time
+
+
+SHOP = Extension("test_shop", "tests.store.tables", kinds=(Order,))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def shop(store: Store) -> Store:
+    await store.extend(SHOP)
+    return store
+
+
+def order(store: Store, thread_id: UUID, customer: str = "Ada", **fields: object) -> Order:
+    return Order(thread_id=thread_id, customer=customer, ordered_at=store.clock.now(), **fields)
+
+
+async def orders(store: Store) -> list[Order]:
+    return await store.backend.find(Find(Order, order=("id",)))
+
+
+async def test_tables_are_made_once_however_many_ask_for_them(store: Store) -> None:
+    await asyncio.gather(*(store.extend(SHOP) for _ in range(3)))
+    await store.extend(SHOP)
+    assert await orders(store) == []
+
+
+async def test_a_thread_and_its_record_are_one_commit(shop: Store) -> None:
+    thread = shop.new_thread(agent="clerk")
+    made = await shop.create(id=thread.id, agent="clerk", records=[order(shop, thread.id, items=[{"what": "tea"}])])
+    (kept,) = await orders(shop)
+    assert kept.thread_id == made.id
+    assert (kept.items, kept.paid, kept.id) == ([{"what": "tea"}], False, 1)
+    with pytest.raises(Conflict):
+        await shop.create(key="second", agent="clerk", records=[order(shop, made.id)])
+    with pytest.raises(Refused):
+        await shop.create(key="third", agent="clerk", records=[order(shop, made.id, "Bea", state="lost")])
+    for key in ("second", "third"):
+        with pytest.raises(NotFound):
+            await shop.thread(key)
+    assert await orders(shop) == [kept]
+
+
+async def test_a_new_thread_takes_the_place_of_another(shop: Store) -> None:
+    old = await shop.create(agent="clerk")
+    await shop.backend.put([order(shop, old.id)])
+    new = shop.new_thread(agent="clerk")
+    await shop.create(id=new.id, agent="clerk", records=[order(shop, new.id)], removed=[old])
+    assert [one.thread_id for one in await orders(shop)] == [new.id]
+    with pytest.raises(NotFound):
+        await shop.thread(old.id)
+
+
+async def test_a_thread_that_is_held_does_not_go(shop: Store) -> None:
+    await shop.register()
+    held = await shop.claim(await shop.create(agent="clerk"))
+    with pytest.raises(ThreadBusy):
+        await shop.create(key="new", agent="clerk", removed=[held])
+    with pytest.raises(NotFound):
+        await shop.thread("new")
+
+
+async def test_queries_read_and_write(shop: Store) -> None:
+    for customer in ("Ada", "Bea"):
+        thread = await shop.create(agent="clerk")
+        await shop.backend.put([order(shop, thread.id, customer)])
+    (found,) = await shop.ask(SHOP, "of_customer", into=Order, customer="Bea")
+    assert isinstance(found, Order)
+    assert await shop.tell(SHOP, "pay", thread_id=found.thread_id) == [("Bea",)]
+    early = shop.clock.now() - timedelta(hours=1)
+    assert await shop.ask(SHOP, "since", moment=early, paid=True) == [("Bea", "paid")]
+    assert await shop.ask(SHOP, "since", moment=early, paid=False) == [("Ada", "open")]
+    with pytest.raises(Refused, match="has no query nothing"):
+        await shop.ask(SHOP, "nothing")
+
+
+async def test_a_runs_last_commit_has_what_an_application_writes_with_it(shop: Store) -> None:
+    async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
+        (mine,) = await store.backend.find(Find(Order, (Where("thread_id", "=", head.id),)))
+        assert run.status == "completed"
+        return [mine.changed(state="paid", paid=True, items=[{"said": told["text"]}])]
+
+    clerk = Agent("clerk", model=Scripted(["Thank you"]), ending=ending)
+    thread = shop.new_thread(agent="clerk", kind="goal", goal="Pay")
+    fields = {"id": thread.id, "agent": "clerk", "kind": "goal", "goal": "Pay"}
+    await shop.create(**fields, records=[order(shop, thread.id)])
+    await clerk.resume(thread.id, store=shop)
+    (kept,) = await orders(shop)
+    assert (kept.state, kept.items) == ("paid", [{"said": "Thank you"}])
+
+
+@pytest.mark.parametrize("wrong", ["raises", "unfit"])
+async def test_a_run_ends_whatever_an_application_does(shop: Store, wrong: str) -> None:
+    async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
+        if wrong == "raises":
+            raise RuntimeError("out of paper")
+        return [order(store, head.id, state="lost")]
+
+    clerk = Agent("clerk", model=Scripted(["Thank you"]), ending=ending)
+    result = await clerk.run("Pay", store=shop)
+    assert (result.status, result.output_text) == ("completed", "Thank you")
+    noted = [stitch for stitch in await shop.log(result.run_id) if stitch.type == "error"]
+    assert [stitch.data["where"] for stitch in noted] == ["ending"]
+    assert await orders(shop) == []
+
+
+async def test_a_run_that_failed_ends_so_whatever_an_application_does(shop: Store) -> None:
+    asked: list[int] = []
+
+    def model(request: ModelRequest) -> Any:
+        asked.append(request.step)
+        return {"fail": "request"} if len(asked) == 1 else "It goes on all the same."
+
+    async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
+        return [order(store, head.id, state="lost")]
+
+    clerk = Agent("clerk", model=Scripted(model), ending=ending)
+    result = await clerk.run("Pay", store=shop)
+    assert (result.status, result.output_text, asked) == ("failed", None, [1])
+
+
+async def test_instructions_know_the_thread_they_are_for(shop: Store) -> None:
+    async def instructions(deps: object, occasion: object) -> str:
+        return f"You serve {occasion.thread.key}."  # type: ignore[attr-defined]
+
+    model = Scripted(["Yes"])
+    await Agent("clerk", model=model, instructions=instructions).run("Tea?", store=shop, thread="table 4")
+    llm = next(one for one in await shop.stitches("table 4") if one.type == "llm_call")
+    assert (await shop.request(llm.id))["system"] == "You serve table 4."
+
+
+async def test_a_lens_shows_an_applications_part(shop: Store, tmp_path: Path) -> None:
+    thread = await shop.create(agent="clerk")
+    await shop.backend.put([order(shop, thread.id)])
+    answer = await shop.sql("SELECT customer FROM shop_orders", lens="agno")
+    assert answer.rows == [("Ada",)]
+    answer = await shop.sql("SELECT version, table_name FROM agno_schema_versions", lens="agno")
+    assert ("ours", "Ada") in answer.rows
+    assert "agno_sessions" in [table for _, table in answer.rows], "what the lens itself has is still there"
+    assert (await shop.sql("SELECT count(*) FROM agno_sessions", lens="agno")).rows == [(1,)]
+    await export_lens(shop, "agno", tmp_path / "agno.db")
+    with sqlite3.connect(tmp_path / "agno.db") as connection:
+        assert connection.execute("SELECT customer FROM shop_orders").fetchall() == [("Ada",)]
+
+
+async def test_a_copy_has_the_tables_of_applications(shop: Store, tmp_path: Path) -> None:
+    thread = await shop.create(agent="clerk")
+    await shop.backend.put([order(shop, thread.id)])
+    async with open_store(f"sqlite:///{tmp_path}/copy.db") as copy:
+        copied = await shop.copy_to(copy)
+        assert await orders(copy) == await orders(shop)
+        assert copied.left_out == []
+        assert (await shop.copy_to(copy)).total == 0
+    async with open_store(f"file://{tmp_path}/files") as files:
+        assert (await shop.copy_to(files)).left_out == ["test_shop"]
+
+
+async def test_code_that_is_older_than_the_tables_leaves_them_alone(shop: Store) -> None:
+    await shop.tell(SHOP, "newer")
+    with pytest.raises(SchemaMismatch, match="has version 9 of the tables of test_shop"):
+        await shop.extend(SHOP)
+
+
+async def test_a_store_of_files_has_no_such_tables(tmp_path: Path) -> None:
+    async with open_store(f"file://{tmp_path}/files") as store:
+        with pytest.raises(Refused, match="Use SQLite or PostgreSQL"):
+            await store.extend(SHOP)
+        with pytest.raises(Refused, match="Use SQLite"):
+            await store.create(agent="clerk", records=[order(store, UUID(int=1))])
+
+
+def test_two_extensions_of_one_name_are_refused() -> None:
+    register(SHOP)
+    with pytest.raises(Refused, match="Two extensions are named test_shop"):
+        register(Extension("test_shop", "tests.elsewhere"))
+
+
+async def test_a_user_is_not_purged_in_half_where_an_application_is_not_known(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop.create(agent="clerk", user_id="ada")
+    monkeypatch.setattr("lockstitch.extension._registered", {})
+    with pytest.raises(Refused, match="test_shop may know this user"):
+        await shop.purge(user_id="ada")
+    assert await shop.count() == 1
+    assert await shop.purge(user_id="ada", force=True) == 1

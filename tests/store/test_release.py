@@ -1,0 +1,283 @@
+"""Releasing: a process does not keep a thread that nobody in it executes, whatever the store answers and when."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from lockstitch.backend import Commit, FullBackend, Receipt
+from lockstitch.errors import Conflict, LockstitchError, OutcomeUnknown, StoreError, StoreFull, StoreUnreachable
+from lockstitch.model import Thread, waiting
+from lockstitch.store import Store, release
+from tests.engine.agents import until
+from tests.samples import said
+
+pytestmark = pytest.mark.anyio
+
+
+class Failing:
+    """A real backend whose connection fails at the moments that a test chooses."""
+
+    def __init__(self, backend: FullBackend) -> None:
+        self._backend = backend
+        self.lost_claims: list[Exception] = []
+        """Errors that replace the responses to the next claims; the claims happen."""
+        self.append_errors: list[Exception] = []
+        """Errors of the next appends; nothing is written."""
+        self.lost_appends: list[Exception] = []
+        """Errors that replace the responses to the next appends; the appends happen."""
+        self.blocked: asyncio.Event | None = None
+        """While it is set to an event, claims wait for it after they happened."""
+        self.claimed = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def claim(self, worker_id: UUID, **options: Any) -> list[Thread]:
+        claimed = await self._backend.claim(worker_id, **options)
+        if claimed and self.lost_claims:
+            raise self.lost_claims.pop(0)
+        if claimed and self.blocked is not None:
+            self.claimed.set()
+            await self.blocked.wait()
+        return claimed
+
+    async def append(self, commit: Commit) -> list[Receipt]:
+        if self.append_errors:
+            raise self.append_errors.pop(0)
+        receipts = await self._backend.append(commit)
+        if self.lost_appends:
+            raise self.lost_appends.pop(0)
+        return receipts
+
+
+@pytest.fixture
+async def failing(store: Store) -> AsyncIterator[tuple[Store, Failing]]:
+    """A second store over the backend of the first, with a connection that fails."""
+    backend = Failing(store.backend)
+    made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    yield made, backend
+    await made._leases.end()
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "FIRST_PAUSE", 0.01)
+
+
+async def goal(store: Store, **fields: Any) -> Thread:
+    return await store.create(**{"kind": "goal", "goal": "g", "agent": "helper", **fields})
+
+
+async def released(store: Store, thread: Thread) -> Thread | None:
+    head = await store.thread(thread)
+    return None if head.held else head
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, StoreUnreachable, StoreError, RuntimeError])
+async def test_releases_a_thread_when_the_response_to_its_claim_is_lost(
+    store: Store, failing: tuple[Store, Failing], error: type[Exception]
+) -> None:
+    process, backend = failing
+    thread = await goal(store)
+    backend.lost_claims = [error("lost")]
+
+    with pytest.raises(error):
+        await process.claim_next(agents=["helper"])
+
+    head = await until(lambda: released(store, thread))
+    assert head.status == "pending"
+
+
+async def test_claims_a_thread_again_at_once_when_the_response_to_its_claim_was_lost(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
+    process, backend = failing
+    thread = await goal(store)
+    backend.lost_claims = [OutcomeUnknown("lost")]
+    with pytest.raises(OutcomeUnknown):
+        await process.claim(thread)
+
+    again = await process.claim(thread)
+
+    await process.append(again, [said("executed")])
+
+
+async def test_releases_a_claim_of_a_cancelled_caller_although_the_store_is_away(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
+    process, backend = failing
+    thread = await goal(store)
+    backend.blocked = asyncio.Event()
+    claiming = asyncio.create_task(process.claim(thread))
+    await backend.claimed.wait()
+    backend.append_errors = [
+        StoreUnreachable("away"),
+        StoreFull("full"),
+        StoreError("disk"),
+        RuntimeError("unexpected"),
+    ]
+
+    claiming.cancel()
+    backend.blocked.set()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+
+    head = await until(lambda: released(store, thread))
+    assert head.status == "pending"
+    assert backend.append_errors == []
+
+
+async def test_releases_a_thread_although_the_waiting_caller_is_cancelled(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
+    process, backend = failing
+    head = await process.claim(await goal(store))
+    backend.append_errors = [StoreUnreachable("away")] * 3
+    leaving = asyncio.create_task(process.desk.release(head, {"status": "pending"}))
+    await asyncio.sleep(0)
+
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+    assert await until(lambda: released(store, head))
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [[Conflict("first")] * 12, [LockstitchError("unexpected")], [StoreFull("full")] * 4],
+    ids=lambda all: str(all[0]),
+)
+async def test_repeats_a_release_until_it_succeeds(
+    store: Store, failing: tuple[Store, Failing], errors: list[Exception]
+) -> None:
+    process, backend = failing
+    head = await process.claim(await goal(store))
+    backend.append_errors = list(errors)
+
+    await process.desk.release(head, {"status": "pending"})
+
+    assert await until(lambda: released(store, head))
+
+
+async def test_releases_once_when_the_response_to_the_release_is_lost(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
+    process, backend = failing
+    head = await process.claim(await goal(store))
+    backend.lost_appends = [OutcomeUnknown("lost")]
+
+    await process.desk.release(head, {"status": "pending"})
+
+    left = await store.thread(head)
+    assert (left.status, left.worker_id, left.fence) == ("pending", None, head.fence)
+
+
+async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[Store, Failing]) -> None:
+    """The release is repeated, and meanwhile the same process claims the thread again."""
+    process, backend = failing
+    head = await process.claim(await goal(store))
+    backend.append_errors = [StoreUnreachable("away")]
+    await process.desk.release(head, {"status": "pending"})
+
+    again = await process.claim(head)
+    await asyncio.sleep(0.1)
+    process.desk.leave(head)
+    await process._leases.releases.reconcile()
+    await asyncio.sleep(0.1)
+
+    assert (await store.thread(head)).fence == again.fence > head.fence
+    await process.append(again, [said("still executed")])
+
+
+async def test_reconciliation_releases_only_what_nobody_executes(store: Store, failing: tuple[Store, Failing]) -> None:
+    process, backend = failing
+    releases = process._leases.releases
+    claimed = await process.claim(await goal(store))
+    new = await process.desk.hold(store.new_thread(kind="goal", goal="g"))
+    new = (await process.append(new, [said("new")], threads=[new])).head
+    backend.blocked = asyncio.Event()
+    in_flight = asyncio.create_task(process.claim(await goal(store)))
+    await backend.claimed.wait()
+    # The store knows it as held by this worker, and no executor of this process does.
+    stray = await goal(store)
+    [stray] = await store.backend.claim(claimed.worker_id, thread_id=stray.id)  # type: ignore[arg-type]
+
+    reconciling = asyncio.create_task(releases.reconcile())
+    await asyncio.sleep(0.05)
+    backend.blocked.set()
+    await reconciling
+
+    assert await until(lambda: released(store, stray))
+    for head in (claimed, new, await in_flight):
+        await process.append(head, [said("mine")])
+
+
+async def test_two_tasks_that_create_one_thread_do_not_release_it_for_each_other(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
+    process, _ = failing
+    thread = store.new_thread(kind="goal", goal="g")
+    first, second = await process.desk.hold(thread), await process.desk.hold(thread)
+    made = (await process.append(first, [said("first")], threads=[first])).head
+
+    process.desk.leave(second)
+    await process._leases.releases.reconcile()
+    await asyncio.sleep(0.05)
+
+    await process.append(made, [said("still mine")])
+
+
+async def test_releases_a_new_thread_whose_commit_arrives_after_its_executor_ended(
+    store: Store, failing: tuple[Store, Failing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "LATE", (0.1, 0.3))
+    process, _ = failing
+    head = await process.desk.hold(store.new_thread(kind="goal", goal="g"))
+    await process.desk.release(head, {"status": "pending"})
+
+    await store.backend.append(Commit((), (head,)))
+
+    assert await until(lambda: released(store, head), 5)
+
+
+@pytest.mark.parametrize("why", ["delivery", "cancel"])
+async def test_a_thread_is_ready_after_its_release_when_something_came_for_it(
+    store: Store, failing: tuple[Store, Failing], why: str
+) -> None:
+    """It waited before it was claimed. Released as waiting, nobody would look at it again."""
+    process, _ = failing
+    waits = [waiting("approval", store.clock.now(), id="c1")]
+    thread = (
+        await store.append(await goal(store), fields={"status": "waiting", "waiting_for": waits, "wake_at": None})
+    ).head
+    head = await process.claim(thread)
+    if why == "delivery":
+        await store.deliver(thread, said("Yes"), kind="approval", sender="ada", call_id="c1")
+    else:
+        await store.request_cancel(thread)
+
+    await process.desk.release(head, {"status": "waiting", "waiting_for": waits, "wake_at": None})
+
+    left = await store.thread(thread)
+    assert (left.status, left.worker_id) == ("pending", None)
+    assert left.wake_at is not None
+
+
+async def test_a_thread_is_left_as_it_was_when_its_executor_never_started(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
+    process, _ = failing
+    waits = [waiting("approval", store.clock.now(), id="c1")]
+    thread = (
+        await store.append(await goal(store), fields={"status": "waiting", "waiting_for": waits, "wake_at": None})
+    ).head
+    head = await process.claim(thread)
+
+    process.desk.leave(head)
+
+    left = await until(lambda: released(store, head))
+    assert (left.status, left.waiting_for, left.wake_at) == ("waiting", waits, None)
