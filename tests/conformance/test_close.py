@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 ENDS_WITHOUT_CLOSING = """
 import asyncio, os, sys
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import open_store
 
 async def main():

@@ -324,7 +324,7 @@ HOLDER = """
 import asyncio, sys
 from lockstitch.store import open_store
 from tests.engine.agents import calls, scripted
-from lockstitch.runtime.tools.function import tool
+from lockstitch.agents.tools.function import tool
 
 @tool
 async def stay() -> str:

@@ -53,7 +53,7 @@ def test_ids_are_unique_across_threads() -> None:
 
 _FORK = """
 import os, threading
-from lockstitch.records import new_id
+from lockstitch.model import new_id
 
 stop = threading.Event()
 def make():

@@ -191,7 +191,7 @@ async def test_a_watcher_that_is_cancelled_ends(store: Store) -> None:
 
 _WRITER = """
 import asyncio, sys
-from lockstitch.records import Entry
+from lockstitch.model import Entry
 from lockstitch.store import open_store
 
 async def main(url, *threads):

@@ -32,7 +32,7 @@ def script(name: str, dialect: str) -> str:
 
     `tables` is no dialect: the tables of a SQLite file that a lens is exported to.
     """
-    file = resources.files("lockstitch.lenses.catalog").joinpath(name, f"{dialect}.sql")
+    file = resources.files("lockstitch.lenses").joinpath(name, f"{dialect}.sql")
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 

@@ -108,7 +108,7 @@ def test_a_missing_sdk_is_told_with_its_extra(name: str, extra: str) -> None:
     code = f"""
 import sys
 sys.modules[{extra!r}] = None
-from lockstitch.runtime.providers.resolving import provider_for
+from lockstitch.agents.registry import provider_for
 try:
     provider_for({name!r})
 except Exception as error:
@@ -124,7 +124,7 @@ def test_asking_for_one_provider_loads_no_sdk_of_another(tmp_path: Path) -> None
     script.write_text('["Hello."]')
     code = f"""
 import sys
-from lockstitch.runtime.providers.resolving import provider_for
+from lockstitch.agents.registry import provider_for
 provider_for("scripted:{script}")
 print([name for name in ("anthropic", "openai", "httpx2", "yaml") if name in sys.modules])
 """

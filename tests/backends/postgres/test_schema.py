@@ -22,7 +22,7 @@ NEWEST = queries.migrations("lockstitch.backends.postgres")[-1][0]
 MIGRATE = """
 import asyncio, sys
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.records import SystemClock
+from lockstitch.model import SystemClock
 
 async def main():
     backend = PostgresBackend(sys.argv[1], SystemClock())

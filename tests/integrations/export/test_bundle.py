@@ -568,7 +568,7 @@ def zeros(path: Path, name: str, size: int, told: int) -> None:
 MEASURED = """
 import asyncio, resource, sys
 from pathlib import Path
-from lockstitch.bridges.outgoing.bundle import import_bundle
+from lockstitch.integrations.export.bundle import import_bundle
 from lockstitch.errors import Refused
 from lockstitch.store import open_store
 

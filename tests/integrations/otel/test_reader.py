@@ -129,7 +129,7 @@ def test_a_bad_resource_is_named() -> None:
 _WITHOUT = """
 import sys
 sys.modules["opentelemetry"] = sys.modules["google.protobuf"] = None
-from lockstitch.bridges.otel import OpenTelemetry, read_body
+from lockstitch.integrations.otel import OpenTelemetry, read_body
 from lockstitch.errors import Refused
 body = sys.stdin.buffer.read()
 (piece,) = read_body(body)
@@ -203,7 +203,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
 # VmHWM, since ru_maxrss begins with what the process had that started this one.
 _HEAVY = """
 import sys
-from lockstitch.bridges.otel import read_body
+from lockstitch.integrations.otel import read_body
 from lockstitch.errors import Unreadable
 size = 9_000_000
 spans = bytes([0x12, 0]) * (size // 2)
@@ -235,7 +235,7 @@ def test_a_record_of_nothing_but_values_is_not_held(what: str) -> None:
 
 _FLOOD = """
 import io, sys
-from lockstitch.bridges.otel import OpenTelemetry, read_stream
+from lockstitch.integrations.otel import OpenTelemetry, read_stream
 line = open(sys.argv[1], "rb").read() + b"\\n"
 class Flood(io.RawIOBase):
     left = int(sys.argv[2]) // len(line)
