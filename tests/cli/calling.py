@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.cli import main
+from lockstitch.cli import entry
 
 SOURCE = str(Path(lockstitch.__file__).parents[1])
 
@@ -47,7 +47,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     def called(*arguments: str) -> Told:
         capsys.readouterr()
-        code = main.run(arguments)
+        code = entry.run(arguments)
         said = capsys.readouterr()
         return Told(code, said.out, said.err)
 

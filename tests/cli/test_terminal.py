@@ -21,7 +21,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # One start for many commands.
 ONE_AFTER_ANOTHER = """
 import json, sys
-from lockstitch.cli.main import run
+from lockstitch.cli.entry import run
 for line in sys.argv[1:]:
     assert run(json.loads(line)) == 0, line
     print("\\f", flush=True)

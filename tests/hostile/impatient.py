@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstitch import Agent, App, tool
 from lockstitch.backends.postgres import pool
 from lockstitch.backends.sqlite import writer
-from lockstitch.cli import main
+from lockstitch.cli import entry
 from lockstitch.engine import worker
 from lockstitch.store.writes import writer as appending
 from lockstitch.testing import Scripted
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     writer.PATIENCE = 0.5
     appending.FIND_OUT = 0.5
     worker.PATIENCE = 1.0
-    sys.exit(main.run(sys.argv[1:]))
+    sys.exit(entry.run(sys.argv[1:]))

@@ -283,7 +283,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
 
 WATCHED = """
 import sys
-from lockstitch.cli.main import run
+from lockstitch.cli.entry import run
 code = run(sys.argv[1:])
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print("PEAK", int(peak.split()[1]) // 1024, code, file=sys.stderr)

@@ -8,7 +8,7 @@ def main() -> None:
     """The entry of `lockstitch` and `python -m lockstitch`: run what was typed, and leave with its exit code."""
     try:
         # Here, because a Ctrl-C may come while the imports are still running.
-        from lockstitch.cli.main import run
+        from lockstitch.cli.entry import run
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import pytest
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.notebooks import Notebooks, activity
 from lockstitch.apps.notebooks import notebooks as shelf
-from lockstitch.cli.main import run
+from lockstitch.cli.entry import run
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import Thread, text_of
 from lockstitch.store import Store

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.cli.main import run as run_here
+from lockstitch.cli.entry import run as run_here
 from tests.cli.calling import Call, begin, environment, run
 from tests.cli.story import tell
 
