@@ -1,7 +1,11 @@
 """Loads what all tests share."""
 
+import gc
 import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 from hypothesis import settings
 
@@ -17,5 +21,20 @@ settings.register_profile("suite", max_examples=int(EXAMPLES or 50), deadline=No
 settings.load_profile("suite")
 
 faults.install()
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+"""Bytes that the temporary files of all tests may take at once."""
+
+# In memory a commit does not wait for a disk. No test depends on that: they kill processes and not the machine.
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collection, which would look at all of them again and again."""
+    gc.collect()
+    gc.freeze()
+
 
 pytest_plugins = ["tests.plugin_requirements", "tests.fixtures", "tests.cli.calling"]

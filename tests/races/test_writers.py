@@ -1,14 +1,11 @@
 """50 writers on one thread: one line of positions, one winner at a time, every loser a clean Conflict."""
 
 import asyncio
-import os
-import subprocess
-import sys
 
 import pytest
 
 from lockstitch.store import Store, open_store
-from tests.races.processes import ROOT, run
+from tests.races.processes import run
 from tests.races.writers import append_once, append_until_it_fits, one_won, verified
 
 pytestmark = pytest.mark.anyio
@@ -55,17 +52,6 @@ async def test_without_the_fence_the_race_is_lost(store: Store, store_url: str) 
     (outcomes,) = await asyncio.to_thread(run, "tests.races.writers:race_once", calls, environment=UNSAFE)
     with pytest.raises(AssertionError, match="'won': "):
         one_won(outcomes)
-
-
-async def test_the_test_itself_fails_without_the_fence() -> None:
-    this = "tests/races/test_writers.py::test_of_50_tasks_that_saw_the_same_head_one_wins[sqlite]"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", this]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **UNSAFE}
-    done = await asyncio.to_thread(
-        subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
-    assert "'won': 50" in done.stdout
 
 
 async def test_two_store_objects_of_one_process(store: Store, store_url: str) -> None:
