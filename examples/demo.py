@@ -6,7 +6,7 @@ The story is told in src/lockstitch/cli/demo/story.py, the agent is defined in s
 
 import sys
 
-from lockstitch.cli.main import run
+from lockstitch.cli.entry import run
 
 if __name__ == "__main__":
     sys.exit(run(["demo", *sys.argv[1:]]))

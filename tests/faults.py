@@ -44,14 +44,13 @@ class UnfencedAppender(Appender):
             except Conflict as exc:
                 if exc.reason not in ("fence", "position", "holder"):
                     raise
-            self._lost = frozenset(draft.head.id for draft in drafts)
+            self._lost |= {draft.head.id for draft in drafts}
             drafts = [await self._current(draft) for draft in drafts]
 
     def _build(self, drafts: Sequence[Draft]) -> list[Placed]:
-        return [
-            build(draft, draft.head.worker_id, self._clock.now()) if draft.head.id in self._lost else built
-            for draft, built in zip(drafts, super()._build(drafts), strict=True)
-        ]
+        now = self._clock.now()
+        own = self._leases.worker_id
+        return [build(draft, draft.head.worker_id if draft.head.id in self._lost else own, now) for draft in drafts]
 
     async def _current(self, draft: Draft) -> Draft:
         head = await self._backend.get(Thread, (draft.head.id,))

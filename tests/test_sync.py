@@ -26,7 +26,7 @@ from lockstitch.sync.tables import SyncStatistics
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 
-ASYNC_ONLY = {"backend", "desk", "mirrors"}
+ASYNC_ONLY = {"backend", "desk", "lease_keeper", "mirrors"}
 """What the blocking face does not have: what is below the store, and what drivers of threads and bridges need of it."""
 
 

@@ -15,7 +15,7 @@ from tests.cli.calling import Call
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FIXTURES = ROOT / "tests" / "bridges"
+FIXTURES = ROOT / "tests" / "integrations"
 TRACE = "01a1dce5-6830-70ab-8b49-86234471db8c"
 OTHER = "01a1dce5-7860-7133-a172-f1892a589aa2"
 PAGES = ["howto/traces.md", "howto/lenses.md", "explanation/mirrors.md", "reference/log.md"]

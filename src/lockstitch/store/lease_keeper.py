@@ -1,6 +1,6 @@
 """`LeaseKeeper`: renews the lease of this process and watches for cancel requests while threads execute here.
 
-The store releases threads that the process no longer executes: see `store/releasing.py`.
+The store releases threads that the process no longer executes: see `store/release.py`.
 """
 
 import asyncio

@@ -137,6 +137,12 @@ class SyncCore:
     def tree(self, ref: ThreadRef) -> list[Thread]:
         return self._call(self._store.tree(ref))
 
+    def request_cancel(self, ref: ThreadRef) -> list[Thread]:
+        return self._call(self._store.request_cancel(ref))
+
+    def request_cancel_of_children(self, ref: ThreadRef) -> None:
+        self._call(self._store.request_cancel_of_children(ref))
+
     def edit(self, ref: ThreadRef, **fields: Any) -> None:
         self._call(self._store.edit(ref, **fields))
 

@@ -73,7 +73,7 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
 $$;
 
 -- What the model would get now, or would have got at a position: the fold that begins at `since`, the last compaction or
--- fork. The same as records/fold.py: a stitch contributes where it stands, tool results where the response stands that
+-- fork. The same as model/context.py: a stitch contributes where it stands, tool results where the response stands that
 -- they answer, all together and only when all are there.
 CREATE OR REPLACE FUNCTION lockstitch.context(thread uuid, since bigint, until bigint DEFAULT 9223372036854775807)
 RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$

@@ -3,7 +3,7 @@
 -- are ordered in a subquery, and its sorter keeps the order of equals.
 
 -- The context of a thread's own lane as it was at one of its stitches; what the model would get now is that of the last
--- one. As in records/fold.py it begins at the last compaction or fork; a stitch contributes where it stands, tool results
+-- one. As in model/context.py it begins at the last compaction or fork; a stitch contributes where it stands, tool results
 -- where the response stands that they answer: rows are gathered by that place, and results enter when all are there.
 -- It names the rows behind main.stitches, because SQLite would make all of that view to join it from the left.
 CREATE VIEW lens_context AS
