@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import lockstitch
-from lockstitch import Agent, tool
+from lockstitch import Agent, Refused, tool
 from lockstitch.store import Store
 from lockstitch.testing import KillPoints, Scripted
 from tests.faults import VARIABLE
@@ -43,7 +43,13 @@ async def test_kill_points_are_traced_in_the_order_of_a_run(store: Store, tmp_pa
     assert commits == [f"append.{when}:{number}" for number in range(1, 5) for when in ("before", "after")]
 
 
-async def test_tool_without_code_keeps_its_definition(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tool.after", "tool.after:0", "tool.around:1", "sleep.before:1", ""])
+def test_unknown_kill_point_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="is not a kill point"):
+        KillPoints(name)
+
+
+def test_tool_without_code_keeps_its_definition() -> None:
     @tool(frontend=True)
     def confirm(text: str) -> str:
         """Confirm in the browser."""

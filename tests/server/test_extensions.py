@@ -11,6 +11,7 @@ from playwright.async_api import Page, expect
 from lockstitch.agents import Agent, App
 from lockstitch.errors import NotFound, Refused
 from lockstitch.server import Annex, Section, Settings, create, router
+from lockstitch.server.extensions import annexes_of
 from lockstitch.store import Store
 from tests.server.larder import Larder
 from tests.server.serving import caller, listening, serving
@@ -119,3 +120,20 @@ async def test_names_are_there_once() -> None:
         App([Agent("cook", model="scripted:Done.")], applications=[Larder()])
     with pytest.raises(NotFound, match="no application Larder"):
         App().application(Larder)
+
+
+@pytest.mark.parametrize(
+    ("annex", "reason"),
+    [
+        ("nonsense", "Use module:NAME"),
+        (":ANNEX", "Use module:NAME"),
+        ("no.such.module:ANNEX", "The module no.such.module of the application larder cannot be imported"),
+        ("tests.server.larder:NOTHING", "which is not an Annex"),
+        ("tests.server.larder:programs", "which is not an Annex"),
+    ],
+)
+def test_annex_that_cannot_be_loaded_is_refused(annex: str, reason: str) -> None:
+    larder = Larder()
+    larder.annex = annex
+    with pytest.raises(Refused, match=re.escape(reason)):
+        annexes_of(App(applications=[larder]))

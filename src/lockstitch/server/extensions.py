@@ -115,10 +115,15 @@ def _loaded(name: str, annex: str | Annex) -> Annex:
     if isinstance(annex, Annex):
         return annex
     module, _, attribute = annex.partition(":")
-    found = getattr(import_module(module), attribute, None)
-    if not isinstance(found, Annex):
-        raise Refused(f"The application {name} names {annex!r}, which is not an Annex. Use module:NAME.")
-    return found
+    if not module or not attribute:
+        raise Refused(f"The application {name} names {annex!r} as its annex. Use module:NAME.")
+    try:
+        loaded = getattr(import_module(module), attribute, None)
+    except ImportError as exc:
+        raise Refused(f"The module {module} of the application {name} cannot be imported: {exc}.") from exc
+    if not isinstance(loaded, Annex):
+        raise Refused(f"The application {name} names {annex}, which is not an Annex.")
+    return loaded
 
 
 def _check(name: str, annex: Annex) -> None:

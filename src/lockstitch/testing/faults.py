@@ -1,18 +1,22 @@
 """`KillPoints`: kill the process at a named point of a run, to test that an agent continues after a crash."""
 
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lockstitch.backend import Commit, FullBackend, Receipt
 from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response
 from lockstitch.engine.ports.tool import Tool, ToolContext
+from lockstitch.errors import Refused
 from lockstitch.model import Json
 from lockstitch.store import Store
+
+_POINT: Final = re.compile(r"(append|claim|provider|tool)\.(before|after):[1-9][0-9]*")
 
 
 class KillPoints:
@@ -25,10 +29,13 @@ class KillPoints:
         store = points.store(open_store(url))
         helper = Agent("helper", model=points.provider(model), tools=[points.tool(pay)])
 
-    `trace` is a file. Every point that the process passes is appended to it, one on each line.
+    `trace` is a file. Every point that the process passes is appended to it, one on each line. Raises `Refused` if
+    `kill_at` does not name a point.
     """
 
     def __init__(self, kill_at: str | None = None, *, trace: Path | None = None) -> None:
+        if kill_at is not None and _POINT.fullmatch(kill_at) is None:
+            raise Refused(f"{kill_at!r} is not a kill point. Use for example append.before:2 or tool.after:1.")
         self._kill_at = kill_at
         self._trace = trace
         self._passed: Counter[str] = Counter()
