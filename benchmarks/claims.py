@@ -85,7 +85,7 @@ async def _store(stack: AsyncExitStack, places: Places, backend: str, crowds: li
         _fill(url, backend, crowd, first)
         first += crowd.number
     await places.settle(url)
-    await store.register()
+    await store.register_worker()
     return store
 
 

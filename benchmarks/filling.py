@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.prose import Prose
 from benchmarks.workload import entry, steps
-from lockstitch.model import CHAIN, Entry, Record, Run, Stitch, Thread, place
+from lockstitch.model import CHAIN_TYPES, Entry, Record, Run, Stitch, Thread, at_position
 from lockstitch.store import Store
 
 CHUNK = 5000
@@ -28,8 +28,8 @@ async def fill(store: Store, head: Thread, entries: Sequence[Entry], context_fro
     stitches: list[Stitch] = []
     tip = head.tip_id
     for position, one in enumerate(entries, start=1):
-        stitch = place(one, head.id, position, tip, head.fence, now)
-        tip = stitch.id if stitch.type in CHAIN else tip
+        stitch = at_position(one, head.id, position, tip, head.fence, now)
+        tip = stitch.id if stitch.type in CHAIN_TYPES else tip
         stitches.append(stitch)
     await put_all(store, stitches)
     filled = head.changed(position=len(stitches), tip_id=tip, context_from=context_from)

@@ -21,7 +21,7 @@ from benchmarks.places import SQL, Places
 from benchmarks.prose import Prose
 from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
-from lockstitch.model import CHAIN, Entry, Run, Stitch, Thread, place
+from lockstitch.model import CHAIN_TYPES, Entry, Run, Stitch, Thread, at_position
 from lockstitch.store import Store, open_store
 from tools.browser import find
 
@@ -102,8 +102,8 @@ async def _filled(store: Store, number: int, length: int) -> Run:
     tip = None
     stitches: list[Stitch] = []
     for position, entry in enumerate(entries, 1):
-        stitch = place(entry, head.id, position, tip, head.fence, now)
-        tip = stitch.id if stitch.type in CHAIN else tip
+        stitch = at_position(entry, head.id, position, tip, head.fence, now)
+        tip = stitch.id if stitch.type in CHAIN_TYPES else tip
         stitches.append(stitch)
     filled: Thread = head.changed(position=length, tip_id=tip, last_sequence=1, last_turn=1, total_runs=1)
     await put_all(store, [run])

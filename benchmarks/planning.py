@@ -9,7 +9,7 @@ from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
 from lockstitch.agents.registry import embedder
 from lockstitch.apps.prioritizer import Prioritizer, repository
-from lockstitch.apps.prioritizer.conclusion import Known, fallback
+from lockstitch.apps.prioritizer.conclusion import SessionFacts, fallback
 from lockstitch.apps.prioritizer.models import TaskDependency
 from lockstitch.apps.prioritizer.planning import planned
 from lockstitch.apps.prioritizer.records import Session
@@ -44,7 +44,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     with places.fresh(backend) as url:
         async with open_store(url) as store:
             planner = Prioritizer()
-            await planner.ready(store)
+            await planner.setup(store)
             outcome = await repository.add_outcome(store, "ada", "Open the checkout in 40 countries")
             await repository.add_file(store, "ada", backlog(), "backlog.md")
             alone = await _planning(store)
@@ -72,7 +72,7 @@ async def _planning(store: Store) -> float:
     edges = [_edge(*random.sample(ids, 2), round(random.random(), 2)) for _ in range(EDGES)]
     vectors = dict(zip(ids, await embedder("hashing").embed([task.text for task in tasks]), strict=True))
     began = time.perf_counter()
-    planned(fallback(Known(tasks, [*base.dependencies, *edges], vectors, {}, 0.3)))
+    planned(fallback(SessionFacts(tasks, [*base.dependencies, *edges], vectors, {}, 0.3)))
     return time.perf_counter() - began
 
 

@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 from benchmarks.filling import CHUNK
 from benchmarks.prose import Prose
-from lockstitch.model import CHAIN, Blob, Entry, Json, Record, Run, Stitch, Thread, new_id, place, tool_result
+from lockstitch.model import (
+    CHAIN_TYPES,
+    Blob,
+    Entry,
+    Json,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    at_position,
+    new_id,
+    tool_result,
+)
 from lockstitch.store import Store
 
 TURNS, ACTIONS = 5, 3
@@ -116,8 +128,8 @@ def session(store: Store, ended: datetime, turns: int, actions: int, *, failed: 
         run = _run(store, thread, turn, first, actions, ended - timedelta(minutes=turns - turn), turn == failed)
         for entry in _turn(run, first, actions, request):
             at = run.started_at + timedelta(milliseconds=100 * (len(stitches) + 1 - first))
-            stitch = place(entry, thread.id, len(stitches) + 1, tip, 1, at)
-            tip = stitch.id if stitch.type in CHAIN else tip
+            stitch = at_position(entry, thread.id, len(stitches) + 1, tip, 1, at)
+            tip = stitch.id if stitch.type in CHAIN_TYPES else tip
             stitches.append(stitch)
         runs.append(run)
     head = thread.changed(

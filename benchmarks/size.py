@@ -104,7 +104,7 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
             **(_cost() if detailed else {}),
         }
         rest = {"status": "waiting", "waiting_for": [waiting("input", now)]}
-        head = (await store.append(head, [answered], fields=rest, runs=[(run, ended)])).head
+        head = (await store.append(head, [answered], fields=rest, run_updates=[(run, ended)])).head
     return content
 
 

@@ -11,7 +11,7 @@ from benchmarks.measure import middle, take_turns
 from benchmarks.places import SQL, Places
 from benchmarks.report import Aim, Measured, Row, at_least
 from benchmarks.scale import Scale
-from lockstitch.integrations.importer import Importing, Report, open_bridge
+from lockstitch.integrations.importer import Report, TraceImport, open_bridge
 from lockstitch.store import open_store
 
 BACKENDS = SQL
@@ -65,5 +65,5 @@ async def imported(url: str, bridge: str, path: Path) -> tuple[Report, float]:
     async with open_store(url) as store:
         opened = open_bridge(bridge, str(path), io.BytesIO())
         started = time.perf_counter()
-        report = await Importing(store, opened.bridge).run(opened.sources)
+        report = await TraceImport(store, opened.bridge).run(opened.sources)
         return report, time.perf_counter() - started

@@ -98,7 +98,7 @@ class Agent:
                 await self._store.append(
                     self.head,
                     [entry(step, self.run.id, position)],
-                    runs=[(self.run, run_fields(position))],
+                    run_updates=[(self.run, run_fields(position))],
                 )
             ).head
 

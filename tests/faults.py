@@ -14,8 +14,8 @@ from lockstitch.errors import Conflict, NotFound
 from lockstitch.model import Thread
 from lockstitch.store import core
 from lockstitch.store.lease_keeper import LeaseKeeper
-from lockstitch.store.transaction import Draft, Placed, build
-from lockstitch.store.writes.writer import Appended, Appender
+from lockstitch.store.transaction import Placed, ThreadUpdate, plan_commit
+from lockstitch.store.writes.writer import Committed, CommitWriter
 
 VARIABLE = "LOCKSTITCH_UNSAFE"
 
@@ -24,7 +24,7 @@ def install() -> None:
     """Switch off the safeguard that the environment names."""
     match os.environ.get(VARIABLE):
         case "fence":
-            core.Appender = UnfencedAppender
+            core.CommitWriter = UnfencedAppender
             core.LeaseKeeper = DeafLeaseKeeper
         case "intent":
             tools.started_entries = _no_entries
@@ -32,12 +32,12 @@ def install() -> None:
             pass
 
 
-class UnfencedAppender(Appender):
+class UnfencedAppender(CommitWriter):
     """Writes on top of the current state of a thread that another worker has taken over."""
 
     _lost: frozenset[UUID] = frozenset()
 
-    async def commit(self, drafts: Sequence[Draft], *rest: Any, **options: Any) -> list[Appended]:
+    async def commit(self, drafts: Sequence[ThreadUpdate], *rest: Any, **options: Any) -> list[Committed]:
         while True:
             try:
                 return await super().commit(drafts, *rest, **options)
@@ -47,12 +47,13 @@ class UnfencedAppender(Appender):
             self._lost |= {draft.head.id for draft in drafts}
             drafts = [await self._current(draft) for draft in drafts]
 
-    def _build(self, drafts: Sequence[Draft]) -> list[Placed]:
+    def _build(self, drafts: Sequence[ThreadUpdate]) -> list[Placed]:
         now = self._clock.now()
         own = self._leases.worker_id
-        return [build(draft, draft.head.worker_id if draft.head.id in self._lost else own, now) for draft in drafts]
+        workers = [draft.head.worker_id if draft.head.id in self._lost else own for draft in drafts]
+        return [plan_commit(draft, worker, now) for draft, worker in zip(drafts, workers, strict=True)]
 
-    async def _current(self, draft: Draft) -> Draft:
+    async def _current(self, draft: ThreadUpdate) -> ThreadUpdate:
         head = await self._backend.get(Thread, (draft.head.id,))
         if head is None:
             raise NotFound(f"Thread {draft.head.id} not found.")

@@ -9,7 +9,7 @@ from datetime import datetime
 from lockstitch.backend import Find, Where
 from lockstitch.model import Thread, Worker
 from lockstitch.store import Store
-from lockstitch.store.heartbeat import BEAT
+from lockstitch.store.heartbeat import HEARTBEAT_SECONDS
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Liveness:
             tenure = (head.id, head.worker_id, head.fence)
             found = self._unexecuted[tenure] = before.get(tenure) or _Unexecuted(worker.beat_at)
             # A longer gap between two heartbeats is an outage, or a worker that was stopped.
-            regular = 2 * min(BEAT, worker.lease_seconds / 6)
+            regular = 2 * min(HEARTBEAT_SECONDS, worker.lease_seconds / 6)
             found.seconds += min((worker.beat_at - found.heartbeat).total_seconds(), regular)
             found.heartbeat = worker.beat_at
             if found.seconds > self._patience:

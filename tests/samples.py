@@ -3,7 +3,7 @@
 from typing import Any
 
 from lockstitch.model import Entry, Run, Thread, tool_result, waiting
-from lockstitch.store import Appended, Store
+from lockstitch.store import Committed, Store
 
 
 def said(text: str, **more: Any) -> Entry:
@@ -35,7 +35,7 @@ def result(call_id: str, index: int, reply_to: int, text: str = "done", name: st
     )
 
 
-async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tuple[Appended, Run]:
+async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tuple[Committed, Run]:
     """A run with its input: what the runtime commits before it calls the model."""
     run = store.new_run(head, input_position=head.position + 1, **fields)
     appended = await store.append(
@@ -44,7 +44,7 @@ async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tu
     return appended, run
 
 
-async def finish_turn(store: Store, head: Thread, run: Run, text: str, **fields: Any) -> Appended:
+async def finish_turn(store: Store, head: Thread, run: Run, text: str, **fields: Any) -> Committed:
     """The answer and the run's end in one commit; the chat waits for input again."""
     now = store.clock.now()
     ended = {
@@ -59,7 +59,7 @@ async def finish_turn(store: Store, head: Thread, run: Run, text: str, **fields:
         head,
         [answered(text, run_id=run.id)],
         fields={"status": "waiting", "waiting_for": [waiting("input", now)]},
-        runs=[(run, ended)],
+        run_updates=[(run, ended)],
     )
 
 

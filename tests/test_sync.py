@@ -21,12 +21,12 @@ from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
 from lockstitch.model import Entry, FakeClock, Feedback, File, Memory, new_id, waiting
 from lockstitch.store import Store, open_store
 from lockstitch.store.reports.statistics import Statistics
-from lockstitch.store.tables import Agents, Shelf
+from lockstitch.store.tables import Agents, RecordTable
 from lockstitch.sync.tables import SyncStatistics
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 
-ASYNC_ONLY = {"backend", "desk", "lease_keeper", "mirrors"}
+ASYNC_ONLY = {"backend", "execution", "lease_keeper", "mirrors"}
 """What the blocking face does not have: what is below the store, and what drivers of threads and bridges need of it."""
 
 
@@ -48,7 +48,7 @@ def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
     ("one", "other"),
     [
         (Store, sync.SyncStore),
-        (Shelf, sync.SyncShelf),
+        (RecordTable, sync.SyncTable),
         (Agents, sync.SyncAgents),
         (Statistics, SyncStatistics),
     ],
@@ -79,7 +79,7 @@ def test_both_are_opened_in_the_same_way() -> None:
 def test_both_have_the_same_attributes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     with sync.open_store(url, project="p") as blocking:
-        attributes = {name for name in vars(blocking.awaited) if not name.startswith("_")}
+        attributes = {name for name in vars(blocking.async_store) if not name.startswith("_")}
         assert all(hasattr(blocking, name) for name in attributes - ASYNC_ONLY)
         assert blocking.project == "p"
 
@@ -95,7 +95,7 @@ def test_a_conversation_from_beginning_to_end(store: sync.SyncStore) -> None:
         head,
         [Entry(type="llm_call", run_id=run.id, step_number=1, message=answer)],
         fields={"status": "waiting", "waiting_for": [waiting("input", now)]},
-        runs=[(run, {"status": "completed", "output_position": 2, "completed_at": now, "input_tokens": 5})],
+        run_updates=[(run, {"status": "completed", "output_position": 2, "completed_at": now, "input_tokens": 5})],
     ).head
     assert store.thread("k") == store.ensure("k", user_id="ada") == store.threads()[0]
     assert store.count() == 1
@@ -117,7 +117,7 @@ def test_a_conversation_from_beginning_to_end(store: sync.SyncStore) -> None:
     assert store.tree("k") == [store.thread("k")]
     assert (store.children("k"), store.ancestors("k"), store.errors()) == ([], [], [])
     assert store.verify().ok
-    assert store.glance().stitches == 2
+    assert store.counts().stitches == 2
     assert store.archive(datetime.now(UTC)) == 0
     assert store.delete("k") == 1
     with pytest.raises(NotFound):
@@ -181,11 +181,11 @@ def test_leaving_a_stream_gives_the_thread_back(store: sync.SyncStore) -> None:
 
 def test_leases_and_letters(store: sync.SyncStore) -> None:
     head = store.create(key="k")
-    assert store.register().id == store.claim("k").worker_id
+    assert store.register_worker().id == store.claim("k").worker_id
     said = Entry(type="input", message={"role": "user", "content": "hi"})
     assert store.deliver("k", said, kind="input", sender="ada").position is None
     seen, letters = store.inbox(store.thread("k"))
-    held = store.append(seen, taken=letters, fields={"status": "pending"}).head
+    held = store.append(seen, consumed=letters, fields={"status": "pending"}).head
     assert held.position == 1
     assert [thread.id for thread in store.claim_next()] == [head.id]
     assert store.reap() == []
@@ -211,7 +211,7 @@ def test_shelves_and_agents(store: sync.SyncStore) -> None:
 
 
 def test_copying_between_two_stores_each_on_its_own_loop(store: sync.SyncStore, tmp_path: Path) -> None:
-    store.adopt([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], key="k")
+    store.import_messages([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], key="k")
     seen: list[int] = []
     with sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
         assert store.copy_to(other, progress=lambda copied: seen.append(copied.stitches)).stitches == 2

@@ -11,7 +11,7 @@ from typing import Literal
 import psycopg
 
 from benchmarks.workload import Agent, run_fields, steps
-from lockstitch.model import CHAIN, new_id
+from lockstitch.model import CHAIN_TYPES, new_id
 from lockstitch.model.clock import SystemClock
 
 _COLUMNS = """thread_id, position, id, run_id, lane, previous_id, reply_to, call_index, calls, parent_id, child_id,
@@ -116,4 +116,4 @@ class _Thread:
             )
             yield head, run, stitch
             self._position = position
-            previous = stitch_id if step.type in CHAIN else previous
+            previous = stitch_id if step.type in CHAIN_TYPES else previous

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.workload import Agent, run_fields, steps
-from lockstitch.model import CHAIN, format_time, new_id
+from lockstitch.model import CHAIN_TYPES, format_time, new_id
 from lockstitch.model.clock import SystemClock
 
 _HEAD = """UPDATE threads SET position = ?, crashes = 0, tip_id = ?, updated_at = ?
@@ -84,4 +84,4 @@ class _Thread:
             run = (*run_fields(position).values(), self._run_no)
             yield head, stitch, run
             self._position = position
-            previous = position if step.type in CHAIN else previous
+            previous = position if step.type in CHAIN_TYPES else previous

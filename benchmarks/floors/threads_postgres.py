@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 
 from benchmarks.floors.plan import TEMPLATE, Append, Row, plan
-from lockstitch.model import CHAIN, new_id, this_process
+from lockstitch.model import CHAIN_TYPES, current_process, new_id
 from lockstitch.model.clock import SystemClock
 
 _REGISTER = b"""INSERT INTO workers (id, host, boot_id, pid, process_started, lease_seconds, started_at, beat_at, dead,
@@ -54,7 +54,7 @@ class PostgresThreads:
         return cls(url, connections, agent, made)
 
     async def work(self) -> None:
-        worker = this_process(SystemClock().now())
+        worker = current_process(SystemClock().now())
         first = psycopg.AsyncRawCursor(self._connections[0])
         given = (worker.id, worker.host, worker.boot_id, worker.pid, worker.process_started, worker.lease_seconds)
         await first.execute(_REGISTER, (*given, worker.started_at, worker.beat_at))
@@ -94,7 +94,7 @@ class _Made:
             stitches: list[Row] = []
             for stitch in append.stitches:
                 own: Row = {"id": new_id(), "thread_id": thread_id, "run_id": run_id, "previous_id": None}
-                if stitch["type"] in CHAIN:
+                if stitch["type"] in CHAIN_TYPES:
                     own["previous_id"], tip = tip, own["id"]
                 stitches.append({**stitch, **own, "fence": fence, "at": now})
             head = {**append.head, "tip_id": tip, "updated_at": now}

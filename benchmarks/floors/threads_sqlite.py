@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from benchmarks.floors.plan import TEMPLATE, Append, Row, plan
-from lockstitch.model import CHAIN, format_time, new_id, this_process
+from lockstitch.model import CHAIN_TYPES, current_process, format_time, new_id
 from lockstitch.model.clock import SystemClock
 
 _REGISTER = """INSERT INTO workers (id, host, boot_id, pid, process_started, lease_seconds, started_at, beat_at, dead,
@@ -37,7 +37,7 @@ class SqliteThreads:
         self._planned, self._texts, self._agent = _template(self._connection)
 
     def work(self) -> None:
-        worker = this_process(SystemClock().now())
+        worker = current_process(SystemClock().now())
         given = (worker.host, worker.boot_id, worker.pid, worker.process_started, worker.lease_seconds)
         times = (format_time(worker.started_at), format_time(worker.beat_at))
         worker_id = str(worker.id)
@@ -78,7 +78,7 @@ class SqliteThreads:
             rows: list[Row] = []
             for stitch in append.stitches:
                 own: Row = {"id": str(new_id()), "previous": None}
-                if stitch["type"] in CHAIN:
+                if stitch["type"] in CHAIN_TYPES:
                     own["previous"], tip = tip[1], (own["id"], stitch["position"])
                 rows.append({**stitch, **own, "fence": fence, "at": now})
             head = {**append.head, "tip_id": tip[0], "updated_at": now, "position": position + len(rows), "crashes": 0}

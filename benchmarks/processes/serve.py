@@ -6,14 +6,14 @@ import sys
 
 import uvicorn
 
-from lockstitch.server import create
+from lockstitch.server import create_app
 from lockstitch.store import open_store
 
 
 async def main(url: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     async with open_store(url) as store:
-        config = uvicorn.Config(create(store), log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(create_app(store), log_config=None, access_log=False, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         print(listener.getsockname()[1], flush=True)
         await server.serve([listener])

@@ -28,7 +28,7 @@ async def main(app: str, concurrency: int, number: int) -> None:
                     group.create_task(loop.run())
                 await _line()
                 for loop in loops:
-                    loop.leave()
+                    loop.stop()
         print("left", flush=True)
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from lockstitch.agents import (
         Agent,
         App,
-        Application,
         Event,
+        Plugin,
         Result,
         Team,
         Tool,
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
         cancel,
         deny,
         evaluate,
+        run_worker,
         settle,
         submit_results,
         thread_tools,
         tool,
-        work,
     )
     from lockstitch.client import Client
     from lockstitch.errors import (
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     )
     from lockstitch.integrations.importer import import_traces
     from lockstitch.model import (
+        Delivery,
         Entry,
         FakeClock,
         Feedback,
         File,
-        Letter,
         Memory,
         Message,
         Run,
@@ -68,35 +68,34 @@ if TYPE_CHECKING:
         tool_result,
         waiting,
     )
-    from lockstitch.store import Appended, Copied, Draft, Page, Report, Store, Turn, open_store
+    from lockstitch.store import Committed, CopyReport, DoctorReport, HistoryPage, Store, ThreadUpdate, Turn, open_store
 
 __version__ = VERSION
 
 __all__ = [
     "Agent",
     "App",
-    "Appended",
-    "Application",
     "BodyTooExpensive",
     "Client",
+    "Committed",
     "Conflict",
-    "Copied",
-    "Draft",
+    "CopyReport",
+    "Delivery",
+    "DoctorReport",
     "Entry",
     "Event",
     "FakeClock",
     "Feedback",
     "File",
+    "HistoryPage",
     "KeyTaken",
-    "Letter",
     "LockstitchError",
     "Memory",
     "Message",
     "NotFound",
     "OutcomeUnknown",
-    "Page",
+    "Plugin",
     "Refused",
-    "Report",
     "Result",
     "Run",
     "SchemaMismatch",
@@ -111,6 +110,7 @@ __all__ = [
     "Thread",
     "ThreadBusy",
     "ThreadEnded",
+    "ThreadUpdate",
     "ThreadWaiting",
     "Tool",
     "ToolContext",
@@ -126,6 +126,7 @@ __all__ = [
     "evaluate",
     "import_traces",
     "open_store",
+    "run_worker",
     "settle",
     "submit_results",
     "sync",
@@ -133,16 +134,15 @@ __all__ = [
     "tool",
     "tool_result",
     "waiting",
-    "work",
 ]
 
-_STORE = {"Appended", "Copied", "Draft", "Page", "Report", "Store", "Turn", "open_store"}
+_STORE = {"Committed", "CopyReport", "ThreadUpdate", "HistoryPage", "DoctorReport", "Store", "Turn", "open_store"}
 _AGENTS = {
-    *("Agent", "App", "Application", "Event", "Result", "Team", "Tool", "ToolContext", "ToolFailed", "answer"),
-    *("approve", "cancel", "deny", "evaluate", "settle", "submit_results", "thread_tools", "tool", "work"),
+    *("Agent", "App", "Plugin", "Event", "Result", "Team", "Tool", "ToolContext", "ToolFailed", "answer"),
+    *("approve", "cancel", "deny", "evaluate", "settle", "submit_results", "thread_tools", "tool", "run_worker"),
 }
 _MODEL = {
-    *("Entry", "FakeClock", "Feedback", "File", "Letter", "Memory", "Message", "Run", "Stitch", "Thread"),
+    *("Entry", "FakeClock", "Feedback", "File", "Delivery", "Memory", "Message", "Run", "Stitch", "Thread"),
     *("Worker", "tool_result", "waiting"),
 }
 

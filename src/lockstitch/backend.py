@@ -16,8 +16,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, 
 from uuid import UUID
 
 from lockstitch.extension import Extension
-from lockstitch.model import Letter, Limit, Notice, Record, Run, Stitch, Thread, Worker
-from lockstitch.model.statistics import Asked, Figures, Latency, Outline
+from lockstitch.model import Delivery, Limit, Record, Run, Stitch, Thread, WebhookEvent, Worker
+from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
 from lockstitch.model.worker import EndCause
 
 R = TypeVar("R", bound=Record)
@@ -26,7 +26,7 @@ Fields = dict[str, Any]
 """Changed fields of a record, by name."""
 
 
-class Change(NamedTuple):
+class ThreadChange(NamedTuple):
     """What one commit does to one thread, if the thread is still as it was seen.
 
     fence, position and worker_id (None: nobody holds it) are compared. `delivered` is compared too when given:
@@ -49,14 +49,14 @@ class Change(NamedTuple):
     head: Fields = {}
     new_runs: Sequence[Run] = ()
     runs: Sequence[tuple[UUID, Fields]] = ()
-    taken: Sequence[tuple[UUID, int]] = ()
-    spawned: int = 0
-    uses: Sequence[str] = ()
-    replaced: Sequence[Stitch] = ()
+    consumed: Sequence[tuple[UUID, int]] = ()
+    new_children: int = 0
+    blob_refs: Sequence[str] = ()
+    replaced_stitches: Sequence[Stitch] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ThreadEdit:
     """Fields that anybody may write at any time, because no decision rests on them: see `EDITABLE`."""
 
     thread_id: UUID
@@ -97,17 +97,17 @@ class Commit(NamedTuple):
     commit. `records` may then hold the side records of such threads.
     """
 
-    steps: Sequence[Change | Letter | Edit] = ()
+    steps: Sequence[ThreadChange | Delivery | ThreadEdit] = ()
     threads: Sequence[Thread] = ()
-    notices: Sequence[Notice] = ()
+    notices: Sequence[WebhookEvent] = ()
     records: Sequence[Record] = ()
-    removed: Sequence[UUID] = ()
-    superseded: Sequence[Change] = ()
+    deleted_threads: Sequence[UUID] = ()
+    superseded: Sequence[ThreadChange] = ()
 
     @property
-    def plain(self) -> bool:
+    def is_record_only(self) -> bool:
         """Whether it is of the record alone: nothing of an application, and nothing that goes."""
-        return not self.records and not self.removed and not self.superseded
+        return not self.records and not self.deleted_threads and not self.superseded
 
 
 class Where(NamedTuple):
@@ -134,17 +134,17 @@ class Find(Generic[R]):
     offset: int = 0
 
 
-class Sighting(NamedTuple):
+class ChangeHint(NamedTuple):
     """A hint that a thread has moved; reading it tells how."""
 
     thread_id: UUID
     position: int
 
 
-READY = Sighting(UUID(int=0), 0)
+WATCHING = ChangeHint(UUID(int=0), 0)
 """What `watch` yields first: from here on nothing is missed."""
 
-WORK = Sighting(UUID(int=0), 1)
+WORK_READY = ChangeHint(UUID(int=0), 1)
 """A hint that some thread has become ready to be claimed: made, woken or given back."""
 
 
@@ -229,7 +229,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def beat(self, worker: Worker) -> bool:
+    async def heartbeat(self, worker: Worker) -> bool:
         """Register a worker or renew its lease, by the store's clock. False: it was declared dead and must stop."""
         ...
 
@@ -243,7 +243,7 @@ class Backend(Protocol):
         """
         ...
 
-    def watch(self) -> AsyncGenerator[Sighting, None]:
+    def watch(self) -> AsyncGenerator[ChangeHint, None]:
         """READY once it watches; then threads that move, here or in another process, soon after they do, and WORK
         soon after something has become ready to be claimed.
 
@@ -259,7 +259,7 @@ class Backend(Protocol):
 Sizes = dict[str, int]
 
 
-class Usage(NamedTuple):
+class ThreadUsage(NamedTuple):
     """A row of the token report."""
 
     thread_id: UUID
@@ -267,7 +267,7 @@ class Usage(NamedTuple):
     average_tokens: float
 
 
-class Hit(NamedTuple):
+class SearchHit(NamedTuple):
     """A place where a text was found: in a thread's title (position None) or in an input or answer."""
 
     thread_id: UUID
@@ -282,11 +282,11 @@ class Reports(Protocol):
         """How many records `find` describes, its order, cursor and limits ignored."""
         ...
 
-    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+    async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         """Per thread, the average of input and output tokens of its top-level runs started since then."""
         ...
 
-    async def usage(self, asked: Asked) -> list[Figures]:
+    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
         """What the runs that are asked of used, a row for each group, in no order.
 
         Groupings agree: their sums are equal, and equal to the sums over runs. What a run counts beyond its model calls
@@ -294,7 +294,7 @@ class Reports(Protocol):
         """
         ...
 
-    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
         """How long the calls of each tool or model took and how many failed, a row for each, in no order.
 
         Asked by day or hour, there is a row for each of those instead, over all tools or models. What is archived is
@@ -302,19 +302,19 @@ class Reports(Protocol):
         """
         ...
 
-    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         """The first runs that are asked of: those that began last, or those of the ended ones that took longest."""
         ...
 
-    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+    async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         """The run of a project that mirrors what another system knows by this id."""
         ...
 
-    async def outline(self, run_id: UUID) -> list[Outline]:
+    async def outline(self, run_id: UUID) -> list[StitchOutline]:
         """The stitches of a run in their order, without what they say: many are read at a small cost."""
         ...
 
-    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
         """Threads and stitches that contain every word of `text`, best first."""
         ...
 
@@ -327,16 +327,16 @@ ANSWER: Final = 32 << 20
 """Bytes of an answer to SQL of a user; rows beyond it are left off."""
 
 
-class Answer(NamedTuple):
+class QueryResult(NamedTuple):
     """The result of a SQL statement; `more` if rows were left off, because they were too many or too large."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
-    more: bool
+    truncated: bool
 
 
 @runtime_checkable
-class TakesPart(Protocol):
+class JoinsTransactions(Protocol):
     """What a backend may offer besides: to take part in a transaction of the caller's own."""
 
     async def insert_within(self, connection: object, thread: Thread) -> None:
@@ -349,7 +349,7 @@ class TakesPart(Protocol):
 
 
 @runtime_checkable
-class Extends(Protocol):
+class SupportsExtensions(Protocol):
     """What a backend that speaks SQL offers besides: tables of applications."""
 
     async def extend(self, extension: Extension) -> None:
@@ -360,7 +360,7 @@ class Extends(Protocol):
         """The names of the extensions that the store has."""
         ...
 
-    async def ask(
+    async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
         """The rows that a named query of an extension gives, as tuples, or as records of a kind, whose columns then
@@ -382,7 +382,7 @@ class FullBackend(Backend, Reports, Protocol):
         lens: str | None = None,
         force: bool = False,
         own: bool = False,
-    ) -> Answer | None:
+    ) -> QueryResult | None:
         """Run one read-only SQL statement. None if the backend has no SQL.
 
         The statement is a user's: it runs where it can be stopped and cannot reach more than the record. Raises

@@ -43,7 +43,7 @@ class Extension:
     name: str
     package: str
     kinds: Sequence[type[Record]] = field(default=(), compare=False)
-    purging: Purging | None = field(default=None, compare=False)
+    on_purge: Purging | None = field(default=None, compare=False)
 
     def migrations(self, dialect: str) -> list[tuple[int, str, str]]:
         """The numbered migrations in order: number, name, text."""

@@ -23,7 +23,7 @@ from lockstitch.agents.otlp import Exporter, trace
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.errors import Refused
-from lockstitch.model import Entry, Run, Stitch, Thread, new_id, place
+from lockstitch.model import Entry, Run, Stitch, Thread, at_position, new_id
 from lockstitch.store import open_store
 from tests.samples import answered, asked, result, said
 
@@ -80,7 +80,9 @@ class Story:
 
     def _placed(self, *entries: tuple[float, Entry]) -> list[Stitch]:
         return [
-            place(entry.changed(run_id=self.run.id), self.thread.id, number, None, 1, START + timedelta(seconds=at))
+            at_position(
+                entry.changed(run_id=self.run.id), self.thread.id, number, None, 1, START + timedelta(seconds=at)
+            )
             for number, (at, entry) in enumerate(entries, start=1)
         ]
 

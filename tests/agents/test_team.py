@@ -15,16 +15,16 @@ from lockstitch import (
     answer,
     approve,
     cancel,
+    run_worker,
     submit_results,
     thread_tools,
     tool,
-    work,
 )
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.threads import ask_for_input
 from lockstitch.backend import Find, Where
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.model import AgentLink, Message, Run, text_of
+from lockstitch.model import Message, Run, TeamMember, text_of
 from tests.engine.books import ANSWERS, MESSAGES, RUNS, books, delegate
 
 pytestmark = pytest.mark.anyio
@@ -417,7 +417,7 @@ async def test_a_team_is_registered_with_its_members(store: Store) -> None:
         ("Researcher", "agent", 1),
         ("Writer", "agent", 1),
     }
-    links = await store.backend.find(Find(AgentLink, (Where("team", "=", "NotebookLM"),), order=("place",)))
+    links = await store.backend.find(Find(TeamMember, (Where("team", "=", "NotebookLM"),), order=("place",)))
     assert [(one.version, one.place, one.member, one.member_version) for one in links] == [
         (1, 1, "Researcher", 1),
         (1, 2, "Writer", 1),
@@ -522,7 +522,7 @@ async def test_workers_drive_a_team_like_any_agent(store: Store) -> None:
     for number, said in enumerate(MESSAGES):
         if number:
             await crew.run(said, store=store, thread="books", detach=True)
-        await work(app, store=store, until_idle=True)
+        await run_worker(app, store=store, until_idle=True)
     assert [(run.turn, run.role, run.agent) for run in await runs_of(store, "books")] == list(RUNS)
     turns = (await store.history("books")).turns
     assert [turn.final_response for turn in reversed(turns)] == list(ANSWERS)

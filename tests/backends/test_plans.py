@@ -16,8 +16,8 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import choosing
 from lockstitch.backends.sql.queries import Statement
 from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
-from lockstitch.model import ERRORS, TERMINAL, Limit, Run, Stitch, SystemClock, Thread
-from lockstitch.model.worker import Wish
+from lockstitch.model import ERROR_TYPES, TERMINAL_STATUSES, Limit, Run, Stitch, SystemClock, Thread
+from lockstitch.model.worker import ClaimRequest
 from lockstitch.store import open_store
 from tests.servers import PostgresServer
 
@@ -144,10 +144,10 @@ def assert_indexed(plan: str) -> None:
 
 
 CLAIMS = {
-    "any agent": Wish(ONE),
-    "these agents": Wish(ONE, ["a", "b"], limit=10, after="default"),
-    "one project": Wish(ONE, ["a"], project="default", limit=10),
-    "under a limit": Wish(ONE, limits=[Limit(name="l", at_most=1, agents=["a"])]),
+    "any agent": ClaimRequest(ONE),
+    "these agents": ClaimRequest(ONE, ["a", "b"], limit=10, after="default"),
+    "one project": ClaimRequest(ONE, ["a"], project="default", limit=10),
+    "under a limit": ClaimRequest(ONE, limits=[Limit(name="l", at_most=1, agents=["a"])]),
 }
 
 
@@ -189,7 +189,7 @@ RUNS = {
         (
             Where("thread_id", "=", ONE),
             Where("parent_run_id", "is null"),
-            Where("status", "in", sorted(TERMINAL)),
+            Where("status", "in", sorted(TERMINAL_STATUSES)),
             Where("turn", "<", 5),
         ),
         ("-turn",),
@@ -201,7 +201,7 @@ RUNS = {
 STITCHES = {
     "log of a run": Find(Stitch, (Where("run_id", "=", ONE),), ("position",)),
     "of a thread": Find(Stitch, (Where("thread_id", "=", ONE), Where("position", ">", 5)), ("position",)),
-    "errors": Find(Stitch, (Where("type", "in", sorted(ERRORS)),), ("-log_id",), limit=50),
+    "errors": Find(Stitch, (Where("type", "in", sorted(ERROR_TYPES)),), ("-log_id",), limit=50),
     "by id": Find(Stitch, (Where("id", "=", ONE),)),
     "of a child": Find(Stitch, (Where("child_id", "=", ONE),)),
     "newest": Find(Stitch, (Where("log_id", ">", ROWS - 50),), ("-log_id",), limit=50),

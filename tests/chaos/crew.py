@@ -120,7 +120,7 @@ class Crew:
             os._exit(code)
 
     async def _work(self, lease: float) -> None:
-        pool.PATIENCE = writer.FIND_OUT = worker.PATIENCE = WAITS
+        pool.PATIENCE = writer.OUTCOME_TIMEOUT = worker.RETRY_AFTER_SECONDS = WAITS
         async with open_store(self.url) as store:
             # All periods are as much shorter as the short lease is.
             often = {"poll": 0.3, "reap": self.lease / 4, "alone": self.lease, "drain": self.lease / 6}

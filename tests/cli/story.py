@@ -69,7 +69,7 @@ async def _tell(url: str) -> Story:
 async def _charge(store: Store, chat: Thread) -> tuple[Thread, Run]:
     """A turn with two tools in parallel, one of which fails, and requests that can be rebuilt."""
     begun, run = await begin_turn(store, chat, HOSTILE, model="scripted-1")
-    system = await store.keep_text(chat, "be kind")
+    system = await store.store_text(chat, "be kind")
     sent = build({"model": "scripted-1"}, "be kind", [], await store.context(chat))
     kept = {"request": reference({"model": "scripted-1"}, system, None, sent)}
     step = await store.append(begun.head, [asked("c1", "c2", name="charge", run_id=run.id, data=kept, duration_ms=900)])
@@ -102,12 +102,12 @@ async def _fail(store: Store) -> tuple[Thread, Run, list[Thread]]:
     ]
     run = store.new_run(goal, input_position=1)
     fields = {"status": "running"}
-    begun = await store.append(goal, [said("go", run_id=run.id)], new_runs=[run], threads=children, fields=fields)
+    begun = await store.append(goal, [said("go", run_id=run.id)], new_runs=[run], new_threads=children, fields=fields)
     now = store.clock.now()
     ended = await store.append(
         begun.head,
         [Entry(type="run_failed", run_id=run.id, data={"error": "the model refused"})],
-        runs=[(run, {"status": "failed", "error": "the model refused", "completed_at": now})],
+        run_updates=[(run, {"status": "failed", "error": "the model refused", "completed_at": now})],
         fields={"status": "failed", "result": {"error": "the model refused"}},
     )
     return ended.head, run, children

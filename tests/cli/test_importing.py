@@ -15,10 +15,10 @@ import pytest
 import zstandard
 
 from lockstitch.errors import StoreUnreachable
-from lockstitch.integrations.spans.rows import Names
+from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.model import Entry, Json, Stitch
 from lockstitch.store import Store, open_store
-from lockstitch.store.writes.mirrors import Mirrors
+from lockstitch.store.writes.mirrors import MirrorStore
 from tests.cli.calling import Call, Told, run
 from tests.integrations.importing import lens
 from tests.integrations.langsmith import recorded as langsmith
@@ -395,14 +395,16 @@ async def occupy(store: Store, span_id: str) -> None:
     thread = await store.create()
     await store.append(thread, [Entry(type="system", data={})])
     (stitch,) = await store.stitches(thread)
-    await store.backend.put([Stitch.of({**stitch.__dict__, "id": Names(store.project, "langsmith").span(span_id)})])
+    await store.backend.put(
+        [Stitch.unchecked({**stitch.__dict__, "id": MirrorIds(store.project, "langsmith").span(span_id)})]
+    )
 
 
 def test_store_that_fails_ends_the_import(lockstitch: Call, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StoreUnreachable("The store cannot be reached.")
 
-    monkeypatch.setattr(Mirrors, "write", away)
+    monkeypatch.setattr(MirrorStore, "write", away)
     folder = write("1.json", agent_trace(1).runs).parent
     write("2.json", agent_trace(2).runs)
     assert lockstitch("import", "langsmith", str(folder)).code == 5

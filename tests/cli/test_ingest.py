@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.test_importing import looked
@@ -16,11 +16,11 @@ async def fill(store: Store) -> list[str]:
     """Two waiting bodies, one of them stuck, two in quarantine, and one of another project."""
     now = store.clock.now()
     rows = [
-        RawBody(source="langsmith", headers={}, body=b"{}", at=now - timedelta(seconds=90)),
-        RawBody(source="otel", headers={}, body=b"{}", at=now),
-        RawBody(source="langsmith", headers={}, body=b"12345", at=now, problem="span a: Conflict: no"),
-        RawBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty."),
-        RawBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty.", project="other"),
+        IngestBody(source="langsmith", headers={}, body=b"{}", at=now - timedelta(seconds=90)),
+        IngestBody(source="otel", headers={}, body=b"{}", at=now),
+        IngestBody(source="langsmith", headers={}, body=b"12345", at=now, problem="span a: Conflict: no"),
+        IngestBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty."),
+        IngestBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty.", project="other"),
     ]
     await store.backend.put(rows)
     return [str(row.id) for row in rows]

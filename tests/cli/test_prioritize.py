@@ -109,7 +109,7 @@ def test_what_was_cut_off_goes_on(call: Call, url: str) -> None:
     async def begin() -> str:
         async with open_store(url, create=True) as store:
             planner = Prioritizer()
-            await planner.ready(store)
+            await planner.setup(store)
             return str(await planner.begin(store, "local", OUTCOME[1], TASKS.read_bytes(), TASKS.name))
 
     begun = asyncio.run(begin())

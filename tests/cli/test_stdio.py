@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.cli.app import SECTIONS, command
-from lockstitch.cli.stdio import hoist, wants_json
+from lockstitch.cli.stdio import move_global_options, wants_json
 from tests.cli.calling import Call
 from tests.cli.story import tell
 
@@ -24,7 +24,7 @@ from tests.cli.story import tell
     ],
 )
 def test_hoisting(typed: str, meant: str) -> None:
-    assert hoist(typed.split()) == meant.split()
+    assert move_global_options(typed.split()) == meant.split()
 
 
 def test_json_is_wanted_where_it_is_an_option() -> None:

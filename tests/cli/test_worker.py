@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from lockstitch import sync
-from lockstitch.cli.errors import complaints
+from lockstitch.cli.errors import warnings_to_stderr
 from lockstitch.model import Thread
-from lockstitch.store.open import shown
+from lockstitch.store.open import redacted_url
 from tests.cli.calling import Call
 from tests.cli.workers import wait_for, working
 from tests.servers import PostgresServer
@@ -253,7 +253,7 @@ def test_a_complaint_is_one_line_and_not_repeated(capsys: pytest.CaptureFixture[
     import logging
 
     log = logging.getLogger("lockstitch")
-    with complaints(as_json=False):
+    with warnings_to_stderr(as_json=False):
         for _ in range(3):
             log.warning("Thread %s was lost:\n%s", "t", "another\x1b[31m has it")
         try:
@@ -269,6 +269,9 @@ def test_a_complaint_is_one_line_and_not_repeated(capsys: pytest.CaptureFixture[
 
 
 def test_a_url_is_shown_without_its_password() -> None:
-    assert shown("postgresql://ada:se:cr@et@db:5432/agents?sslmode=require") == "postgresql://ada:***@db:5432/agents"
-    assert shown("postgresql://ada@db/agents") == "postgresql://ada@db/agents"
-    assert shown("sqlite:////srv/a:b@c.db") == "sqlite:////srv/a:b@c.db"
+    assert (
+        redacted_url("postgresql://ada:se:cr@et@db:5432/agents?sslmode=require")
+        == "postgresql://ada:***@db:5432/agents"
+    )
+    assert redacted_url("postgresql://ada@db/agents") == "postgresql://ada@db/agents"
+    assert redacted_url("sqlite:////srv/a:b@c.db") == "sqlite:////srv/a:b@c.db"

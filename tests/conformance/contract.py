@@ -6,15 +6,28 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
-from lockstitch.model import CHAIN, SHELVES, Entry, Letter, Notice, Record, Run, Stitch, Thread, Worker, new_id, place
+from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
+from lockstitch.model import (
+    CHAIN_TYPES,
+    SIDE_RECORDS,
+    Delivery,
+    Entry,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    WebhookEvent,
+    Worker,
+    at_position,
+    new_id,
+)
 from tests.samples import said
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 E = TypeVar("E", bound=Exception)
 
-EVERY_KIND: tuple[type[Record], ...] = (Thread, Run, Stitch, Letter, Worker, *SHELVES)
+EVERY_KIND: tuple[type[Record], ...] = (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)
 
 
 def later(seconds: float) -> datetime:
@@ -52,36 +65,36 @@ def note(text: str = "hi") -> Entry:
     return Entry(type="note", message={"role": "user", "content": text})
 
 
-def a_letter(head: Thread, entry: Entry | None = None, *, sender: str = "ada", **fields: Any) -> Letter:
+def a_letter(head: Thread, entry: Entry | None = None, *, sender: str = "ada", **fields: Any) -> Delivery:
     body = (entry or said(f"from {sender}")).changed(at=NOW).as_json()
-    return Letter(**{"thread_id": head.id, "sender": sender, "kind": "input", "entry": body, "at": NOW, **fields})
+    return Delivery(**{"thread_id": head.id, "sender": sender, "kind": "input", "entry": body, "at": NOW, **fields})
 
 
-def a_notice(head: Thread, **fields: Any) -> Notice:
+def a_notice(head: Thread, **fields: Any) -> WebhookEvent:
     values = {"thread_id": head.id, "hook": "pager", "event": "failed", "body": {"why": "x"}, "due_at": NOW, "at": NOW}
-    return Notice(**{**values, **fields})
+    return WebhookEvent(**{**values, **fields})
 
 
 def stitched(head: Thread, *entries: Entry) -> list[Stitch]:
     """Entries in the places that follow what the head says."""
     tip, stitches = head.tip_id, list[Stitch]()
     for number, entry in enumerate(entries, 1):
-        stitches.append(place(entry, head.id, head.position + number, tip, head.fence, NOW))
-        tip = entry.id if entry.type in CHAIN else tip
+        stitches.append(at_position(entry, head.id, head.position + number, tip, head.fence, NOW))
+        tip = entry.id if entry.type in CHAIN_TYPES else tip
     return stitches
 
 
-def change(seen: Thread, /, *entries: Entry, **more: Any) -> Change:
+def change(seen: Thread, /, *entries: Entry, **more: Any) -> ThreadChange:
     """A change that fits the thread as it was seen, unless `more` says otherwise."""
     compared = {"fence": seen.fence, "position": seen.position, "worker_id": seen.worker_id}
-    return Change(seen.id, **{**compared, "stitches": stitched(seen, *entries), **more})
+    return ThreadChange(seen.id, **{**compared, "stitches": stitched(seen, *entries), **more})
 
 
 async def commit(
     backend: FullBackend,
-    *steps: Change | Letter | Edit,
+    *steps: ThreadChange | Delivery | ThreadEdit,
     threads: Sequence[Thread] = (),
-    notices: Sequence[Notice] = (),
+    notices: Sequence[WebhookEvent] = (),
 ) -> list[Receipt]:
     return await backend.append(Commit(steps, threads, notices))
 
@@ -106,7 +119,7 @@ async def grown(backend: FullBackend, thread: Thread, /, *entries: Entry, **more
 
 async def registered(backend: FullBackend, **fields: Any) -> Worker:
     worker = a_worker(**fields)
-    assert await backend.beat(worker)
+    assert await backend.heartbeat(worker)
     return worker
 
 
@@ -118,8 +131,8 @@ async def held(backend: FullBackend, thread: Thread, worker: Worker | None = Non
     return claimed[0]
 
 
-async def letters_of(backend: FullBackend, thread: Thread) -> list[Letter]:
-    return await backend.find(Find(Letter, (Where("thread_id", "=", thread.id),), order=("id",)))
+async def letters_of(backend: FullBackend, thread: Thread) -> list[Delivery]:
+    return await backend.find(Find(Delivery, (Where("thread_id", "=", thread.id),), order=("id",)))
 
 
 async def log_of(backend: FullBackend, thread: Thread) -> list[Stitch]:

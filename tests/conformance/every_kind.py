@@ -4,29 +4,29 @@ from hashlib import sha256
 
 from lockstitch.model import (
     Agent,
-    AgentLink,
     AgentVersion,
     Archive,
     Audit,
     Blob,
     BlobUse,
-    Delta,
+    DailyMetric,
+    Delivery,
     Eval,
     Feedback,
     File,
+    IngestBody,
     Knowledge,
-    Letter,
     Limit,
+    LiveDelta,
     Memory,
-    Metric,
-    ModelCall,
-    Notice,
-    RawBody,
+    MirroredModelCall,
     Record,
     Run,
     Stitch,
+    TeamMember,
     Thread,
     Token,
+    WebhookEvent,
     Worker,
     new_id,
     waiting,
@@ -155,7 +155,7 @@ def _stitch(thread: Thread, run: Run) -> Stitch:
 
 def _beside(thread: Thread) -> list[Record]:
     return [
-        Letter(thread_id=thread.id, sender="s/1", call_id="c", kind="approval", entry=BAG, position=9, at=NOW),
+        Delivery(thread_id=thread.id, sender="s/1", call_id="c", kind="approval", entry=BAG, position=9, at=NOW),
         Worker(
             host="h",
             boot_id="b",
@@ -176,7 +176,7 @@ def _shelves(thread: Thread, run: Run) -> list[Record]:
     return [
         Agent(**shop, name="helper/..", role="team", version=2, metadata=BAG, **times),
         AgentVersion(**shop, name="helper/..", version=2, digest="d", definition=BAG, created_at=NOW),
-        AgentLink(**shop, team="helper/..", version=2, place=1, member="m", member_version=4),
+        TeamMember(**shop, team="helper/..", version=2, place=1, member="m", member_version=4),
         Blob(sha256=DIGEST, size=len(CONTENT), media_type="image/png", content=CONTENT, created_at=NOW),
         BlobUse(thread_id=thread.id, sha256=DIGEST),
         File(
@@ -219,8 +219,8 @@ def _shelves(thread: Thread, run: Run) -> list[Record]:
             source="page",
             **times,
         ),
-        RawBody(**shop, source="otel", headers=BAG, body=CONTENT, parsed=True, problem="why", at=NOW),
-        Delta(thread_id=thread.id, run_id=run.id, step_number=1, number=2, text={"text": "so far"}),
+        IngestBody(**shop, source="otel", headers=BAG, body=CONTENT, parsed=True, problem="why", at=NOW),
+        LiveDelta(thread_id=thread.id, run_id=run.id, step_number=1, number=2, text={"text": "so far"}),
         Token(
             sha256=DIGEST,
             **shop,
@@ -231,7 +231,7 @@ def _shelves(thread: Thread, run: Run) -> list[Record]:
             revoked_at=later(2),
         ),
         Audit(**shop, actor="ada", act="purge", subject="u", data=BAG, at=NOW),
-        Metric(
+        DailyMetric(
             **shop,
             day="2026-01-01",
             agent="helper",
@@ -255,7 +255,7 @@ def _shelves(thread: Thread, run: Run) -> list[Record]:
             created_at=NOW,
         ),
         Limit(name="provider/..", at_most=3, agents=["helper", "other"]),
-        Notice(
+        WebhookEvent(
             thread_id=thread.id,
             hook="pager/..",
             event="waiting",
@@ -264,7 +264,7 @@ def _shelves(thread: Thread, run: Run) -> list[Record]:
             due_at=later(5),
             at=NOW,
         ),
-        ModelCall(
+        MirroredModelCall(
             project="p",
             provider="anthropic",
             response_id="msg_1",

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
+from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.errors import Conflict, LockstitchError, NotFound
-from lockstitch.model import Blob, BlobUse, Letter, Notice, Run, Stitch, Thread
+from lockstitch.model import Blob, BlobUse, Delivery, Run, Stitch, Thread, WebhookEvent
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import (
     NOW,
@@ -48,7 +48,7 @@ async def test_head_and_runs_are_written_field_by_field(full_backend: FullBacken
     thread = await created(full_backend, title="old", state={"a": 1}, priority=3)
     run = a_run(thread, model="m-1", metadata={"k": 1})
     head = await grown(full_backend, thread, said("Hi"), new_runs=[run])
-    await commit(full_backend, Edit(thread.id, {"title": "new"}))
+    await commit(full_backend, ThreadEdit(thread.id, {"title": "new"}))
     ended = {"status": "completed", "completed_at": NOW, "output_tokens": 7}
     await commit(
         full_backend,
@@ -78,7 +78,7 @@ async def test_threads_and_what_caused_them_are_one_commit(full_backend: FullBac
     cause = asked("c1", name="create_thread")
     child = a_thread(parent_id=parent.id, depth=1, branching_stitch_id=cause.id)
     grandchild = a_thread(parent_id=child.id, depth=2)
-    await commit(full_backend, change(parent, cause, spawned=1), threads=[child, grandchild])
+    await commit(full_backend, change(parent, cause, new_children=1), threads=[child, grandchild])
     assert (await head_of(full_backend, parent)).pending_children == 1
     assert (await head_of(full_backend, child)).branching_stitch_id == cause.id
     assert await head_of(full_backend, grandchild) == grandchild
@@ -89,10 +89,10 @@ async def test_blobs_are_used_from_the_commit_on_that_refers_to_them(full_backen
     digests = [character * 64 for character in "ab"]
     await full_backend.put([Blob(sha256=one, size=1, content=b"x", created_at=NOW) for one in digests])
 
-    await commit(full_backend, change(thread, said("1"), uses=digests))
+    await commit(full_backend, change(thread, said("1"), blob_refs=digests))
     thread = await head_of(full_backend, thread)
-    await commit(full_backend, change(thread, said("2"), uses=digests[:1]))
-    await commit(full_backend, change(other, said("1"), uses=digests[1:]), threads=[other])
+    await commit(full_backend, change(thread, said("2"), blob_refs=digests[:1]))
+    await commit(full_backend, change(other, said("1"), blob_refs=digests[1:]), threads=[other])
 
     found = await full_backend.find(Find(BlobUse))
     assert sorted((use.thread_id, use.sha256) for use in found) == sorted(
@@ -100,36 +100,38 @@ async def test_blobs_are_used_from_the_commit_on_that_refers_to_them(full_backen
     )
     thread = await head_of(full_backend, thread)
     with pytest.raises(LockstitchError):
-        await commit(full_backend, change(thread, said("3"), uses=["c" * 64]))
+        await commit(full_backend, change(thread, said("3"), blob_refs=["c" * 64]))
     assert await head_of(full_backend, thread) == thread, "what is used must be there"
 
 
 async def test_notices_stand_in_the_commit_they_tell_of(full_backend: FullBackend) -> None:
     """Beside a new thread, a change, a letter, an edit, several of them, or alone."""
     thread, other = await created(full_backend), a_thread()
-    told: list[Notice] = []
+    told: list[WebhookEvent] = []
 
-    async def tell(*steps: Change | Letter | Edit, about: Thread = thread, threads: Sequence[Thread] = ()) -> None:
+    async def tell(
+        *steps: ThreadChange | Delivery | ThreadEdit, about: Thread = thread, threads: Sequence[Thread] = ()
+    ) -> None:
         told.extend(a_notice(about) for _ in range(2))
         assert len(await commit(full_backend, *steps, threads=threads, notices=told[-2:])) == len(steps)
-        assert await full_backend.find(Find(Notice, order=("id",))) == told
+        assert await full_backend.find(Find(WebhookEvent, order=("id",))) == told
 
     await tell(about=other, threads=[other])
     await tell(change(thread, said("1")))
     await tell(a_letter(other))
-    await tell(Edit(thread.id, {"title": "t"}))
+    await tell(ThreadEdit(thread.id, {"title": "t"}))
     thread = await head_of(full_backend, thread)
     await tell(change(thread, said("2")), a_letter(other, sender="bob"))
     await tell()
     await full_backend.delete(Find(Thread, (Where("id", "=", other.id),)))
-    left = await full_backend.find(Find(Notice, (Where("due_at", "<=", NOW),), order=("due_at", "id")))
+    left = await full_backend.find(Find(WebhookEvent, (Where("due_at", "<=", NOW),), order=("due_at", "id")))
     assert left == [notice for notice in told if notice.thread_id == thread.id]
 
 
 async def test_receipts_stand_in_the_order_of_the_steps(full_backend: FullBackend) -> None:
     one, two = await created(full_backend), await created(full_backend)
     steps = sorted([change(one, said("a")), change(two, said("b"), said("c"))], key=lambda step: step.thread_id)
-    receipts = await commit(full_backend, *steps, Edit(one.id, {"cancel_requested": True}))
+    receipts = await commit(full_backend, *steps, ThreadEdit(one.id, {"cancel_requested": True}))
     assert [receipt.position for receipt in receipts] == [len(step.stitches) for step in steps] + [None]
     (receipt,) = await commit(full_backend, change(await head_of(full_backend, one), said("d")))
     assert receipt.cancel_requested, "this is how a holder learns of the wish"
@@ -153,7 +155,7 @@ async def test_an_edit_of_nobody(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     before = await everything(full_backend)
     with pytest.raises(NotFound):
-        await commit(full_backend, change(thread, said("x")), Edit(an_unknown_thread().id, {"title": "t"}))
+        await commit(full_backend, change(thread, said("x")), ThreadEdit(an_unknown_thread().id, {"title": "t"}))
     assert await everything(full_backend) == before
 
 
@@ -250,11 +252,11 @@ async def test_superseded_thread_gives_its_ids_to_the_rest_of_the_commit(full_ba
     head = await grown(full_backend, thread, said("Hi").changed(run_id=run.id), new_runs=[run])
     (stitch,) = await log_of(full_backend, thread)
     other = a_thread(kind="trace")
-    moved = Stitch.of({**stitch.__dict__, "thread_id": other.id, "run_id": None, "log_id": None})
+    moved = Stitch.unchecked({**stitch.__dict__, "thread_id": other.id, "run_id": None, "log_id": None})
     remade = a_thread(id=thread.id, key="k", kind="trace")
     again = a_run(remade, id=run.id, model="m-2")
-    seen = Change(thread.id, head.fence, head.position)
-    steps = [Change(other.id, 0, 0, stitches=[moved]), Change(remade.id, 0, 0, new_runs=[again])]
+    seen = ThreadChange(thread.id, head.fence, head.position)
+    steps = [ThreadChange(other.id, 0, 0, stitches=[moved]), ThreadChange(remade.id, 0, 0, new_runs=[again])]
     use = BlobUse(thread_id=other.id, sha256="a" * 64)
     blob = Blob(sha256="a" * 64, size=1, content=b"a", created_at=NOW)
     await full_backend.append(Commit(steps, [other, remade], records=[blob, use], superseded=[seen]))
@@ -271,6 +273,8 @@ async def test_rejects_commit_when_superseded_thread_has_changed(full_backend: F
     await grown(full_backend, thread, said("Hi"))
     other = a_thread(kind="trace")
     with pytest.raises(Conflict):
-        await full_backend.append(Commit([], [other], superseded=[Change(thread.id, thread.fence, thread.position)]))
+        await full_backend.append(
+            Commit([], [other], superseded=[ThreadChange(thread.id, thread.fence, thread.position)])
+        )
     assert len(await log_of(full_backend, thread)) == 1
     assert await full_backend.get(Thread, (other.id,)) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.backend import Change, Edit, FullBackend
+from lockstitch.backend import FullBackend, ThreadChange, ThreadEdit
 from lockstitch.errors import Conflict, KeyTaken, LockstitchError, NotFound, Refused, ThreadBusy, ThreadEnded
 from lockstitch.model import Entry, Run, Stitch, Thread, new_id
 from lockstitch.store import Store
@@ -32,7 +32,7 @@ from tests.samples import answered, said
 
 pytestmark = pytest.mark.anyio
 
-STALE: dict[str, Callable[[Thread], Change]] = {
+STALE: dict[str, Callable[[Thread], ThreadChange]] = {
     "fence": lambda head: change(head, said("x"), fence=head.fence + 1),
     "an older fence": lambda head: change(head, said("x"), fence=head.fence - 1),
     "position": lambda head: change(head, said("x"), position=head.position - 1),
@@ -60,7 +60,7 @@ async def test_a_stale_change_is_a_conflict_that_writes_nothing(full_backend: Fu
             full_backend,
             change(other, said("y", run_id=run.id), new_runs=[run]),
             a_letter(other, sender="bob"),
-            Edit(other.id, {"title": "t"}),
+            ThreadEdit(other.id, {"title": "t"}),
             stale(head),
             threads=[a_thread()],
             notices=[a_notice(other)],
@@ -84,12 +84,12 @@ async def test_what_is_to_be_cancelled_gets_no_more_children(store: Store) -> No
     before = await everything(store.backend)
     child = store.new_thread(kind="task", goal="g", parent_id=held.id)
     with pytest.raises(Conflict, match="cancelled") as conflict:
-        await store.append(held, [said("go")], threads=[child])
+        await store.append(held, [said("go")], new_threads=[child])
     assert (conflict.value.reason, conflict.value.thread_id) == ("cancelled", held.id)
     assert await everything(store.backend) == before
-    assert (await store.append(held, [said("I see")])).cancel, "it may go on to its end"
+    assert (await store.append(held, [said("I see")])).cancel_requested, "it may go on to its end"
     await store.edit(held, cancel_requested=False)
-    await store.append(await store.thread(held), [said("go")], threads=[child])
+    await store.append(await store.thread(held), [said("go")], new_threads=[child])
     assert (await store.thread(held)).pending_children == 1
 
 
@@ -99,7 +99,7 @@ async def test_a_spawn_and_a_cancel_at_once(store: Store) -> None:
         held = await store.claim(await store.create(kind="goal", goal="g"))
         child = store.new_thread(kind="task", goal="g", parent_id=held.id)
         spawned, _ = await asyncio.gather(
-            store.append(held, threads=[child]), store.edit(held, cancel_requested=True), return_exceptions=True
+            store.append(held, new_threads=[child]), store.edit(held, cancel_requested=True), return_exceptions=True
         )
         number = len(await store.children(held))
         assert (await store.thread(held)).pending_children == number == (not isinstance(spawned, Conflict))

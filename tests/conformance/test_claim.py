@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
-from lockstitch.model import FakeClock, Limit, Thread, Worker, new_id, provably_dead, this_process, waiting
+from lockstitch.model import FakeClock, Limit, Thread, Worker, current_process, is_provably_dead, new_id, waiting
 from lockstitch.model.worker import EndCause
 from lockstitch.store import Store
 from tests.conformance.contract import a_goal, a_worker, change, commit, head_of, registered
@@ -62,7 +62,7 @@ async def test_a_held_thread_is_nobody_else_s_while_the_lease_lasts(timed_store:
     for seconds in (0, 29, 0.9):
         clock.advance(seconds)
         assert await claimed(timed_store, other, thread_id=thread.id) == []
-    assert await timed_store.backend.beat(holder)
+    assert await timed_store.backend.heartbeat(holder)
     clock.advance(29)
     assert await claimed(timed_store, other, thread_id=thread.id) == [], "a beat renews"
     clock.advance(1.1)
@@ -213,7 +213,7 @@ async def test_counts_a_crash_when_an_expired_holder_loses_one_thread(
     if beside:
         await backend.claim(worker.id, thread_id=(await ready(timed_store)).id)
     clock.advance(31)
-    assert await backend.beat(other)
+    assert await backend.heartbeat(other)
     (head,) = await backend.claim(other.id, thread_id=suspect.id)
     assert (head.losses, head.lost_by, head.alone) == (2, worker.id, False)
     assert head.crashes == (0 if beside else 1)
@@ -236,7 +236,7 @@ async def test_claims_suspects_apart_from_the_others(timed_store: Store, clock: 
     assert await claimed(timed_store, worker, suspects=True) == [once.id]
     assert await claimed(timed_store, worker, suspects=True) == []
     clock.advance(timedelta(days=1).total_seconds())
-    assert await backend.beat(worker)
+    assert await backend.heartbeat(worker)
     assert await claimed(timed_store, worker, limit=9) == [later.id], "unless asked, suspects are claimed as others are"
 
 
@@ -258,15 +258,15 @@ async def test_the_store_says_who_is_in_the_way(timed_store: Store) -> None:
     with pytest.raises(ThreadBusy, match="another host"):
         await timed_store.claim(thread)
     head = await timed_store.claim(thread, take_over=True)
-    assert (head.fence, head.worker_id) == (3, (await timed_store.register()).id)
-    assert not await timed_store.backend.beat(elsewhere), "whom one takes over is dead"
+    assert (head.fence, head.worker_id) == (3, (await timed_store.register_worker()).id)
+    assert not await timed_store.backend.heartbeat(elsewhere), "whom one takes over is dead"
 
 
 async def test_a_holder_provably_dead_on_this_host_is_taken_over_at_once(timed_store: Store) -> None:
     """Its pid belongs to a process that began at another time, so it is not the one that registered."""
-    dead = this_process(timed_store.clock.now(), 1e9).changed(id=new_id(), process_started="1")
-    assert provably_dead(dead)
-    assert await timed_store.backend.beat(dead)
+    dead = current_process(timed_store.clock.now(), 1e9).changed(id=new_id(), process_started="1")
+    assert is_provably_dead(dead)
+    assert await timed_store.backend.heartbeat(dead)
     thread = await ready(timed_store)
     await claimed(timed_store, dead, thread_id=thread.id)
     assert (await timed_store.claim(thread)).worker_id != dead.id

@@ -7,15 +7,15 @@ import pytest
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import LockstitchError, ThreadBusy
 from lockstitch.model import (
-    OWNED,
+    OWNED_BY_THREAD,
     Archive,
     Blob,
     BlobUse,
-    Delta,
+    Delivery,
     Entry,
     Feedback,
     File,
-    Letter,
+    LiveDelta,
     Memory,
     Run,
     Stitch,
@@ -63,7 +63,7 @@ async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thr
         await backend.put([BlobUse(thread_id=thread.id, sha256=blob.sha256)])
     await backend.put([File(thread_id=thread.id, file_id="f", filename="f", created_at=NOW, last_updated_at=NOW)])
     await backend.put([Feedback(thread_id=thread.id, name="good", created_at=NOW, updated_at=NOW)])
-    await backend.put([Delta(thread_id=thread.id, run_id=run.id, step_number=1, number=1, text={"t": ""})])
+    await backend.put([LiveDelta(thread_id=thread.id, run_id=run.id, step_number=1, number=1, text={"t": ""})])
     archive = {"thread_id": thread.id, "run_id": run.id, "encoding": "gzip", "sha256": "", "content": b""}
     await backend.put([Archive(**archive, first_position=1, last_position=1, created_at=NOW)])
     return await head_of(backend, thread)
@@ -71,7 +71,7 @@ async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thr
 
 async def left(backend: FullBackend, thread: Thread) -> list[str]:
     """The kinds of which something of this thread is still there."""
-    kinds = {Thread: "id", Run: "thread_id", Stitch: "thread_id", Letter: "thread_id", **OWNED}
+    kinds = {Thread: "id", Run: "thread_id", Stitch: "thread_id", Delivery: "thread_id", **OWNED_BY_THREAD}
     return [
         kind.table for kind, field in kinds.items() if await backend.find(Find(kind, (Where(field, "=", thread.id),)))
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.backend import FullBackend, Receipt
 from lockstitch.errors import Conflict, NotFound, ThreadEnded
-from lockstitch.model import Entry, Letter, Thread, new_id, waiting
+from lockstitch.model import Delivery, Entry, Thread, new_id, waiting
 from lockstitch.store import Store
 from tests.conformance.contract import (
     NOW,
@@ -89,7 +89,7 @@ async def test_a_second_delivery_is_recognised_after_the_first_was_taken(full_ba
     head = await held(full_backend, await created(full_backend))
     letter = a_letter(head)
     await commit(full_backend, letter)
-    await commit(full_backend, change(head, letter.opened(), taken=[(letter.id, 1)]))
+    await commit(full_backend, change(head, letter.as_entry(), consumed=[(letter.id, 1)]))
     (again,) = await commit(full_backend, a_letter(head))
     assert (again.new, again.position) == (False, 1)
     assert len(await log_of(full_backend, head)) == 1
@@ -153,7 +153,7 @@ async def test_letters_lower_what_spawning_raises_at_the_same_time(full_backend:
     head = await held(full_backend, await created(full_backend, pending_children=1))
     await commit(full_backend, a_letter(head, reported(head), kind="children"))
     child = a_thread(parent_id=head.id, depth=1)
-    await commit(full_backend, change(head, said("x"), spawned=1), threads=[child])
+    await commit(full_backend, change(head, said("x"), new_children=1), threads=[child])
     assert (await head_of(full_backend, head)).pending_children == 1
 
 
@@ -214,12 +214,12 @@ async def test_the_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> 
     for child in children:
         await store.deliver(head, reported(child), kind="children", sender=str(child.id))
     appended = await store.append(head, [answered("working")])
-    assert appended.letters, "the receipt of any append tells"
+    assert appended.has_unseen_deliveries, "the receipt of any append tells"
     seen, letters = await store.inbox(appended.head)
     assert [letter.sender for letter in letters] == [str(child.id) for child in children]
     assert (seen.delivered, seen.pending_children) == (3, 0)
-    taken = await store.append(seen, [answered("thank you")], taken=letters)
-    assert not taken.letters
+    taken = await store.append(seen, [answered("thank you")], consumed=letters)
+    assert not taken.has_unseen_deliveries
     assert [stitch.type for stitch in taken.stitches] == ["thread_result"] * 3 + ["llm_call"]
     assert [stitch.child_id for stitch in taken.stitches[:3]] == [child.id for child in children]
     assert await store.inbox(taken.head) == (taken.head, [])
@@ -236,7 +236,7 @@ async def test_nobody_goes_to_wait_or_to_an_end_with_letters_unseen(store: Store
         assert caught.value.reason == "delivered"
     assert (await store.thread(head)).status == "running"
     seen, letters = await store.inbox(head)
-    rested = await store.append(seen, taken=letters, fields={"status": "waiting", "waiting_for": []})
+    rested = await store.append(seen, consumed=letters, fields={"status": "waiting", "waiting_for": []})
     after = await store.thread(head)
     assert (after.status, after.worker_id, after.position) == ("waiting", None, 1)
     assert rested.head == after.changed(updated_at=rested.head.updated_at)
@@ -249,7 +249,7 @@ async def test_a_letter_is_taken_by_nobody_else(full_backend: FullBackend) -> No
     letter = a_letter(theirs)
     await commit(full_backend, letter)
     with suppress(Conflict):
-        await commit(full_backend, change(mine, letter.opened(), taken=[(letter.id, 1)]))
-    kept = await full_backend.get(Letter, (letter.id,))
+        await commit(full_backend, change(mine, letter.as_entry(), consumed=[(letter.id, 1)]))
+    kept = await full_backend.get(Delivery, (letter.id,))
     assert kept is not None
     assert kept.position is None

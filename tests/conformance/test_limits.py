@@ -168,7 +168,7 @@ async def test_a_new_thread_under_a_limit_is_made_before_it_is_held(timed_store:
         timed_store.new_thread(agent=agent, waiting_for=[waiting("input", clock.now())]) for agent in ("c", "b")
     )
     await stored(timed_store, ONE)
-    assert not await timed_store.desk.make_for(free, message)
-    assert await timed_store.desk.make_for(limited, message)
+    assert not await timed_store.execution.create_if_required(free, message)
+    assert await timed_store.execution.create_if_required(limited, message)
     assert await timed_store.thread(limited) == limited
     assert (await timed_store.claim(limited)).fence == 1

@@ -93,7 +93,7 @@ async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: 
     async with open_store(empty_url) as store:
         claimed = await store.claim_next(limit=3)
         assert [str(head.id) for head in claimed] == [ids[1], ids[2], ids[0]]
-        assert [str(head.id) for head in await store.in_project("p").asking()] == [ids[3]]
+        assert [str(head.id) for head in await store.in_project("p").awaiting_person()] == [ids[3]]
         await store.backend.put([Limit(name="l", at_most=1, agents=["a"])])
         await store.backend.append(Commit(notices=[a_notice(claimed[0])]))
 

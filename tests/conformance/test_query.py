@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import sync
-from lockstitch.backend import Answer, FullBackend
+from lockstitch.backend import FullBackend, QueryResult
 from lockstitch.errors import Refused
 from lockstitch.store import Store
 from tests.conformance.contract import everything, refused
@@ -147,9 +147,9 @@ async def test_rows_beyond_the_limit_are_left_off_and_that_is_said(store: Store)
     for _ in range(4):
         await store.create()
     few = await store.sql("SELECT id FROM threads", limit=3)
-    assert (len(few.rows), few.more) == (3, True)
+    assert (len(few.rows), few.truncated) == (3, True)
     all_of_them = await store.sql("SELECT id FROM threads", limit=4)
-    assert (len(all_of_them.rows), all_of_them.more) == (4, False)
+    assert (len(all_of_them.rows), all_of_them.truncated) == (4, False)
 
 
 async def test_what_is_not_one_reading_statement_is_refused(store: Store) -> None:
@@ -190,7 +190,7 @@ async def test_nothing_gets_out(store: Store, lens: str | None) -> None:
     assert (await store.sql("SELECT count(*) FROM schema_versions WHERE version = 999", lens=lens)).rows == [(0,)]
 
 
-async def answered_if_supported(asking: Awaitable[Answer]) -> None:
+async def answered_if_supported(asking: Awaitable[QueryResult]) -> None:
     """Await an answer. PostgreSQL may have been built without XML."""
     try:
         await asking

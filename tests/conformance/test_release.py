@@ -3,7 +3,7 @@
 import pytest
 
 from lockstitch.errors import Conflict
-from lockstitch.model import FakeClock, Worker, new_id, this_process
+from lockstitch.model import FakeClock, Worker, current_process, new_id
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import change, commit, everything, held, registered
 from tests.samples import said
@@ -87,8 +87,8 @@ async def test_twice_and_of_nobody(timed_store: Store) -> None:
 async def test_reap_gives_back_what_dead_workers_hold(timed_store: Store, clock: FakeClock) -> None:
     """One whose lease has run out, one whose process is gone, and not those that live, nor oneself."""
     backend = timed_store.backend
-    gone = this_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
-    await backend.beat(gone)
+    gone = current_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
+    await backend.heartbeat(gone)
     silent = await registered(backend, host="elsewhere", lease_seconds=30.0)
     threads = {worker.id: await held(backend, await timed_store.create(), worker) for worker in (gone, silent)}
     own = await timed_store.claim(await timed_store.create())

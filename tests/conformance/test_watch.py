@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.backend import READY, WORK, Edit, FullBackend, Sighting
+from lockstitch.backend import WATCHING, WORK_READY, ChangeHint, FullBackend, ThreadEdit
 from lockstitch.model import Entry, Stitch, Worker, waiting
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import NOW, a_goal, a_letter, change, commit, created, grown, registered
@@ -39,13 +39,13 @@ async def write(gate: Gate, url: str, thread_id: str, number: int) -> None:
 
 
 @asynccontextmanager
-async def watching(backend: FullBackend) -> AsyncIterator[AsyncGenerator[Sighting, None]]:
+async def watching(backend: FullBackend) -> AsyncIterator[AsyncGenerator[ChangeHint, None]]:
     async with aclosing(backend.watch()) as sightings:
-        assert await asyncio.wait_for(anext(sightings), SOON) == READY
+        assert await asyncio.wait_for(anext(sightings), SOON) == WATCHING
         yield sightings
 
 
-async def until(sightings: AsyncGenerator[Sighting, None], thread_id: UUID, position: int) -> None:
+async def until(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> None:
     """Read hints until one tells of this; they may repeat and tell of others."""
     async with asyncio.timeout(SOON):
         async for sighting in sightings:
@@ -117,7 +117,7 @@ async def give_back(backend: FullBackend, worker: Worker) -> Act:
 
 async def set_wake_at(backend: FullBackend, worker: Worker) -> Act:
     head = await created(backend, status="waiting", waiting_for=[waiting("timer", NOW)])
-    return lambda other: commit(other, Edit(head.id, {"wake_at": NOW}))
+    return lambda other: commit(other, ThreadEdit(head.id, {"wake_at": NOW}))
 
 
 async def go_to_wait_for_what_has_come(backend: FullBackend, worker: Worker) -> Act:
@@ -136,10 +136,10 @@ def holding(worker: Worker) -> dict[str, Any]:
     return {"status": "running", "worker_id": worker.id, "fence": 1, "wake_at": NOW}
 
 
-async def until_work(sightings: AsyncGenerator[Sighting, None]) -> None:
+async def until_work(sightings: AsyncGenerator[ChangeHint, None]) -> None:
     async with asyncio.timeout(SOON):
         async for sighting in sightings:
-            if sighting == WORK:
+            if sighting == WORK_READY:
                 return
 
 
@@ -178,7 +178,7 @@ async def test_another_process_makes_something_ready(store: Store, store_url: st
 async def test_what_makes_nothing_ready_is_no_work(full_backend: FullBackend) -> None:
     """Heads that are held, that wait for somebody, or for a time to come."""
     worker = await registered(full_backend)
-    thread, seen = await created(full_backend, **holding(worker)), list[Sighting]()
+    thread, seen = await created(full_backend, **holding(worker)), list[ChangeHint]()
     soon = datetime.now(UTC) + timedelta(hours=1)
     async with watching(full_backend) as sightings:
         await created(full_backend, status="waiting", waiting_for=[waiting("input", NOW)])
@@ -188,7 +188,7 @@ async def test_what_makes_nothing_ready_is_no_work(full_backend: FullBackend) ->
             async with asyncio.timeout(SOON):
                 while not seen or seen[-1] != (thread.id, number):
                     seen.append(await anext(sightings))
-    assert WORK not in seen
+    assert WORK_READY not in seen
 
 
 async def test_a_watcher_that_is_cancelled_lets_go(store_url: str) -> None:

@@ -94,7 +94,7 @@ def agent(ledger: Path, points: KillPoints) -> Agent:
 
 async def run(url: str, ledger: Path, points: KillPoints) -> None:
     """Pay, or continue from where another process was killed."""
-    lease_keeper.LOOK = 0.02
+    lease_keeper.CANCEL_POLL_SECONDS = 0.02
     till = agent(ledger, points)
     async with points.store(open_store(url)) as store:
         try:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstitch.backend import Find, Where
-from lockstitch.model import Letter, Stitch
+from lockstitch.model import Delivery, Stitch
 from lockstitch.store import Store, open_store
 from tests.crash.victim import COLLECTOR, WRITERS, key, prepare, stale_writes, write
 
@@ -114,7 +114,7 @@ async def _collected(store: Store) -> Counter[str]:
     head = await store.thread(COLLECTOR)
     marks = Counter(_mark(stitch) for stitch in await store.stitches(head))
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-    marks.update(letter.sender for letter in await store.backend.find(Find(Letter, where)))
+    marks.update(letter.sender for letter in await store.backend.find(Find(Delivery, where)))
     return marks
 
 

@@ -45,8 +45,8 @@ async def _writer(store: Store, writer: int, acknowledged: int) -> None:
         run = store.new_run(head, status="completed")
         entries = _entries(head, mark, number)
         entries = [entry.changed(run_id=run.id) for entry in entries]
-        letter = store.letter(collector, said(mark), "note", sender=mark)
-        appended = await store.append(head, entries, new_runs=[run], letters=[letter])
+        letter = store.new_delivery(collector, said(mark), "note", sender=mark)
+        appended = await store.append(head, entries, new_runs=[run], deliveries=[letter])
         line = {"writer": writer, "mark": mark, "ids": {s.position: str(s.id) for s in appended.stitches}}
         # Shorter than a pipe's buffer, so it is there whole or not at all.
         os.write(acknowledged, json.dumps(line).encode() + b"\n")
@@ -85,5 +85,5 @@ async def stale_writes(url: str, attempts: int) -> int:
             await fresh.append(await fresh.thread(taken), fields={"status": "pending"})
             with suppress(ThreadBusy):
                 # Told that it is dead, it begins again as somebody new.
-                await stale.register()
+                await stale.register_worker()
     return written

@@ -72,13 +72,13 @@ async def test_reasoning_is_partitioned_with_the_log(postgres_url: str) -> None:
         await planner.prioritize(store, user, outcome.id)
 
     async with open_store(postgres_url) as store:
-        await planner.ready(store)
+        await planner.setup(store)
         await plan("ada")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for block in blocks():
             connection.execute(block)
     async with open_store(postgres_url) as store:
-        await planner.ready(store)
+        await planner.setup(store)
         for user in ("ada", "bea"):
             await plan(user)
         rows = await store.sql("SELECT count(*), count(DISTINCT user_id) FROM agent_sessions", lens="reasoning")

@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.engine.config import Definition, Setup, ToolDefinition
-from lockstitch.engine.decision.action import CallModel, Finish, Idle, MakeTitle, Pause, Record, RunTools
+from lockstitch.engine.config import AgentDefinition, RunConfig, ToolDefinition
+from lockstitch.engine.decision.action import CallModel, Finish, Idle, MakeTitle, Pause, RecordEntries, RunTools
 from lockstitch.engine.decision.decide import decide
-from lockstitch.engine.decision.snapshot import Situation, is_response
+from lockstitch.engine.decision.snapshot import RunSnapshot, is_response
 from lockstitch.engine.ports.compactor import NoCompactor
 from lockstitch.engine.ports.file_store import NoFileStore
 from lockstitch.engine.ports.memory import NoMemoryStore
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.model import Entry, Json, Run, Stitch, Thread, tool_result
-from lockstitch.model.stitch import place
+from lockstitch.model.stitch import at_position
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = Thread(created_at=NOW, updated_at=NOW, status="running", kind="goal", goal="a goal", fence=1)
@@ -27,7 +27,7 @@ async def _nothing(context: Any, given: Json) -> str:
     return ""
 
 
-def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> Setup:
+def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> RunConfig:
     """Tools of every effect, one that needs a person's consent, one of the browser."""
     names = [*EFFECTS, "asking", "browser"]
     tools = [
@@ -41,8 +41,8 @@ def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> 
         for name in names
     ]
     schema: Json = {"type": "object"}
-    return Setup(
-        definition=Definition(
+    return RunConfig(
+        definition=AgentDefinition(
             name="a", model="scripted:x", tools=tuple(tools), max_steps=max_steps, parallel_tools=parallel, title=False
         ),
         version=1,
@@ -59,7 +59,7 @@ def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> 
 class World:
     """A log that grows by what is decided. `replies` are the calls that each response asks for."""
 
-    setup: Setup
+    setup: RunConfig
     replies: list[list[str]]
     log: list[Stitch]
     fence: int = 1
@@ -71,7 +71,7 @@ class World:
         for _ in range(limit):
             action = decide(self.setup, self.situation(), NOW)
             match action:
-                case Record():
+                case RecordEntries():
                     self.add(*action.entries)
                 case CallModel():
                     self._answer(action)
@@ -89,15 +89,15 @@ class World:
                     raise AssertionError(action)
         raise AssertionError("no end in sight")
 
-    def situation(self, **head: Any) -> Situation:
+    def situation(self, **head: Any) -> RunSnapshot:
         steps = sum(is_response(one) and one.data.get("purpose") is None for one in self.log)
         last = max((place for place, one in enumerate(self.log) if is_response(one)), default=0)
         seen = HEAD.changed(fence=self.fence, position=len(self.log), **head)
-        return Situation(seen, RUN.changed(steps=steps), self.log[last:])
+        return RunSnapshot(seen, RUN.changed(steps=steps), self.log[last:])
 
     def add(self, *entries: Entry) -> None:
         for entry in entries:
-            self.log.append(place(entry, HEAD.id, len(self.log) + 1, None, self.fence, NOW))
+            self.log.append(at_position(entry, HEAD.id, len(self.log) + 1, None, self.fence, NOW))
 
     def _answer(self, action: CallModel) -> None:
         names = [] if action.final else self.replies[action.step - 1] if action.step <= len(self.replies) else []

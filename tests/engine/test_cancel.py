@@ -12,7 +12,7 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
 from lockstitch.engine.ports.provider import Download, ModelRequest
 from lockstitch.errors import Refused
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def _often_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """How soon a wish to cancel is seen is not what is proven here."""
-    monkeypatch.setattr(lease_keeper, "LOOK", 0.02)
+    monkeypatch.setattr(lease_keeper, "CANCEL_POLL_SECONDS", 0.02)
 
 
 class Gate:
@@ -79,11 +79,11 @@ class SlowCompactor:
     def __init__(self, gate: Gate | None = None) -> None:
         self._gate = gate
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         if self._gate is not None:
             await self._gate.stay()
         first = next(stitch.position for stitch in sight.stitches if stitch.message is not None)
-        return Compacted(keep=[(first, first)], tokens=1)
+        return CompactionResult(keep=[(first, first)], tokens=1)
 
 
 class SlowFiles:

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.engine.decision.action import CallModel, Finish, Idle, Record
+from lockstitch.engine.decision.action import CallModel, Finish, Idle, RecordEntries
 from lockstitch.engine.decision.decide import decide
-from lockstitch.engine.decision.snapshot import Situation
+from lockstitch.engine.decision.snapshot import RunSnapshot
 from lockstitch.model import context, open_calls
 from tests.engine.simulation import HEAD, NOW, World, setup
 
@@ -67,7 +67,7 @@ def test_a_wish_to_cancel_ends_the_run_at_once_and_answers_what_is_open(script: 
 
 
 def test_a_thread_without_an_open_run_is_idle():
-    assert decide(setup(), Situation(HEAD, None, ()), NOW) == Idle()
+    assert decide(setup(), RunSnapshot(HEAD, None, ()), NOW) == Idle()
 
 
 def test_a_run_without_a_response_calls_the_model():
@@ -78,7 +78,7 @@ def test_full_detail_records_checks_that_found_nothing_to_do():
     full = setup()
     full = type(full)(**{**full.__dict__, "definition": full.definition.model_copy(update={"log": "full"})})
     action = decide(full, World(full, [], []).situation(), NOW)
-    assert isinstance(action, Record)
+    assert isinstance(action, RecordEntries)
     assert action.entries[0].data["reason"] == "no_compactor"
     assert not action.first
 

@@ -9,9 +9,9 @@ import pytest
 from lockstitch import Agent, App, StoreError
 from lockstitch.backend import Find
 from lockstitch.engine import events
-from lockstitch.engine.events import Event, Live, sweep
-from lockstitch.engine.worker import work
-from lockstitch.model import Delta, Record, Thread
+from lockstitch.engine.events import Event, LiveTextWriter, sweep
+from lockstitch.engine.worker import run_worker
+from lockstitch.model import LiveDelta, Record, Thread
 from lockstitch.store import Store
 from lockstitch.testing import Scripted
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 TEXT = "one two three four five six seven eight nine ten "
 
 
-async def kept(store: Store) -> list[Delta]:
-    return await store.backend.find(Find(Delta, order=("number",)))
+async def kept(store: Store) -> list[LiveDelta]:
+    return await store.backend.find(Find(LiveDelta, order=("number",)))
 
 
 async def held(store: Store) -> Thread:
@@ -32,7 +32,7 @@ def said(head: Thread, run: object, text: str, *, step: int = 0, kind: str = "te
     return Event(kind, head.id, run.id, "a", step, {"text": text})  # type: ignore[arg-type, attr-defined]
 
 
-async def until(store: Store, number: int) -> list[Delta]:
+async def until(store: Store, number: int) -> list[LiveDelta]:
     async with asyncio.timeout(60):
         while len(found := await kept(store)) != number:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -42,26 +42,26 @@ async def until(store: Store, number: int) -> list[Delta]:
 async def test_words_are_gathered_numbered_and_taken_away(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
-    speaking = Live(store.backend, head)
+    speaking = LiveTextWriter(store.backend, head)
     for word in ("one ", "two "):
-        speaking.hear(said(head, run, word))
-    speaking.hear(said(head, run, "hm", kind="thinking"))
+        speaking.on_event(said(head, run, word))
+    speaking.on_event(said(head, run, "hm", kind="thinking"))
     first = await until(store, 2)
     assert [one.text["text"] for one in first] == ["one two ", "hm"]
     assert [one.number for one in first] == [(head.fence << 32) + 1, (head.fence << 32) + 2]
     assert {(one.step_number, one.text["attempt"]) for one in first} == {(1, f"{head.fence}.0")}
     # A retry begins anew, and says so.
-    speaking.hear(Event("retry", head.id, run.id, "a", 0))
-    speaking.hear(said(head, run, "again \ud800"))
+    speaking.on_event(Event("retry", head.id, run.id, "a", 0))
+    speaking.on_event(said(head, run, "again \ud800"))
     again = (await until(store, 3))[-1]
     assert (again.text["attempt"], again.text["text"]) == (f"{head.fence}.1", "again \ufffd")
     # What the next step says comes after the commit of this one.
-    speaking.hear(said(head, run, "next", step=1))
+    speaking.on_event(said(head, run, "next", step=1))
     (following,) = await until(store, 1)
     assert (following.step_number, following.text["text"]) == (2, "next")
-    speaking.hear(Event("tool_call", head.id, run.id, "a", 2))
+    speaking.on_event(Event("tool_call", head.id, run.id, "a", 2))
     await until(store, 0)
-    speaking.hear(said(head, run, "last", step=2))
+    speaking.on_event(said(head, run, "last", step=2))
     await speaking.close()
     assert await kept(store) == []
 
@@ -71,7 +71,7 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
     put = store.backend.put
 
     async def counted(records: Sequence[Record], **options: Any) -> None:
-        written.extend(record for record in records if isinstance(record, Delta))
+        written.extend(record for record in records if isinstance(record, LiveDelta))
         await put(records, **options)
 
     monkeypatch.setattr(store.backend, "put", counted)
@@ -79,7 +79,7 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
     monkeypatch.setattr(events, "PAUSE", 60.0)
     agent = Agent("quick", model=Scripted(["Hello."]), title=False)
     thread = await agent.start(store=store, goal="Greet")
-    await work(App([agent]), store=store, until_idle=True)
+    await run_worker(App([agent]), store=store, until_idle=True)
     assert (await store.thread(thread)).status == "completed"
     assert written == []
 
@@ -89,7 +89,7 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
 
     async def refused(records: Sequence[Record], **options: Any) -> None:
         nonlocal tries
-        if any(isinstance(record, Delta) for record in records):
+        if any(isinstance(record, LiveDelta) for record in records):
             tries += 1
             raise StoreError("No room for chatter.")
         await put(records, **options)
@@ -98,7 +98,7 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
     monkeypatch.setattr(events, "PAUSE", 0.01)
     agent = Agent("slow", model=Scripted([{"text": TEXT, "chunk": 5, "pause": 0.01}]), title=False)
     thread = await agent.start(store=store, goal="Count")
-    await work(App([agent]), store=store, until_idle=True)
+    await run_worker(App([agent]), store=store, until_idle=True)
     assert tries > 1
     assert (await store.thread(thread)).status == "completed"
     started = next(one for one in await store.stitches(thread) if one.type == "run_started")
@@ -108,11 +108,11 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
 async def test_leftovers_of_the_dead_vanish(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
-    left = Delta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
+    left = LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
     await store.backend.put([left])
     # Those of an earlier holder go when the next one speaks.
-    speaking = Live(store.backend, head)
-    speaking.hear(said(head, run, "new"))
+    speaking = LiveTextWriter(store.backend, head)
+    speaking.on_event(said(head, run, "new"))
     async with asyncio.timeout(60):
         while [one.text["text"] for one in await kept(store)] != ["new"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -11,8 +11,8 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import submit_results
-from lockstitch.engine.executor import put_in_line, run_of
-from lockstitch.engine.session.start import Input
+from lockstitch.engine.executor import enqueue, run_of_message
+from lockstitch.engine.session.start import RunInput
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
 from lockstitch.model import Entry, Limit, Worker, parse_time
 from lockstitch.model.message import user
@@ -101,7 +101,7 @@ async def test_a_store_that_stays_away_leaves_no_thread_held(
     failing: tuple[Store, Failing], done: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """The run raises, and as soon as the store is there again it goes on, in this very process."""
-    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     store, backend = failing
     await go(store)
     appends, ends = backend.appends, [stitch.message for stitch in await log(store, "tool_call", "llm_call")]
@@ -124,7 +124,7 @@ async def test_a_store_that_stays_away_leaves_no_thread_held(
 async def test_a_thread_that_could_not_be_given_back_is_given_back_to_others(
     failing: tuple[Store, Failing], store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     flaky, backend = failing
     backend.at = 2
     with pytest.raises(StoreUnreachable):
@@ -209,8 +209,8 @@ async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
 @pytest.mark.req("S0-102")
 async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: pytest.MonkeyPatch):
     """A model call leaves no row before it is answered, so this is where people see it."""
-    monkeypatch.setattr(lease_keeper, "BEAT", 0.0)
-    monkeypatch.setattr(heartbeat, "BEAT", 0.02)
+    monkeypatch.setattr(lease_keeper, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
 
     async def doing() -> Any:
@@ -398,9 +398,9 @@ async def test_each_message_that_waited_for_a_worker_is_answered_by_its_own_run(
     helper = scripted(turns=[["Hello."], ["To one."], ["To two."]])
     await helper.run("Hi", store=store, thread="t")
     head = await store.thread("t")
-    deliveries = [await put_in_line(store, head, Input(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
+    deliveries = [await enqueue(store, head, RunInput(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
     for delivery_id, answer in zip(deliveries, ("To one.", "To two."), strict=True):
-        assert await run_of(store, head, delivery_id) is None
+        assert await run_of_message(store, head, delivery_id) is None
         result = await helper.resume("t", store=store)
         assert result is not None
         assert (result.run_id, result.output_text) == (delivery_id, answer)

@@ -11,9 +11,9 @@ from pydantic import BaseModel, field_validator
 
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.model import Json, Message
 from lockstitch.store import Store
@@ -255,11 +255,11 @@ class Shrinking:
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         if self.problem is not None:
             raise self.problem
         first = next(stitch.position for stitch in sight.stitches if stitch.message is not None)
-        return Compacted(keep=[(first, first)], tokens=1)
+        return CompactionResult(keep=[(first, first)], tokens=1)
 
 
 @pytest.mark.parametrize("where", ["retrieve", "update", "before_compact", "after_compact"])
@@ -336,13 +336,13 @@ class Raw(Provider):
     def __init__(self, *says: Any) -> None:
         self.says = says
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         said = self.says[min(request.attempt, len(self.says) - 1)]
         if isinstance(said, BaseException):
             raise said
         if said is None:
             return
-        yield Piece("text", "…")
+        yield Chunk("text", "…")
         yield Response({"role": "assistant", "content": said}, "end_turn")
 
     async def download(self, file_id: str) -> Download:

@@ -11,10 +11,10 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.engine.result import Result, result_in
-from lockstitch.engine.session.start import Input
+from lockstitch.engine.result import Result, result_from_store
+from lockstitch.engine.session.start import RunInput
 from lockstitch.errors import Conflict, KeyTaken
-from lockstitch.model import Letter, Limit, new_id, text_of
+from lockstitch.model import Delivery, Limit, new_id, text_of
 from lockstitch.model.message import user
 from lockstitch.store import Store, open_store
 from tests.engine.agents import calls, confirm, goes_on, log, scripted, until
@@ -43,10 +43,10 @@ async def opened_twice(store: Store, slow: Slow) -> tuple[UUID, "asyncio.Task[Re
     clerk = Agent("helper", model=Scripted(slow), title=False)
     thread_id = new_id()
     first, second = (store.new_thread(id=thread_id, agent="helper") for _ in range(2))
-    opened = asyncio.create_task(clerk.driver(store).open(first, Input(user("First"))))
+    opened = asyncio.create_task(clerk.executor(store).run_new_thread(first, RunInput(user("First"))))
     await slow.asked.wait()
     with pytest.raises(KeyTaken):
-        await scripted("Hi.").driver(store).open(second, Input(user("Second")))
+        await scripted("Hi.").executor(store).run_new_thread(second, RunInput(user("Second")))
     return thread_id, opened
 
 
@@ -138,10 +138,10 @@ async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
     """All of them have seen it failed; who comes second gets what became of the first one's."""
     await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
     head = await store.thread("t")
-    last = await store.desk.last_run(head)
+    last = await store.execution.last_run(head)
     assert last is not None
     clerk = scripted("Yes.")
-    told = await asyncio.gather(*(clerk.driver(store).retry(head, last) for _ in range(3)))
+    told = await asyncio.gather(*(clerk.executor(store).retry(head, last) for _ in range(3)))
     assert [run.status for run in await store.runs("t")] == ["failed", "completed"]
     assert {one.output_text for one in told if one is not None} == {"Yes."}
     assert None not in told
@@ -152,12 +152,12 @@ async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
 async def test_a_run_that_somebody_else_has_begun_to_try_again_is_gone_on_with(store: Store, detach: bool):
     await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
     head = await store.thread("t")
-    last = await store.desk.last_run(head)
+    last = await store.execution.last_run(head)
     assert last is not None
     clerk = scripted("Yes.")
     begun = await clerk.retry("t", store=store, detach=True)
     async with asyncio.timeout(30):
-        again = await clerk.driver(store, detach=detach).retry(head, last)
+        again = await clerk.executor(store, detach=detach).retry(head, last)
     assert begun is not None
     assert again is not None
     assert (again.run_id, again.status) == (begun.run_id, "running" if detach else "completed")
@@ -170,13 +170,13 @@ async def test_a_goal_that_a_worker_has_tried_again_meanwhile_has_its_result(sto
     await bad.start(store=store, goal="g", key="t")
     await bad.resume("t", store=store)
     head = await store.thread("t")
-    last = await store.desk.last_run(head)
+    last = await store.execution.last_run(head)
     assert last is not None
     clerk = scripted("Yes.")
     async with open_store(store_url) as there:
         reopened = (await there.append(head, fields={"status": "pending", "result": None})).head
         await clerk.resume("t", store=there)
-    result = await clerk.driver(store).retry(reopened, last)
+    result = await clerk.executor(store).retry(reopened, last)
     assert result is not None
     assert (result.status, result.output_text) == ("completed", "Yes.")
     assert len(await store.runs("t")) == 2
@@ -219,13 +219,13 @@ async def test_a_message_that_is_left_comes_behind_a_run_that_was_just_left(stor
     head = await store.thread("t")
     first = await clerk.run("1", store=store, thread="t", detach=True)
     async with asyncio.timeout(30):
-        second = await clerk.driver(store, detach=True).run(head, Input(user("2")))
-    assert (second.status, second.run_id) == ("pending", second.in_line)
+        second = await clerk.executor(store, detach=True).run(head, RunInput(user("2")))
+    assert (second.status, second.run_id) == ("pending", second.queued_message_id)
     assert second.run_id != first.run_id
     while (await store.thread("t")).status != "waiting":
         await clerk.resume("t", store=store)
     assert await said(store) == ["0", "1", "2"]
-    assert (await result_in(store, await store.run(second.run_id))).output_text == "Two."
+    assert (await result_from_store(store, await store.run(second.run_id))).output_text == "Two."
 
 
 async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url: str):
@@ -239,7 +239,7 @@ async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url
         first = asyncio.create_task(clerk(before).run("1", store=there, thread="t"))
         await before.asked.wait()
         second = asyncio.create_task(clerk(slow).run("2", store=here, thread="t", on_busy="queue"))
-        await until(lambda: here.backend.count(Find(Letter)))
+        await until(lambda: here.backend.count(Find(Delivery)))
         before.go_on.set()
         await first
         await slow.asked.wait()

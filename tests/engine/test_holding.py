@@ -9,9 +9,9 @@ import pytest
 from lockstitch.agents import App, cancel
 from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Commit, FullBackend, Receipt
-from lockstitch.engine.worker import Drive, WorkerLoop
+from lockstitch.engine.worker import ThreadExecution, WorkerLoop
 from lockstitch.errors import StoreUnreachable
-from lockstitch.model import Json, Notice, Record, Thread
+from lockstitch.model import Json, Record, Thread, WebhookEvent
 from lockstitch.store import Store
 from tests.engine.agents import calls, scripted, until
 
@@ -127,21 +127,21 @@ async def test_releases_a_thread_whose_task_was_cancelled_before_it_executed_it(
     its, _ = process
     helper = scripted("Done.")
     thread = await helper.start(store=store, goal="g")
-    seen: list[Drive] = []
+    seen: list[ThreadExecution] = []
 
-    def told(drive: Drive) -> None:
+    def told(drive: ThreadExecution) -> None:
         seen.append(drive)
         if len(seen) == 1:
             raise asyncio.CancelledError
 
-    loop = WorkerLoop(App([helper]), its, poll=0.05, told=told)
+    loop = WorkerLoop(App([helper]), its, poll=0.05, on_progress=told)
     working = asyncio.create_task(loop.run())
 
     async def ended() -> bool:
         return (await store.thread(thread.id)).ended
 
     await until(ended, 20)
-    loop.leave()
+    loop.stop()
     await working
 
 
@@ -174,13 +174,13 @@ async def test_a_worker_that_ends_when_idle_waits_for_a_store_that_is_away(
     its, backend = process
     helper = scripted("Done.")
     thread = await helper.start(store=store, goal="g")
-    drives: list[Drive] = []
+    drives: list[ThreadExecution] = []
 
-    def told(drive: Drive) -> None:
+    def told(drive: ThreadExecution) -> None:
         drives.append(drive)
         backend.away = drive.seconds is not None
 
-    working = asyncio.create_task(WorkerLoop(App([helper]), its, poll=0.05, until_idle=True, told=told).run())
+    working = asyncio.create_task(WorkerLoop(App([helper]), its, poll=0.05, until_idle=True, on_progress=told).run())
     await until(lambda: asyncio.sleep(0, len(drives) == 2))
     await asyncio.sleep(0.2)
     assert not working.done()
@@ -193,7 +193,7 @@ async def test_hooks_are_called_after_an_outage(store: Store, process: tuple[Sto
     its, backend = process
     helper = scripted({"fail": "request", "message": "no key"}, max_retries=0)
     notices: list[Json] = []
-    backend.unreadable = Notice
+    backend.unreadable = WebhookEvent
     loop = WorkerLoop(App([helper], hooks={"ops": notices.append}), its, poll=0.05, reap=0.05)
     working = asyncio.create_task(loop.run())
     thread = await helper.start(store=store, goal="g")
@@ -206,5 +206,5 @@ async def test_hooks_are_called_after_an_outage(store: Store, process: tuple[Sto
     backend.unreadable = None
     await until(lambda: asyncio.sleep(0, notices), 20)
     assert [one["thread_id"] for one in notices] == [str(thread.id)]
-    loop.leave()
+    loop.stop()
     await working

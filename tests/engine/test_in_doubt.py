@@ -12,7 +12,7 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import thread_tools
-from lockstitch.backend import Change, Commit
+from lockstitch.backend import Commit, ThreadChange
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import settle
 from lockstitch.engine.ports.provider import ModelRequest
@@ -34,7 +34,7 @@ DOUBT = [{"call_id": CALL, "name": "charge"}]
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancel requests are seen quickly."""
-    monkeypatch.setattr(lease_keeper, "LOOK", 0.02)
+    monkeypatch.setattr(lease_keeper, "CANCEL_POLL_SECONDS", 0.02)
 
 
 class Bank:
@@ -209,7 +209,7 @@ async def test_call_of_a_child_is_in_doubt_when_its_parent_is_cancelled(store: S
     child = scripted(calls("charge"), "Paid.", name="child", tools=[bank.tool])
     order = {"goal": "pay", "agent": "child", "wait_for_completion": True}
     parent = scripted(calls("create_thread", create_thread=order), "Done.", tools=thread_tools())
-    parent.beside = child.beside = {"helper": parent, "child": child}
+    parent.host = child.host = {"helper": parent, "child": child}
     task = asyncio.create_task(parent.run("Go", store=store, thread="t"))
     await asyncio.wait_for(bank.started.wait(), 60)
     await cancel(store, "t")
@@ -342,7 +342,7 @@ class CancelsAfterMark:
 
     async def append(self, commit: Commit) -> Any:
         done = await self._store.backend.append(commit)
-        stitches = [stitch for step in commit.steps if isinstance(step, Change) for stitch in step.stitches]
+        stitches = [stitch for step in commit.steps if isinstance(step, ThreadChange) for stitch in step.stitches]
         if any(stitch.type == "tool_started" for stitch in stitches):
             await self._store.edit("t", cancel_requested=True)
             await asyncio.wait_for(self.seen.wait(), 60)
@@ -351,13 +351,13 @@ class CancelsAfterMark:
 
 async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
     bank, backend = Bank(), CancelsAfterMark(store)
-    interrupt = run_context.Stage.interrupt
+    interrupt = run_context.RunContext.interrupt
 
     def seeing(interrupted: Any) -> None:
         interrupt(interrupted)
         backend.seen.set()
 
-    monkeypatch.setattr(run_context.Stage, "interrupt", seeing)
+    monkeypatch.setattr(run_context.RunContext, "interrupt", seeing)
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     watched = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     result = await helper.run("Pay", store=watched, thread="t")
@@ -388,7 +388,7 @@ async def test_second_of_two_retries_at_once_gets_the_run_that_waits(store: Stor
     (last,) = await store.runs("t")
     first = await helper.retry("t", store=store)
     # The second caller read the last run before the first one began its own.
-    second = await helper.driver(store).retry(await store.thread("t"), last)
+    second = await helper.executor(store).retry(await store.thread("t"), last)
     assert first is not None
     assert second is not None
     assert (second.status, second.run_id) == ("waiting", first.run_id)
@@ -401,5 +401,5 @@ async def test_retry_does_not_return_the_run_of_another_message(store: Store):
     head, (last,) = await store.thread("t"), await store.runs("t")
     await helper.run("Another", store=store, thread="t")
     with pytest.raises(Conflict) as told:
-        await helper.driver(store).retry(head, last)
+        await helper.executor(store).retry(head, last)
     assert told.value.reason == "begun"

@@ -8,10 +8,10 @@ import pytest
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.control import approve
-from lockstitch.engine.executor import run_of
+from lockstitch.engine.executor import run_of_message
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.engine.result import Result, result_in
-from lockstitch.engine.session.start import Input
+from lockstitch.engine.result import Result, result_from_store
+from lockstitch.engine.session.start import RunInput
 from lockstitch.errors import ThreadBusy, ThreadEnded
 from lockstitch.model import text_of
 from lockstitch.model.message import user
@@ -86,13 +86,13 @@ async def test_whoever_leaves_a_message_in_line_is_told_which_run_becomes_theirs
     told = [await clerk.agent.run(said, store=store, thread="t", detach=True) for said in ("one", "two", "three")]
     await clerk.until_rest(store)
     head = await store.thread("t")
-    assert told[0].in_line is None
-    assert [(await result_in(store, await store.run(told[0].run_id))).output_text] == ["To one"]
+    assert told[0].queued_message_id is None
+    assert [(await result_from_store(store, await store.run(told[0].run_id))).output_text] == ["To one"]
     for one, answer in zip(told[1:], ("To two", "To three"), strict=True):
-        assert one.in_line is not None
-        run = await run_of(store, head, one.in_line)
+        assert one.queued_message_id is not None
+        run = await run_of_message(store, head, one.queued_message_id)
         assert run is not None
-        assert (await result_in(store, run)).output_text == answer
+        assert (await result_from_store(store, run)).output_text == answer
 
 
 async def test_a_run_that_is_left_to_workers_leaves_one_that_was_begun_in_between_to_them_too(store: Store):
@@ -101,8 +101,8 @@ async def test_a_run_that_is_left_to_workers_leaves_one_that_was_begun_in_betwee
     await clerk.agent.run("zero", store=store, thread="t")
     before = await store.thread("t")
     await clerk.agent.run("one", store=store, thread="t", detach=True)
-    left = clerk.agent.driver(store, detach=True).run(before, Input(user("two")))
-    assert (await asyncio.wait_for(left, 20)).in_line is not None
+    left = clerk.agent.executor(store, detach=True).run(before, RunInput(user("two")))
+    assert (await asyncio.wait_for(left, 20)).queued_message_id is not None
     await clerk.until_rest(store)
     assert [heard[-1] for heard in clerk.heard] == ["zero", "one", "two"]
 

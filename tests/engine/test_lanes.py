@@ -8,11 +8,11 @@ import pytest
 
 from lockstitch import Agent, App, Store, Team, approve, cancel, submit_results, thread_tools, tool
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.backend import Extends
+from lockstitch.backend import SupportsExtensions
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
-from lockstitch.model import Entry, Letter, Thread, text_of
+from lockstitch.model import Delivery, Entry, Thread, text_of
 from lockstitch.model.message import user
 from tests.engine.books import delegate
 
@@ -90,7 +90,7 @@ async def test_results_answer_a_response_whose_place_has_changed(store: Store, m
 
     inbox, append = store.inbox, store.append
 
-    async def looking(head: Thread) -> tuple[Thread, list[Letter]]:
+    async def looking(head: Thread) -> tuple[Thread, list[Delivery]]:
         found = await inbox(head)
         if found[1]:
             looked.set()
@@ -193,7 +193,7 @@ async def test_a_result_does_not_enter_a_context_that_the_model_is_asked_with(st
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     runs = {run.agent: run for run in await store.runs("t")}
-    said = await store.desk.answer_at(await store.thread("t"), runs["one"].output_position or 0)
+    said = await store.execution.answer_text_at(await store.thread("t"), runs["one"].output_position or 0)
     assert "Dug." in (said or ""), "it is told before its next step"
     await check(store)
 
@@ -279,7 +279,7 @@ async def test_messages_that_came_during_a_turn_that_was_cancelled_are_seen(stor
 
 @pytest.mark.parametrize("how", ["deleted", "removed"])
 async def test_a_member_hears_of_a_child_that_is_gone(store: Store, how: str) -> None:
-    if how == "removed" and not isinstance(store.backend, Extends):
+    if how == "removed" and not isinstance(store.backend, SupportsExtensions):
         pytest.skip("a store of files removes nothing with a commit")
     await member("child", ["never"]).version(store)
     asked = calls("create_thread", goal="dig", agent="child", wait_for_completion=True)
@@ -287,7 +287,7 @@ async def test_a_member_hears_of_a_child_that_is_gone(store: Store, how: str) ->
     waits = await crew.run("Hi", store=store, thread="t")
     assert waits.status == "waiting"
     (child,) = await store.children(await store.thread("t"))
-    await (store.delete(child) if how == "deleted" else store.create(kind="chat", removed=[child]))
+    await (store.delete(child) if how == "deleted" else store.create(kind="chat", delete_threads=[child]))
     result = await crew.resume("t", store=store)
     assert result is not None
     assert (result.status, result.output_text) == ("completed", "Done.")

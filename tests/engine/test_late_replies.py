@@ -11,7 +11,7 @@ from lockstitch.backend import Commit
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import answer, approve, submit_results
 from lockstitch.errors import ThreadWaiting
-from lockstitch.model import Letter
+from lockstitch.model import Delivery
 from lockstitch.store import Store, open_store
 from tests.engine.agents import calls, confirm, goes_on, log, pay, scripted
 
@@ -37,7 +37,7 @@ class Meanwhile:
         return getattr(self._backend, name)
 
     async def append(self, commit: Commit) -> Any:
-        if self._deed is not None and any(isinstance(step, Letter) for step in commit.steps):
+        if self._deed is not None and any(isinstance(step, Delivery) for step in commit.steps):
             deed, self._deed = self._deed, None
             await deed()
         return await self._backend.append(commit)

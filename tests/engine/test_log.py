@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstitch.model import Entry, Stitch, text_of
-from lockstitch.model.stitch import TYPES
+from lockstitch.model.stitch import STITCH_TYPES
 from lockstitch.store import Store, open_store
 from tests.engine import story
 from tests.engine.agents import calls, log, of_type, scripted, shown, types
@@ -40,7 +40,7 @@ def only(told: list[Stitch], kind: str) -> Stitch:
 async def test_every_type_of_the_document_comes_from_a_real_run(told: list[Stitch]):
     assert len(OF_THE_DOCUMENT) == 25
     assert set(types(told)) >= OF_THE_DOCUMENT
-    assert set(TYPES) >= OF_THE_DOCUMENT
+    assert set(STITCH_TYPES) >= OF_THE_DOCUMENT
 
 
 @pytest.mark.req("S0-092", "S0-093", "S0-094")
@@ -254,7 +254,7 @@ def reference() -> dict[str, set[str]]:
 
 @pytest.mark.req("S0-117")
 def test_the_reference_has_every_type_and_no_other():
-    assert reference().keys() == set(TYPES)
+    assert reference().keys() == set(STITCH_TYPES)
 
 
 async def test_the_reference_has_every_key(told: list[Stitch]):

@@ -12,7 +12,7 @@ import pytest
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.config import Definition
+from lockstitch.engine.config import AgentDefinition
 from lockstitch.engine.ports.provider import ProviderError
 from lockstitch.engine.ports.tool import ToolFailed
 from lockstitch.errors import StoreUnreachable
@@ -130,7 +130,7 @@ async def test_retries_wait_longer_each_time_and_end(store_url: str, api: FakeAp
         assert definition.max_retries == 5
         config = shown(store_url, head.id)
         assert config is None or (config["max_retries"], config["base_delay"]) == (2, 0.0)
-    default = Definition(name="x", model="y")
+    default = AgentDefinition(name="x", model="y")
     assert (default.max_retries, default.base_delay) == (5, 1.0)
 
 
@@ -226,7 +226,7 @@ async def test_a_result_over_the_limit_is_cut_and_said(store: Store):
 @pytest.mark.req("S0-132")
 @pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
 async def test_the_end_of_a_run_is_there_whole_or_not_at_all(store: Store, done: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     backend = Failing(store.backend)
     failing = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     backend.at, backend.done = 2, done

@@ -21,7 +21,7 @@ from lockstitch.engine.worker import WorkerLoop
 from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.model import Entry, text_of
 from lockstitch.model.message import user
-from lockstitch.model.thread import TERMINAL
+from lockstitch.model.thread import TERMINAL_STATUSES
 from lockstitch.store import Store, open_store
 from tests.engine.agents import calls, pay
 
@@ -153,7 +153,7 @@ class Schedule:
     async def claim(self) -> None:
         process = self.any_process()
         for head in await process.store.claim_next(agents=["clerk"], limit=1):
-            process.start(process.agent.driver(process.store).go_on(head))
+            process.start(process.agent.executor(process.store).execute_held(head))
 
     async def answer(self) -> None:
         self.gate.let_one_pass(self.choice)
@@ -180,7 +180,7 @@ class Schedule:
         self.processes.remove(process)
         self.lost.append(process)
         await self.add_process()
-        worker_id = (await process.store.register()).id
+        worker_id = (await process.store.register_worker()).id
         await self.any_process().store.backend.release(worker_id)
 
     async def finish(self) -> None:
@@ -227,7 +227,7 @@ async def test_every_accepted_message_gets_exactly_one_turn(store_url: str, seed
             assert max(Counter(questions).values(), default=1) == 1, "a message is the input of two turns"
             assert [text for text in questions if text in schedule.ids] == schedule.accepted[name]
             for turn in turns:
-                assert turn.run.status in TERMINAL
+                assert turn.run.status in TERMINAL_STATUSES
                 if turn.run.status == "completed":
                     assert turn.final_response == f"To {turn.user_message}"
                 said = [text_of(one) for one in await store.messages(turn.run.id) if one["role"] == "user"]

@@ -52,6 +52,6 @@ app = App([walker, sleeper])
 if __name__ == "__main__":
     pool.PATIENCE = 1.0
     writer.PATIENCE = 0.5
-    appending.FIND_OUT = 0.5
-    worker.PATIENCE = 1.0
+    appending.OUTCOME_TIMEOUT = 0.5
+    worker.RETRY_AFTER_SECONDS = 1.0
     sys.exit(entry.run(sys.argv[1:]))

@@ -62,7 +62,7 @@ async def test_in_a_run(store: Store, store_url: str) -> None:
     tags = ["\x00", "", "😀", "a,b", '"'] * 2
     begun, run = await begin_turn(store, await store.create(), "x", extras=KEPT, cost=KEPT, metadata=KEPT, tags=tags)
     changed = {"output": KEPT, "state": KEPT, "total_cost": 5e-324}
-    await store.append(begun.head, [said("y", run_id=run.id)], runs=[(run, changed)])
+    await store.append(begun.head, [said("y", run_id=run.id)], run_updates=[(run, changed)])
     async with open_store(store_url) as other:
         assert_same((await other.run(run.id)).as_json(), run.changed(**changed).as_json())
 
@@ -77,7 +77,7 @@ async def test_in_a_letter(store: Store, store_url: str, holding: bool) -> None:
     if not holding:
         head = await store.claim(head)
     head, letters = await store.inbox(head)
-    await store.append(head, taken=letters)
+    await store.append(head, consumed=letters)
     async with open_store(store_url) as other:
         stitches = await other.stitches(head)
         for (name, value), stitch in zip(KEPT.items(), stitches, strict=True):
@@ -97,7 +97,7 @@ PLACES: dict[str, Act] = {
     "waiting_for": lambda store, head, run, value: store.append(head, fields={"waiting_for": [{"v": value}]}),
     "a new thread": lambda store, head, run, value: store.create(extras={"v": value}),
     "a new child": lambda store, head, run, value: store.append(
-        head, [said("x")], threads=[store.new_thread(parent_id=head.id, depth=1, state={"v": value})]
+        head, [said("x")], new_threads=[store.new_thread(parent_id=head.id, depth=1, state={"v": value})]
     ),
     "an edit": lambda store, head, run, value: store.edit(head, extras={"v": value}),
     "a letter": lambda store, head, run, value: store.deliver(
@@ -106,7 +106,9 @@ PLACES: dict[str, Act] = {
     "a new run": lambda store, head, run, value: store.append(
         head, [said("x")], new_runs=[store.new_run(head, **_run_fields(value))]
     ),
-    "a changed run": lambda store, head, run, value: store.append(head, [said("x")], runs=[(run, _run_fields(value))]),
+    "a changed run": lambda store, head, run, value: store.append(
+        head, [said("x")], run_updates=[(run, _run_fields(value))]
+    ),
 }
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lockstitch.model import Entry
-from lockstitch.store import Draft, Store
+from lockstitch.store import Store, ThreadUpdate
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def test_a_letter_of_10_mb(store: Store) -> None:
         await store.deliver(busy, large(), kind="input", sender="ada")
         for held in (busy, await store.claim(free)):
             seen, letters = await store.inbox(held)
-            await store.append(seen, taken=letters)
+            await store.append(seen, consumed=letters)
     for thread in (free, busy):
         (stitch,) = await store.stitches(thread)
         assert stitch.data == {"text": TEXT}
@@ -36,7 +36,7 @@ async def test_a_letter_of_10_mb(store: Store) -> None:
 async def test_a_commit_over_two_threads_with_10_mb_each(store: Store) -> None:
     one, other = await store.create(), await store.create()
     async with asyncio.timeout(SECONDS):
-        await store.commit([Draft(one, [large()]), Draft(other, [said("x"), large()])])
+        await store.commit([ThreadUpdate(one, [large()]), ThreadUpdate(other, [said("x"), large()])])
     assert [len(stitch.data["text"]) for stitch in await store.stitches(one)] == [len(TEXT)]
     assert [stitch.position for stitch in await store.stitches(other)] == [1, 2]
 
@@ -45,5 +45,5 @@ async def test_a_new_thread_with_10_mb_beside_its_cause(store: Store) -> None:
     parent = await store.create()
     child = store.new_thread(parent_id=parent.id, depth=1, state={"text": TEXT})
     async with asyncio.timeout(SECONDS):
-        await store.append(parent, [large()], threads=[child])
+        await store.append(parent, [large()], new_threads=[child])
     assert (await store.thread(child)).state == {"text": TEXT}

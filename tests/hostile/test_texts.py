@@ -77,7 +77,9 @@ PLACES: dict[str, Act] = {
     "agent of a new run": lambda store, head, run, text: store.append(
         head, [said("x")], new_runs=[store.new_run(head, agent=text)]
     ),
-    "agent of a run": lambda store, head, run, text: store.append(head, [said("x")], runs=[(run, {"agent": text})]),
+    "agent of a run": lambda store, head, run, text: store.append(
+        head, [said("x")], run_updates=[(run, {"agent": text})]
+    ),
 }
 
 
@@ -142,16 +144,18 @@ COUNTED: dict[str, Act] = {
         head, [said("x")], new_runs=[store.new_run(head, output_tokens=number)]
     ),
     "tokens of a run": lambda store, head, run, number: store.append(
-        head, [said("x")], runs=[(run, {"output_tokens": number})]
+        head, [said("x")], run_updates=[(run, {"output_tokens": number})]
     ),
 }
 COST: dict[str, Act] = {
     "the cost of a run": lambda store, head, run, number: store.append(
-        head, [said("x")], runs=[(run, {"total_cost": number})]
+        head, [said("x")], run_updates=[(run, {"total_cost": number})]
     ),
-    "its status": lambda store, head, run, value: store.append(head, [said("x")], runs=[(run, {"status": value})]),
+    "its status": lambda store, head, run, value: store.append(
+        head, [said("x")], run_updates=[(run, {"status": value})]
+    ),
     "a field it has not": lambda store, head, run, value: store.append(
-        head, [said("x")], runs=[(run, {"nose": value})]
+        head, [said("x")], run_updates=[(run, {"nose": value})]
     ),
     "a time": lambda store, head, run, value: store.edit(head, expires_at=value),
     "a wish": lambda store, head, run, value: store.edit(head, cancel_requested=value),

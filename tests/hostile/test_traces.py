@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from lockstitch.backend import Find
-from lockstitch.integrations.importer import Importing, open_bridge
+from lockstitch.integrations.importer import TraceImport, open_bridge
 from lockstitch.integrations.spans.span import Attachment
 from lockstitch.model import Blob, File, Json
 from lockstitch.store import Store, open_store
@@ -379,7 +379,7 @@ def test_two_imports_do_not_meet_in_memory() -> None:
             counts: list[int] = []
             for number in (1, 2):
                 opened = open_bridge("langsmith", "-", io.BytesIO(jsonl(*agent_trace(number).runs)))
-                report = await Importing(store, opened.bridge).run(opened.sources)
+                report = await TraceImport(store, opened.bridge).run(opened.sources)
                 counts.append(report.traces)
             return counts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch.backends.files.backend import FilesBackend
-from lockstitch.integrations.importer import Importing, Report, Source, open_bridge
+from lockstitch.integrations.importer import ImportSource, Report, TraceImport, open_bridge
 from lockstitch.integrations.spans.span import Item
 from lockstitch.model import Json, codec
 from lockstitch.store import Store, open_store
@@ -24,19 +24,19 @@ ORDER = {
 
 async def import_path(store: Store, source: str, path: Path, **options: bool) -> Report:
     opened = open_bridge(source, str(path), io.BytesIO())
-    return await Importing(store, opened.bridge, **options).run(opened.sources)
+    return await TraceImport(store, opened.bridge, **options).run(opened.sources)
 
 
 async def import_bytes(store: Store, source: str, body: bytes, **options: bool) -> Report:
     """What is piped in."""
     opened = open_bridge(source, "-", io.BytesIO(body))
-    return await Importing(store, opened.bridge, **options).run(opened.sources)
+    return await TraceImport(store, opened.bridge, **options).run(opened.sources)
 
 
 async def import_items(store: Store, source: str, items: Iterable[Item], **options: bool) -> Report:
     """Items that were read before, as a file of their own."""
     bridge = open_bridge(source, "-", io.BytesIO()).bridge
-    return await Importing(store, bridge, **options).run(iter([Source("items", lambda on_bad: iter(items))]))
+    return await TraceImport(store, bridge, **options).run(iter([ImportSource("items", lambda on_bad: iter(items))]))
 
 
 def items_of(source: str, path: Path) -> list[Item]:
@@ -56,7 +56,7 @@ async def lens_rows(store: Store, view: str) -> list[Json]:
     answer = await store.sql(
         f"SELECT * FROM {view} ORDER BY {ORDER[view]}", lens="langsmith", limit=100_000, seconds=60
     )
-    assert not answer.more
+    assert not answer.truncated
     return [{name: _read(name, value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
 
 

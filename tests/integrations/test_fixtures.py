@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lockstitch.integrations.spans.span import Attachment, Item, Remark, merge
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, merge
 from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from tests.integrations.importing import import_items, import_path, items_of, lens
@@ -261,7 +261,7 @@ async def test_all_of_them_in_one_store(store: Store, source: str) -> None:
 
 
 def _spans(source: str, name: str) -> list[Item]:
-    return [item for item in items_of(source, path_of(source, name)) if not isinstance(item, Attachment | Remark)]
+    return [item for item in items_of(source, path_of(source, name)) if not isinstance(item, Attachment | SpanFeedback)]
 
 
 def _parts(spans: list[Item], seed: int) -> list[list[Item]]:
@@ -336,7 +336,7 @@ def _latencies_are(items: list[Item], calls: list[Json]) -> None:
     """As long as the span of the tool itself took; nothing, where there is no such span."""
     pieces: dict[str, Json] = {}
     for item in items:
-        if not isinstance(item, Attachment | Remark):
+        if not isinstance(item, Attachment | SpanFeedback):
             pieces[item["id"]] = {**merge(pieces.get(item["id"], {}), item)}
     for call in calls:
         lasted = [

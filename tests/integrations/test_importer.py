@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import import_traces, open_store, sync
-from lockstitch.integrations.importer import Importing, Source
+from lockstitch.integrations.importer import ImportSource, TraceImport
 from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.model import Json
 from lockstitch.store import Store
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def report(store: Store, runs: list[Json]) -> Json:
-    source = Source("runs.json", lambda _: iter(items(*runs)))
-    return (await Importing(store, LangSmith()).run(iter([source]))).as_json()
+    source = ImportSource("runs.json", lambda _: iter(items(*runs)))
+    return (await TraceImport(store, LangSmith()).run(iter([source]))).as_json()
 
 
 @pytest.mark.req("S2-048")

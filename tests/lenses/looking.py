@@ -22,7 +22,7 @@ BOOLEAN = {"awaiting_frontend_tools", "stream_meta_history_and_tool_results"}
 async def look(store: Store, lens: str, sql: str, limit: int = 10_000) -> list[Json]:
     """The rows of a query, each by the names of its columns."""
     answer = await store.sql(sql, lens=lens, limit=limit, seconds=60)
-    assert not answer.more
+    assert not answer.truncated
     return [{name: plain(name, value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
 
 

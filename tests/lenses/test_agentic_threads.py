@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.model import CHAIN, Entry, Json
+from lockstitch.model import CHAIN_TYPES, Entry, Json
 from lockstitch.store import Store
 from tests.lenses.looking import look
 from tests.lenses.story import Story, agent, says
@@ -170,4 +170,4 @@ async def test_what_was_archived_is_nobody_s_predecessor(told: Store, story: Sto
         found.append(last)
         last = following.get(last)
     left = await store.stitches(head, head.first_position)
-    assert found == [str(stitch.id) for stitch in left if stitch.type in CHAIN]
+    assert found == [str(stitch.id) for stitch in left if stitch.type in CHAIN_TYPES]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.model import Agent, AgentLink, AgentVersion, Entry, Eval, Knowledge, Memory, Run
+from lockstitch.model import Agent, AgentVersion, Entry, Eval, Knowledge, Memory, Run, TeamMember
 from lockstitch.store import Store
 from tests.lenses.mirror import research
 from tests.lenses.story import SYSTEM, Story, tell
@@ -197,7 +197,7 @@ async def test_the_registry(store: Store) -> None:
         [Agent(name="lead", role="team", version=2, metadata=metadata, created_at=NOW, updated_at=NOW)]
     )
     for place, member in enumerate(("researcher", "writer")):
-        await store.backend.put([AgentLink(team="lead", version=2, place=place, member=member, member_version=1)])
+        await store.backend.put([TeamMember(team="lead", version=2, place=place, member=member, member_version=1)])
     (component,) = await look(store, "SELECT * FROM agno_components")
     assert (component["component_id"], component["component_type"]) == ("lead", "team")
     assert (component["current_version"], component["description"]) == (2, "Leads.")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockstitch.integrations.langsmith.export import export_run
-from lockstitch.model import TERMINAL, Json, Run, Thread, format_time, tool_uses
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread, format_time, tool_uses
 from lockstitch.store import Store
 from tests.integrations.importing import import_items
 from tests.integrations.runs import agent_trace, items
@@ -113,7 +113,7 @@ def spelled(value: Any) -> str:
 async def test_three_table(told: Store, story: Story) -> None:
     truth = await happened(told)
     turns = {row["run_id"]: row for row in await look(told, "three_table", "SELECT * FROM conversation_history")}
-    ended = {id for id, one in truth.items() if one.run.status in TERMINAL and one.run.parent_run_id is None}
+    ended = {id for id, one in truth.items() if one.run.status in TERMINAL_STATUSES and one.run.parent_run_id is None}
     assert ended <= turns.keys()
     for id in ended:
         one, row = truth[id], turns[id]
@@ -168,7 +168,9 @@ async def test_langsmith(told: Store, story: Story) -> None:
             response = shown["tool_response"]
             assert response == call.content or read(response) == call.content
         waiting = {call["tool_call_id"] for call in tools[id] if call["tool_status"] is None}
-        assert waiting == ({block["id"] for block in asked} - done.keys() if one.run.status not in TERMINAL else set())
+        assert waiting == (
+            {block["id"] for block in asked} - done.keys() if one.run.status not in TERMINAL_STATUSES else set()
+        )
 
 
 @pytest.mark.req("S3-017", "S3-018")

@@ -183,13 +183,13 @@ async def test_what_a_run_is_retried_with_is_part_of_its_history(store: Store) -
     said = {"role": "user", "content": "Go."}
     head = (await store.append(head, [Entry(type="input", message=said, run_id=first.id)], new_runs=[first])).head
     ended = {"status": "failed", "completed_at": store.clock.now(), "stop_reason": "error"}
-    head = (await store.append(head, [], runs=[(first, ended)])).head
+    head = (await store.append(head, [], run_updates=[(first, ended)])).head
     second = store.new_run(head, input_position=1)
     answer = {"role": "assistant", "content": [{"type": "text", "text": "Gone."}]}
     entry = Entry(type="llm_call", message=answer, run_id=second.id)
     head = (await store.append(head, [entry], new_runs=[second])).head
     done = {"status": "completed", "completed_at": store.clock.now(), "output_position": 2}
-    await store.append(head, [], runs=[(second, done)])
+    await store.append(head, [], run_updates=[(second, done)])
     sql = "SELECT user_message, final_response, messages FROM conversation_history WHERE sequence_number = 2"
     assert await look(store, "three_table", sql) == [
         {"user_message": "Go.", "final_response": "Gone.", "messages": [said, answer]}

@@ -29,7 +29,7 @@ async def folder(told: Store, backend: str, folders: dict[str, Path], tmp_path_f
         made = tmp_path_factory.mktemp(f"as-files-{backend}") / "files"
         async with open_store(f"file:///{made}") as files:
             await told.copy_to(files)
-            await files.rebuild()
+            await files.rebuild_files()
         folders[backend] = made
     return folders[backend]
 

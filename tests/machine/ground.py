@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lockstitch.backend import Commit
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
-from lockstitch.model import Entry, Letter, Thread, waiting
-from lockstitch.store import Draft, Store
-from lockstitch.store.transaction import build
+from lockstitch.model import Delivery, Entry, Thread, waiting
+from lockstitch.store import Store, ThreadUpdate
+from lockstitch.store.transaction import plan_commit
 from tests.machine import model
 from tests.machine.bench import PROCESSES, Bench
 from tests.machine.judging import Judge
@@ -162,7 +162,7 @@ class Ground(RuleBasedStateMachine):
         raise AssertionError(f"this was taken: {outcome}")
 
     def _register(self, process: Process, lease: float) -> model.Worker:
-        made = self._do(process.store.register(lease_seconds=lease))
+        made = self._do(process.store.register_worker(lease_seconds=lease))
         if process.worker is None:
             process.worker = self.model.workers[made.id] = model.Worker(made.id, self._now, lease)
         assert made.id == process.worker.id
@@ -175,7 +175,7 @@ class Ground(RuleBasedStateMachine):
     def _living(self, process: Process) -> model.Worker:
         """A process as a worker that may claim; one that was declared dead hears of it and begins anew."""
         if process.worker is not None and process.worker.dead:
-            self._refused(ThreadBusy, process.store.register())
+            self._refused(ThreadBusy, process.store.register_worker())
             process.worker = None
         return self._worker(process)
 
@@ -232,7 +232,7 @@ class Ground(RuleBasedStateMachine):
             waits.append({"kind": "approval" if approval else "input", "id": "c1" if approval else None})
         return waits
 
-    def _looked(self, process: Process, thread: model.Thread, data: st.DataObject) -> tuple[Thread, list[Letter]]:
+    def _looked(self, process: Process, thread: model.Thread, data: st.DataObject) -> tuple[Thread, list[Delivery]]:
         """The head with which a holder leaves, and the letters it takes along.
 
         Perhaps it has not looked into the inbox for a while. But what lay there when it claimed it has read.
@@ -248,13 +248,13 @@ class Ground(RuleBasedStateMachine):
         process: Process,
         thread: model.Thread,
         head: Thread,
-        letters: list[Letter],
+        letters: list[Delivery],
         entries: list[Entry],
         fields: dict[str, Any],
-        report: list[Letter] | None = None,
+        report: list[Delivery] | None = None,
     ) -> None:
         """A holder's last append, refused when a letter has come that it does not know of."""
-        act = process.store.append(head, entries, fields=fields, taken=letters, letters=report or [])
+        act = process.store.append(head, entries, fields=fields, consumed=letters, deliveries=report or [])
         if head.delivered != thread.delivered:
             assert self._refused(Conflict, act).reason == "delivered"
             return
@@ -275,7 +275,7 @@ class Ground(RuleBasedStateMachine):
             thread.end(status)
             self._reported(thread, expected)
 
-    def _report(self, store: Store, thread: model.Thread) -> tuple[list[Letter], model.Letter | None]:
+    def _report(self, store: Store, thread: model.Thread) -> tuple[list[Delivery], model.Letter | None]:
         """The letter with which a child tells of its end, and the model's of it; only who was spawned reports."""
         if thread.parent is None or not thread.spawned:
             return [], None
@@ -283,7 +283,9 @@ class Ground(RuleBasedStateMachine):
         entry = Entry(type="thread_result", child_id=thread.id, data={"mark": mark})
         parent = self._do(store.thread(thread.parent.id))
         sender = str(thread.id)
-        return [store.letter(parent, entry, "children", sender)], model.Letter(sender, mark, "children", "", thread.id)
+        return [store.new_delivery(parent, entry, "children", sender)], model.Letter(
+            sender, mark, "children", "", thread.id
+        )
 
     def _reported(self, thread: model.Thread, letter: model.Letter | None) -> None:
         if letter is not None and thread.parent is not None:
@@ -310,16 +312,16 @@ class Ground(RuleBasedStateMachine):
         """Write on a stale head under the worker that held it: nothing at all happens, wherever it would have."""
         known = next((one for one in self.model.threads.values() if one.id == head.id), None)
         store = self._process(data).store
-        draft = Draft(head, self._entries(data, data.draw(st.integers(0, 1), label="number")))
+        draft = ThreadUpdate(head, self._entries(data, data.draw(st.integers(0, 1), label="number")))
         threads: list[Thread] = []
-        letters: list[Letter] = []
+        letters: list[Delivery] = []
         if act == "spawn" and known is not None:
             threads.append(store.new_thread(kind="task", goal="g", parent_id=head.id, depth=head.depth + 1))
-            draft = draft._replace(spawned=1)
+            draft = draft._replace(new_children=1)
         elif act == "end":
             draft = draft._replace(fields=ending("cancelled"))
             letters = self._report(store, known)[0] if known is not None else []
-        change = build(draft, head.worker_id, self._now).change
+        change = plan_commit(draft, head.worker_id, self._now).change
         self._refused(Conflict, store.backend.append(Commit([change, *letters], threads)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend
-from lockstitch.model import CHAIN, Letter, Stitch, Thread, Worker
+from lockstitch.model import CHAIN_TYPES, Delivery, Stitch, Thread, Worker
 from tests.machine import model
 
 _WHEN = ("since", "until")
@@ -26,14 +26,14 @@ class Judge:
         found, stitches, posted, workers = await asyncio.gather(
             backend.find(Find(Thread)),
             backend.find(Find(Stitch, order=("thread_id", "position"))),
-            backend.find(Find(Letter, order=("id",))),
+            backend.find(Find(Delivery, order=("id",))),
             backend.find(Find(Worker)),
         )
         heads = {head.id: head for head in found}
         logs: dict[UUID, list[Stitch]] = defaultdict(list)
         for stitch in stitches:
             logs[stitch.thread_id].append(stitch)
-        letters: dict[UUID, list[Letter]] = defaultdict(list)
+        letters: dict[UUID, list[Delivery]] = defaultdict(list)
         for letter in posted:
             letters[letter.thread_id].append(letter)
         assert heads.keys() == {thread.id for thread in self._model.threads.values()}
@@ -83,24 +83,24 @@ class Judge:
         assert fences == sorted(fences), expected.name
         tip: UUID | None = None
         for stitch in log:
-            if stitch.type in CHAIN:
+            if stitch.type in CHAIN_TYPES:
                 assert stitch.previous_id == tip, expected.name
                 tip = stitch.id
         assert head.tip_id == tip, expected.name
 
     @staticmethod
-    def _inbox(expected: model.Thread, letters: list[Letter]) -> None:
+    def _inbox(expected: model.Thread, letters: list[Delivery]) -> None:
         shown = {(one.sender, one.call_id): (one.kind, one.position) for one in letters}
         assert len(shown) == len(letters), expected.name
         assert shown == {key: (one.kind, one.position) for key, one in expected.letters.items()}, expected.name
-        lying = [one.opened().data["mark"] for one in letters if one.position is None]
+        lying = [one.as_entry().data["mark"] for one in letters if one.position is None]
         assert lying == [one.mark for one in expected.inbox], expected.name
 
-    def _results(self, logs: dict[UUID, list[Stitch]], letters: dict[UUID, list[Letter]]) -> None:
+    def _results(self, logs: dict[UUID, list[Stitch]], letters: dict[UUID, list[Delivery]]) -> None:
         """Every child's result is in its parent's log or inbox, once; said without the model's help."""
         there = {thread.id for thread in self._model.threads.values()}
         for child, parent, taken in self.reports:
             if parent in there:
                 told = [stitch.child_id for stitch in logs[parent] if stitch.type == "thread_result"]
-                told += [one.opened().child_id for one in letters[parent] if one.position is None]
+                told += [one.as_entry().child_id for one in letters[parent] if one.position is None]
                 assert told.count(child) == taken, f"the result of {child} is there {told.count(child)} times"

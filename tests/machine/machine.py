@@ -137,8 +137,8 @@ class Machine(Ground):
         entries = self._entries(data, number)
         appended = self._do(process.store.append(head, entries))
         thread.append(*(entry.data["mark"] for entry in entries))
-        assert appended.letters == (thread.delivered != head.delivered)
-        assert appended.cancel == thread.cancel
+        assert appended.has_unseen_deliveries == (thread.delivered != head.delivered)
+        assert appended.cancel_requested == thread.cancel
         self._remember(process, thread, appended.head)
 
     @action(when=lambda self: self._workable())
@@ -147,10 +147,10 @@ class Machine(Ground):
         process, thread = self._holding(data)
         head, letters = self._do(process.store.inbox(process.heads[thread.name]))
         entries = self._entries(data, number)
-        appended = self._do(process.store.append(head, entries, taken=letters))
+        appended = self._do(process.store.append(head, entries, consumed=letters))
         thread.take()
         thread.append(*(entry.data["mark"] for entry in entries))
-        assert not appended.letters
+        assert not appended.has_unseen_deliveries
         self._remember(process, thread, appended.head)
 
     @action(weight=2, when=lambda self: self._workable() and len(self.model.threads) < THREADS)
@@ -169,7 +169,7 @@ class Machine(Ground):
         waits = self._waits(data, [*(child.id for child in self.model.unheard(thread)), *(child.id for child in made)])
         entries = self._entries(data, 1, "thread_spawned")
         fields = resting(waits, self._now) if then_waits else None
-        act = store.append(head, entries, fields=fields, taken=letters, threads=made)
+        act = store.append(head, entries, fields=fields, consumed=letters, new_threads=made)
         if (model.SPAWNING_HEEDS_CANCEL and thread.cancel) or (then_waits and head.delivered != thread.delivered):
             self._refused(Conflict, act)
             return
@@ -245,7 +245,7 @@ class Machine(Ground):
             thread.append(*(entry.data["mark"] for entry in entries))
             return
         report, expected = self._report(store, thread)
-        self._do(store.append(head, entries, fields=ending("cancelled"), letters=report))
+        self._do(store.append(head, entries, fields=ending("cancelled"), deliveries=report))
         thread.end_unheld("cancelled", *(entry.data["mark"] for entry in entries))
         self._reported(thread, expected)
 

@@ -38,9 +38,9 @@ def test_a_store_is_as_the_model_says(store_url: str, backend: str) -> None:
 @pytest.mark.parametrize(
     ("what", "broken"),
     [
-        ("lockstitch.model.delivery.wakes", lambda head, letter: False),
+        ("lockstitch.model.delivery.wakes_thread", lambda head, letter: False),
         # Then going to wait and to an end compare nothing, and a letter that has just come is overlooked.
-        ("lockstitch.store.transaction._BETWEEN_RUNS", frozenset[str]()),
+        ("lockstitch.store.transaction.RESTING_STATUSES", frozenset[str]()),
     ],
 )
 def test_it_notices_what_is_broken(what: str, broken: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

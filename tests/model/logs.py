@@ -12,7 +12,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from lockstitch.model import TYPES, Entry, Stitch, new_id, place, tool_result
+from lockstitch.model import STITCH_TYPES, Entry, Stitch, at_position, new_id, tool_result
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 THREAD = UUID(int=1)
@@ -20,7 +20,9 @@ LANES = (None, UUID(int=2), UUID(int=3))
 """The thread's own context, and two members that work beside it."""
 
 SILENT = [
-    type for type in TYPES if type not in ("input", "llm_call", "tool_call", "thread_result", "compaction", "fork")
+    type
+    for type in STITCH_TYPES
+    if type not in ("input", "llm_call", "tool_call", "thread_result", "compaction", "fork")
 ]
 
 
@@ -42,7 +44,7 @@ class Log:
         # A member's run is named after its lane; the thread's own runs follow one another.
         run_id = fields.pop("run_id", lane or self.run)
         entry = Entry(type=type, lane=lane, run_id=run_id, **fields)
-        stitch = place(entry, THREAD, len(self.stitches) + 1, None, 0, NOW)
+        stitch = at_position(entry, THREAD, len(self.stitches) + 1, None, 0, NOW)
         self.stitches.append(stitch)
         return stitch
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.model import Limit, Thread, new_id
-from lockstitch.model.worker import Wish, covering, in_turns, rooms
+from lockstitch.model.worker import ClaimRequest, free_slots, in_fair_order, limits_covering
 from tests.conformance.contract import a_goal, later
 
 names = st.sampled_from("abcd")
@@ -26,7 +26,7 @@ def urgency(head: Thread) -> tuple[object, ...]:
 
 @given(st.lists(threads, max_size=12), st.sampled_from(["", "a", "bb", "d", "z"]))
 def test_each_project_has_one_before_any_has_another(ready: list[Thread], after: str) -> None:
-    order = in_turns(ready, after)
+    order = in_fair_order(ready, after)
     assert {head.id for head in order} == {head.id for head in ready}
     of_project = {
         project: sorted(heads, key=urgency)
@@ -43,7 +43,7 @@ def test_each_project_has_one_before_any_has_another(ready: list[Thread], after:
 def test_whatever_is_chosen_within_a_wish_exceeds_no_limit(
     given: list[Limit], held: dict[str, int], agents: list[str] | None, limit: int
 ) -> None:
-    wish = Wish(new_id(), agents, limit=limit, limits=given).within(held, "abcd")
+    wish = ClaimRequest(new_id(), agents, limit=limit, limits=given).limited_to(held, "abcd")
     assert wish.agents is not None
     assert set(wish.agents) <= set("abcd" if agents is None else agents)
     assert wish.limit <= limit
@@ -57,8 +57,8 @@ def test_whatever_is_chosen_within_a_wish_exceeds_no_limit(
 
 def test_rooms_and_what_a_limit_covers() -> None:
     wide, narrow = Limit(name="w", at_most=5, agents=["a", "b"]), Limit(name="n", at_most=1, agents=["b"])
-    assert rooms([wide, narrow], {"a": 3, "b": 1}) == {"a": 1, "b": 0}
-    assert rooms([], {"a": 3}) == {}
-    assert covering([wide, narrow], None) == [wide, narrow]
-    assert covering([wide, narrow], ["a", None]) == [wide]
-    assert covering([wide, narrow], [None]) == []
+    assert free_slots([wide, narrow], {"a": 3, "b": 1}) == {"a": 1, "b": 0}
+    assert free_slots([], {"a": 3}) == {}
+    assert limits_covering([wide, narrow], None) == [wide, narrow]
+    assert limits_covering([wide, narrow], ["a", None]) == [wide]
+    assert limits_covering([wide, narrow], [None]) == []

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.model import TERMINAL, Entry, Letter, Thread, new_id, waiting
-from lockstitch.model.delivery import receive, wakes
+from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Thread, new_id, waiting
+from lockstitch.model.delivery import apply_delivery, wakes_thread
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
@@ -22,31 +22,31 @@ def head(**fields: Any) -> Thread:
     )
 
 
-def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry | None = None) -> Letter:
+def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry | None = None) -> Delivery:
     entry = entry or Entry(type="note", message={"role": "user", "content": "hi"})
     body = entry.as_json()
-    return Letter(thread_id=thread.id, sender="somebody", kind=kind, call_id=call_id, entry=body, at=NOW)
+    return Delivery(thread_id=thread.id, sender="somebody", kind=kind, call_id=call_id, entry=body, at=NOW)
 
 
-def report(thread: Thread, child: UUID, **more: Any) -> Letter:
+def report(thread: Thread, child: UUID, **more: Any) -> Delivery:
     """A child's letter to the thread that made it."""
     return letter(thread, "children", entry=Entry(type="thread_result", child_id=child, **more))
 
 
-def after(thread: Thread, sent: Letter) -> Thread:
+def after(thread: Thread, sent: Delivery) -> Thread:
     """The thread once a letter has arrived."""
-    return thread.changed(**receive(thread, sent, LATER).head)
+    return thread.changed(**apply_delivery(thread, sent, LATER).head)
 
 
 def waits(*kinds: str, **more: Any) -> dict[str, Any]:
     return {"status": "waiting", "waiting_for": [waiting(kind, NOW, **more) for kind in kinds]}  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("status", "kind"), [*product(sorted(TERMINAL), KINDS)])
+@pytest.mark.parametrize(("status", "kind"), [*product(sorted(TERMINAL_STATUSES), KINDS)])
 def test_a_thread_that_has_ended_keeps_its_end(status: str, kind: str) -> None:
     thread = head(status=status, pending_children=2)
 
-    assert receive(thread, letter(thread, kind), LATER) == (None, {}, None)
+    assert apply_delivery(thread, letter(thread, kind), LATER) == (None, {}, None)
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending", "waiting"], KINDS)])
@@ -56,7 +56,7 @@ def test_a_held_thread_gets_it_into_its_inbox(status: str, kind: str) -> None:
     )
     sent = letter(thread, kind)
 
-    arrival = receive(thread, sent, LATER)
+    arrival = apply_delivery(thread, sent, LATER)
 
     expected = {"delivered": 6, "updated_at": LATER}
     if kind == "children":
@@ -69,7 +69,7 @@ def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(status: str, kind: s
     thread = head(status=status, delivered=5, pending_children=2, tip_id=new_id())
     sent = letter(thread, kind)
 
-    arrival = receive(thread, sent, LATER)
+    arrival = apply_delivery(thread, sent, LATER)
 
     assert arrival.stitch is not None
     assert (arrival.stitch.position, arrival.stitch.fence) == (5, 3)
@@ -85,7 +85,7 @@ def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(status: str, kind: s
 def test_a_waiting_thread_is_woken_by_what_it_waits_for_only(kind: str, awaited: str) -> None:
     thread = head(**waits(awaited), pending_children=1)
 
-    arrival = receive(thread, letter(thread, kind), LATER)
+    arrival = apply_delivery(thread, letter(thread, kind), LATER)
 
     woken = {"status": "pending", "waiting_for": [], "wake_at": LATER}
     assert (arrival.head.items() >= woken.items()) == (kind == awaited)
@@ -102,14 +102,14 @@ def test_a_message_waits_in_the_inbox_of_a_thread_that_no_worker_holds(status: s
     thread = head(status=status, kind=kind, delivered=5)
     sent = letter(thread, entry=MESSAGE)
 
-    assert receive(thread, sent, LATER) == (sent, {"delivered": 6, "updated_at": LATER}, None)
+    assert apply_delivery(thread, sent, LATER) == (sent, {"delivered": 6, "updated_at": LATER}, None)
 
 
 def test_a_message_wakes_a_thread_that_waits_for_its_next_message() -> None:
     thread = head(kind="chat", **waits("input"))
     sent = letter(thread, entry=MESSAGE)
 
-    arrival = receive(thread, sent, LATER)
+    arrival = apply_delivery(thread, sent, LATER)
 
     assert (arrival.letter, arrival.stitch) == (sent, None)
     woken = {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": LATER}
@@ -120,14 +120,14 @@ def test_a_message_wakes_a_thread_that_waits_for_its_next_message() -> None:
 def test_a_message_does_not_wake_a_thread_whose_run_waits(awaited: dict[str, Any]) -> None:
     thread = head(kind="chat", **awaited)
 
-    assert receive(thread, letter(thread, entry=MESSAGE), LATER).head == {"delivered": 1, "updated_at": LATER}
+    assert apply_delivery(thread, letter(thread, entry=MESSAGE), LATER).head == {"delivered": 1, "updated_at": LATER}
 
 
 def test_one_of_several_reasons_is_enough() -> None:
     thread = head(**waits("timer", "approval", "input"))
 
-    assert wakes(thread, letter(thread, "approval"))
-    assert not wakes(thread, letter(thread, "children"))
+    assert wakes_thread(thread, letter(thread, "approval"))
+    assert not wakes_thread(thread, letter(thread, "children"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_one_of_several_reasons_is_enough() -> None:
 def test_a_call_that_is_named_is_answered_by_its_own_letter(awaited: str | None, given: str, woken: bool) -> None:
     thread = head(**waits("approval", id=awaited))
 
-    assert wakes(thread, letter(thread, "approval", given)) is woken
+    assert wakes_thread(thread, letter(thread, "approval", given)) is woken
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_call_that_is_named_is_answered_by_its_own_letter(awaited: str | None,
 def test_children_are_awaited_all_or_any(mode: str, pending: int, woken: bool) -> None:
     thread = head(**waits("children", mode=mode), pending_children=pending)
 
-    arrival = receive(thread, letter(thread, "children"), LATER)
+    arrival = apply_delivery(thread, letter(thread, "children"), LATER)
 
     assert (arrival.head.get("status") == "pending") is woken
     assert arrival.head["pending_children"] == pending - 1
@@ -155,8 +155,8 @@ def test_children_are_awaited_all_or_any(mode: str, pending: int, woken: bool) -
 def test_all_is_how_children_are_awaited_unless_said_otherwise() -> None:
     two, one = (head(**waits("children"), pending_children=pending) for pending in (2, 1))
 
-    assert not wakes(two, letter(two, "children"))
-    assert wakes(one, letter(one, "children"))
+    assert not wakes_thread(two, letter(two, "children"))
+    assert wakes_thread(one, letter(one, "children"))
 
 
 @pytest.mark.parametrize("mode", ["all", None])
@@ -181,23 +181,23 @@ def test_any_of_the_children_that_are_named_is_enough() -> None:
     first, second, stranger = new_id(), new_id(), new_id()
     thread = head(**waits("children", ids=[str(first), str(second)], mode="any"), pending_children=3)
 
-    assert not wakes(thread, report(thread, stranger))
-    assert wakes(thread, report(thread, first))
-    assert wakes(thread, report(thread, second))
+    assert not wakes_thread(thread, report(thread, stranger))
+    assert wakes_thread(thread, report(thread, first))
+    assert wakes_thread(thread, report(thread, second))
 
 
 def test_a_child_that_is_named_twice_reports_once() -> None:
     child = new_id()
     thread = head(**waits("children", ids=[str(child), str(child)]), pending_children=1)
 
-    assert wakes(thread, report(thread, child))
+    assert wakes_thread(thread, report(thread, child))
 
 
 def test_the_last_open_child_does_not_wake_who_waits_for_another() -> None:
     """The count of children says nothing to whoever has named those it waits for."""
     thread = head(**waits("children", ids=[str(new_id())]), pending_children=1)
 
-    assert not wakes(thread, report(thread, new_id()))
+    assert not wakes_thread(thread, report(thread, new_id()))
 
 
 def test_names_go_from_the_children_awaited_only() -> None:
@@ -231,7 +231,7 @@ def test_other_letters_leave_the_names_alone() -> None:
 def test_children_count_down_to_none_and_no_further() -> None:
     thread = head(pending_children=0)
 
-    assert receive(thread, letter(thread, "children"), LATER).head["pending_children"] == 0
+    assert apply_delivery(thread, letter(thread, "children"), LATER).head["pending_children"] == 0
 
 
 def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
@@ -240,7 +240,7 @@ def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
     message = {"role": "user", "content": "done"}
     entry = Entry(type="thread_result", child_id=new_id(), run_id=run, message=message)
 
-    arrival = receive(thread, letter(thread, "children", entry=entry), LATER)
+    arrival = apply_delivery(thread, letter(thread, "children", entry=entry), LATER)
 
     assert arrival.stitch is not None
     assert arrival.stitch.previous_id == tip
@@ -253,10 +253,10 @@ def test_a_letter_carries_its_entry_unchanged() -> None:
     entry = Entry(type="input", message={"z": 1, "role": "user", "content": [2**70]}, at=LATER, data={"b": 1, "a": 2})
     sent = letter(head(), entry=entry)
 
-    assert sent.opened() == entry
-    assert list(sent.opened().message or {}) == ["z", "role", "content"]
+    assert sent.as_entry() == entry
+    assert list(sent.as_entry().message or {}) == ["z", "role", "content"]
 
 
 def test_a_letter_needs_a_sender() -> None:
     with pytest.raises(Refused, match="sender"):
-        Letter(thread_id=new_id(), sender="", kind="input", at=NOW)
+        Delivery(thread_id=new_id(), sender="", kind="input", at=NOW)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.model import Json, Stitch, codec, context
-from lockstitch.model.context import GrowingContext, RequestDigest, kept_positions, replaced_positions, replaces_context
+from lockstitch.model.context import ContextBuilder, RequestDigest, kept_positions, replaced_positions, replaces_context
 from lockstitch.model.message import build
 from tests.model.logs import LANES, Log, logs
 
@@ -17,7 +17,7 @@ def without_revivals(log: Log, lane: UUID | None) -> list[Stitch]:
     """The log without compactions that bring back what an earlier one dropped: no loop writes such, since a compactor
     sees the context and no more."""
     kept: list[Stitch] = []
-    grown = GrowingContext([], lane)
+    grown = ContextBuilder([], lane)
     for stitch in log.stitches:
         if stitch.lane == lane and replaces_context(stitch) and stitch.type == "compaction":
             there = {one.position for one in grown.stitches}
@@ -38,7 +38,7 @@ def without_revivals(log: Log, lane: UUID | None) -> list[Stitch]:
 @given(logs(), lanes)
 def test_a_context_that_grows_is_the_fold_at_every_point(log: Log, lane: UUID | None) -> None:
     stitches = without_revivals(log, lane)
-    grown = GrowingContext([], lane)
+    grown = ContextBuilder([], lane)
     for number, stitch in enumerate(stitches, start=1):
         grown.add(stitch)
         assert grown.messages == context(stitches[:number], lane)
@@ -48,7 +48,7 @@ def test_a_context_that_grows_is_the_fold_at_every_point(log: Log, lane: UUID | 
 def test_it_may_begin_anywhere(log: Log, lane: UUID | None, data: st.DataObject) -> None:
     stitches = without_revivals(log, lane)
     middle = data.draw(st.integers(0, len(stitches)))
-    grown = GrowingContext(stitches[:middle], lane)
+    grown = ContextBuilder(stitches[:middle], lane)
     for stitch in stitches[middle:]:
         grown.add(stitch)
     assert grown.messages == context(stitches, lane)
@@ -60,7 +60,7 @@ def test_what_stands_before_its_first_position_is_no_part_of_it(
     log: Log, lane: UUID | None, data: st.DataObject
 ) -> None:
     first = data.draw(st.integers(0, len(log.stitches) + 1))
-    assert GrowingContext(log.stitches, lane, first).messages == context(
+    assert ContextBuilder(log.stitches, lane, first).messages == context(
         [stitch for stitch in log.stitches if stitch.position >= first], lane
     )
 
@@ -71,7 +71,7 @@ def test_the_digest_of_a_growing_request_is_that_of_the_whole(log: Log, lane: UU
     begun = build(parameters, "system", [{"name": "t"}], ())
     begun.pop("messages")
     digest = RequestDigest(begun)
-    grown = GrowingContext([], lane)
+    grown = ContextBuilder([], lane)
     for stitch in log.stitches:
         grown.add(stitch)
         whole = build(parameters, "system", [{"name": "t"}], grown.messages)

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from lockstitch.errors import Refused
 from lockstitch.model import (
-    OWNED,
-    SHELVES,
+    OWNED_BY_THREAD,
+    SIDE_RECORDS,
     Column,
     ColumnKind,
-    Letter,
+    Delivery,
     Record,
     Run,
     Stitch,
@@ -25,7 +25,7 @@ from lockstitch.model import (
 )
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
-KINDS = (Thread, Run, Stitch, Letter, Worker, *SHELVES)
+KINDS = (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)
 
 _VALUES: dict[ColumnKind, Any] = {
     ColumnKind.UUID: UUID(int=7 << 76 | 2 << 62),
@@ -42,7 +42,9 @@ _LISTS = {"tasks", "waiting_for", "tags", "scopes"}
 
 def full(kind: type[Record]) -> Record:
     """A record with something in every field."""
-    return kind.of({name: [{"of": name}] if name in _LISTS else _VALUES[column] for name, column in columns(kind)})
+    return kind.unchecked(
+        {name: [{"of": name}] if name in _LISTS else _VALUES[column] for name, column in columns(kind)}
+    )
 
 
 def thread(**fields: Any) -> Thread:
@@ -70,7 +72,7 @@ def test_columns_know_how_a_field_is_kept() -> None:
 
 def test_every_kind_has_a_table_of_its_own() -> None:
     assert len({kind.table for kind in KINDS}) == len(KINDS)
-    assert all(field in kind.model_fields for kind, field in OWNED.items())
+    assert all(field in kind.model_fields for kind, field in OWNED_BY_THREAD.items())
 
 
 @pytest.mark.parametrize("kind", KINDS)

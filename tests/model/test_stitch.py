@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.model import CHAIN, ERRORS, MESSAGES, TYPES, Entry, new_id, place, tool_result
+from lockstitch.model import (
+    CHAIN_TYPES,
+    ERROR_TYPES,
+    MESSAGE_TYPES,
+    STITCH_TYPES,
+    Entry,
+    at_position,
+    new_id,
+    tool_result,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
@@ -19,17 +28,17 @@ def call(**fields: Any) -> Entry:
 
 
 def test_types_are_distinct_and_hold_the_special_ones() -> None:
-    assert len(set(TYPES)) == len(TYPES)
-    assert set(TYPES) >= CHAIN | ERRORS | MESSAGES
-    assert {"input", *CHAIN, "compaction", "fork"} == set(TYPES[:6])
-    assert MESSAGES - {"input", *CHAIN} == {
+    assert len(set(STITCH_TYPES)) == len(STITCH_TYPES)
+    assert set(STITCH_TYPES) >= CHAIN_TYPES | ERROR_TYPES | MESSAGE_TYPES
+    assert {"input", *CHAIN_TYPES, "compaction", "fork"} == set(STITCH_TYPES[:6])
+    assert MESSAGE_TYPES - {"input", *CHAIN_TYPES} == {
         "max_steps_reached",
         "final_answer_validation_failed",
         "wait_timed_out",
     }
 
 
-@pytest.mark.parametrize("type", [type for type in TYPES if type not in CHAIN])
+@pytest.mark.parametrize("type", [type for type in STITCH_TYPES if type not in CHAIN_TYPES])
 def test_other_types_are_free(type: str) -> None:
     entry = Entry(type=type, name="n", call_id="c", child_id=new_id(), data={"any": "thing"})
 
@@ -92,7 +101,7 @@ def test_what_no_entry_can_have_is_refused_by_name(fields: dict[str, Any]) -> No
 def test_an_entry_gets_its_place_and_keeps_the_rest() -> None:
     entry, thread_id, previous = call(at=LATER, data={"k": 1}), new_id(), new_id()
 
-    stitch = place(entry, thread_id, 5, previous, 2, NOW)
+    stitch = at_position(entry, thread_id, 5, previous, 2, NOW)
 
     assert (stitch.thread_id, stitch.position, stitch.previous_id, stitch.fence) == (thread_id, 5, previous, 2)
     assert stitch.at == LATER
@@ -102,9 +111,9 @@ def test_an_entry_gets_its_place_and_keeps_the_rest() -> None:
 
 def test_only_the_list_of_calls_has_links() -> None:
     previous = new_id()
-    placed = {type: place(_of(type), new_id(), 2, previous, 0, NOW) for type in TYPES}
+    placed = {type: at_position(_of(type), new_id(), 2, previous, 0, NOW) for type in STITCH_TYPES}
 
-    assert {type for type, stitch in placed.items() if stitch.previous_id == previous} == CHAIN
+    assert {type for type, stitch in placed.items() if stitch.previous_id == previous} == CHAIN_TYPES
     assert all(stitch.at == NOW for stitch in placed.values())
 
 

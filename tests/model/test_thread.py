@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.model import TERMINAL, Run, Thread, new_id, waiting
+from lockstitch.model import TERMINAL_STATUSES, Run, Thread, new_id, waiting
 from lockstitch.model.side_records import day_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,7 +26,9 @@ def test_a_new_head_has_done_nothing_yet() -> None:
 
 @pytest.mark.parametrize("status", ["pending", "running", "waiting", "completed", "failed", "cancelled"])
 def test_a_thread_has_ended_when_its_status_is_terminal(status: str) -> None:
-    assert thread(status=status).ended == (status in TERMINAL) == (status in ("completed", "failed", "cancelled"))
+    assert (
+        thread(status=status).ended == (status in TERMINAL_STATUSES) == (status in ("completed", "failed", "cancelled"))
+    )
 
 
 def test_a_thread_is_held_while_it_has_a_worker() -> None:
@@ -49,11 +51,11 @@ def test_what_a_thread_waits_for() -> None:
         "since": "2026-01-01T00:00:00.000000Z",
         "until": "2026-01-01T01:00:00.000000Z",
     }
-    assert head.waits_for("approval", "c1") == head.waits_for("approval") == reasons[0]
-    assert head.waits_for("approval", "c2") is None
-    assert head.waits_for("timer", "whatever") == reasons[1]
-    assert (head.waits_for("children") or {})["mode"] == "any"
-    assert head.waits_for("input") is None
+    assert head.wait_for("approval", "c1") == head.wait_for("approval") == reasons[0]
+    assert head.wait_for("approval", "c2") is None
+    assert head.wait_for("timer", "whatever") == reasons[1]
+    assert (head.wait_for("children") or {})["mode"] == "any"
+    assert head.wait_for("input") is None
 
 
 def test_the_usage_of_a_run_has_the_names_of_the_documents() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.model import FakeClock, Worker, provably_dead, this_process
+from lockstitch.model import FakeClock, Worker, current_process, is_provably_dead
 from lockstitch.model import worker as worker_module
 from lockstitch.model.worker import boot_id, expired_on_host, host_clock, process_started
 
@@ -33,37 +33,37 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def worker_of(pid: int) -> Worker:
-    return this_process(NOW).changed(pid=pid, process_started=process_started(pid))
+    return current_process(NOW).changed(pid=pid, process_started=process_started(pid))
 
 
 def test_this_process_is_described_and_lives() -> None:
-    worker = this_process(NOW, lease_seconds=7)
+    worker = current_process(NOW, lease_seconds=7)
 
     assert worker.pid == os.getpid()
     assert worker.boot_id == boot_id()
     assert worker.process_started == process_started(os.getpid())
     assert (worker.lease_seconds, worker.started_at, worker.beat_at) == (7, NOW, NOW)
     assert not worker.dead
-    assert not provably_dead(worker)
+    assert not is_provably_dead(worker)
 
 
 def test_every_start_is_a_worker_of_its_own() -> None:
-    assert this_process(NOW).id != this_process(NOW).id
+    assert current_process(NOW).id != current_process(NOW).id
 
 
 def test_a_killed_process_is_provably_dead() -> None:
     with sleeping() as child:
         worker = worker_of(child.pid)
-        assert not provably_dead(worker)
+        assert not is_provably_dead(worker)
 
         child.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         # Nobody has fetched its exit status yet: a zombie does nothing any more.
         assert process_started(child.pid) is None
-        assert provably_dead(worker)
+        assert is_provably_dead(worker)
 
         child.wait()
-        assert provably_dead(worker)
+        assert is_provably_dead(worker)
 
 
 def test_a_stopped_process_is_not_dead() -> None:
@@ -71,22 +71,22 @@ def test_a_stopped_process_is_not_dead() -> None:
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
 
-        assert not provably_dead(worker_of(child.pid))
+        assert not is_provably_dead(worker_of(child.pid))
 
 
 def test_another_process_with_the_same_pid_is_not_the_worker() -> None:
     started = process_started(os.getpid())
     assert started is not None
-    former = this_process(NOW).changed(process_started=str(int(started) - 1))
+    former = current_process(NOW).changed(process_started=str(int(started) - 1))
 
-    assert provably_dead(former)
+    assert is_provably_dead(former)
 
 
 def test_nothing_is_provable_about_another_boot() -> None:
     """Another machine may have the same name; and where all processes run on one host, its lease has expired."""
-    elsewhere = this_process(NOW).changed(boot_id="00000000-0000-0000-0000-000000000000", uptime=5.0)
+    elsewhere = current_process(NOW).changed(boot_id="00000000-0000-0000-0000-000000000000", uptime=5.0)
 
-    assert not provably_dead(elsewhere)
+    assert not is_provably_dead(elsewhere)
     assert expired_on_host(elsewhere, NOW, host_clock(FakeClock(NOW)))
 
 
@@ -94,10 +94,10 @@ def test_nothing_is_provable_about_another_boot() -> None:
 @pytest.mark.parametrize("other", ["", "pid:[1]"])
 def test_nothing_is_provable_about_another_namespace(name: str, other: str) -> None:
     """The same pid is another process there, and the same process has another start time."""
-    gone = this_process(NOW).changed(pid=2**22 + 1, process_started="1")
-    assert provably_dead(gone)
+    gone = current_process(NOW).changed(pid=2**22 + 1, process_started="1")
+    assert is_provably_dead(gone)
 
-    assert not provably_dead(gone.changed(**{name: other}))
+    assert not is_provably_dead(gone.changed(**{name: other}))
 
 
 def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPa
         )
 
         assert process_started(child.pid) is None
-        assert not provably_dead(worker)
+        assert not is_provably_dead(worker)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
@@ -142,7 +142,7 @@ def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
         if not line:
             pytest.skip("this machine does not let root make a PID namespace")
         inside = Worker.model_validate_json(line)
-        outside = this_process(datetime.now(UTC))
+        outside = current_process(datetime.now(UTC))
         assert (inside.host, inside.boot_id) == (outside.host, outside.boot_id)
         assert inside.pid_namespace != outside.pid_namespace
         # Its pid is 1 here too, but that is another process.
@@ -151,21 +151,21 @@ def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
         child.stdin.flush()
 
         assert child.stdout.readline().strip() == "False"
-        assert not provably_dead(inside)
+        assert not is_provably_dead(inside)
     finally:
         child.kill()
         child.communicate()
 
 
 def test_nothing_is_provable_about_another_host() -> None:
-    elsewhere = this_process(NOW).changed(host="elsewhere.example", pid=2**22 + 1, process_started="1")
+    elsewhere = current_process(NOW).changed(host="elsewhere.example", pid=2**22 + 1, process_started="1")
 
-    assert not provably_dead(elsewhere)
-    assert not provably_dead(elsewhere.changed(boot_id="another boot"))
+    assert not is_provably_dead(elsewhere)
+    assert not is_provably_dead(elsewhere.changed(boot_id="another boot"))
 
 
 def test_nothing_is_provable_without_a_boot_id() -> None:
-    assert not provably_dead(this_process(NOW).changed(boot_id="", pid=2**22 + 1))
+    assert not is_provably_dead(current_process(NOW).changed(boot_id="", pid=2**22 + 1))
 
 
 def test_a_pid_that_nobody_has_has_no_start() -> None:
@@ -179,7 +179,7 @@ def test_a_command_with_brackets_in_its_name_does_not_confuse() -> None:
         assert child.stdout is not None
         before = worker_of(child.pid)
         child.stdout.readline()
-        assert not provably_dead(before)
+        assert not is_provably_dead(before)
     finally:
         child.kill()
         child.communicate()

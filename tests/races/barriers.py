@@ -37,7 +37,7 @@ async def pairs(store: Store, rounds: int, *, asleep: bool) -> list[Pair]:
         parent = await store.create(kind="goal", goal="parent")
         child = store.new_thread(kind="task", goal="child", parent_id=parent.id)
         fields = sleeping(store, child.id, number) if asleep else {}
-        head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, threads=[child])).head
+        head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, new_threads=[child])).head
         made.append(Pair(head, child))
     return made
 
@@ -80,7 +80,7 @@ async def side(gate: Gate, url: str, race: str, number: int, families: list[list
 
 async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> str:
     """The parent goes to wait for its child; where it has reported just now, the parent goes on instead."""
-    await store.register()
+    await store.register_worker()
     head = await store.claim(parent)
     gate()
     await asyncio.sleep(delay)
@@ -91,16 +91,16 @@ async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: 
         if exc.reason != "delivered":
             raise
     seen, letters = await store.inbox(head)
-    await store.append(seen, taken=letters, fields={"status": "pending"})
+    await store.append(seen, consumed=letters, fields={"status": "pending"})
     return "heard"
 
 
 async def finish(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> bool:
     """The child ends; whether it did, or was another's by then."""
     try:
-        await store.register(lease_seconds=LEASE)
+        await store.register_worker(lease_seconds=LEASE)
     except ThreadBusy:
-        await store.register(lease_seconds=LEASE)
+        await store.register_worker(lease_seconds=LEASE)
     head, above = await store.claim(child), await store.thread(parent)
     gate()
     await asyncio.sleep(delay)
@@ -113,7 +113,7 @@ async def finish(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int,
 
 async def reap(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> bool:
     """Everybody else is declared dead; whether the child was given back by that. Then it ends after all."""
-    await store.register()
+    await store.register_worker()
     gate()
     await asyncio.sleep(delay)
     if child not in await store.reap():
@@ -124,16 +124,16 @@ async def reap(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, d
 
 async def spawn(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[Any]:
     """A parent has one more child: its id, or None where that was refused; and whether it heard of the cancel."""
-    await store.register()
+    await store.register_worker()
     head = await store.claim(parent)
     another = store.new_thread(kind="task", goal="another", parent_id=parent)
     gate()
     await asyncio.sleep(delay)
     try:
-        appended = await store.append(head, [Entry(type="thread_spawned", child_id=another.id)], threads=[another])
+        appended = await store.append(head, [Entry(type="thread_spawned", child_id=another.id)], new_threads=[another])
     except Conflict:
         return [None, True]
-    return [str(another.id), appended.cancel]
+    return [str(another.id), appended.cancel_requested]
 
 
 async def cancel(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[str]:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict
-from lockstitch.model import Entry, Letter, Thread, waiting
+from lockstitch.model import Delivery, Entry, Thread, waiting
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
 
@@ -44,7 +44,7 @@ async def receive(store: Store, thread_id: UUID) -> int:
     head, naps = await take(store, await store.claim(thread_id)), 0
     while True:
         appended = await store.append(head, [Entry(type="llm_call", data={"own": naps})])
-        head = await take(store, appended.head) if appended.letters else appended.head
+        head = await take(store, appended.head) if appended.has_unseen_deliveries else appended.head
         rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
         try:
             await store.append(head, fields=rest)
@@ -61,7 +61,7 @@ async def receive(store: Store, thread_id: UUID) -> int:
 
 async def take(store: Store, head: Thread) -> Thread:
     seen, letters = await store.inbox(head)
-    return (await store.append(seen, taken=letters)).head if letters else seen
+    return (await store.append(seen, consumed=letters)).head if letters else seen
 
 
 async def woken(store: Store, thread_id: UUID) -> bool:
@@ -103,7 +103,7 @@ async def judge(store: Store, thread_id: UUID, naps: int) -> Faults:
     faults["lost"] += naps - len(set(own))
     faults["doubled"] += len(own) - len(set(own))
     where = (Where("thread_id", "=", thread_id), Where("position", "is null"))
-    faults["asleep"] += bool(await store.backend.find(Find(Letter, where)))
+    faults["asleep"] += bool(await store.backend.find(Find(Delivery, where)))
     faults["gaps"] += [stitch.position for stitch in log] != list(range(1, head.position + 1))
     return +faults
 

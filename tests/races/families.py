@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.model import Entry, Thread, waiting
-from lockstitch.store import Draft, Store, open_store
+from lockstitch.store import Store, ThreadUpdate, open_store
 from tests.races.processes import Gate
 
 CHILDREN = 6
@@ -33,15 +33,15 @@ async def end(store: Store, thread: Thread) -> None:
     assert head.parent_id is not None
     parent = await store.thread(head.parent_id)
     report = Entry(type="thread_result", child_id=head.id)
-    letter = store.letter(parent, report, "children", str(head.id))
+    letter = store.new_delivery(parent, report, "children", str(head.id))
     ending = {"status": "completed", "result": {"ok": True}}
-    await store.append(head, [Entry(type="llm_call")], fields=ending, letters=[letter])
+    await store.append(head, [Entry(type="llm_call")], fields=ending, deliveries=[letter])
 
 
 async def cancel(store: Store, root: Thread) -> None:
     """End whatever of the tree nobody holds, in one commit over all of it."""
     open_threads = [head for head in await store.tree(root) if not head.ended and not head.held]
-    drafts = [Draft(head, [Entry(type="run_failed")], {"status": "cancelled"}) for head in open_threads]
+    drafts = [ThreadUpdate(head, [Entry(type="run_failed")], {"status": "cancelled"}) for head in open_threads]
     await store.commit(drafts)
 
 
@@ -81,7 +81,7 @@ async def _tolerant(act: Awaitable[object]) -> None:
 async def parts(gate: Gate, url: str, role: str, roots: list[str], seed: int) -> None:
     chance = random.Random(seed)
     async with open_store(url) as store:
-        await store.register()
+        await store.register_worker()
         gate()
         for root in roots:
             try:

@@ -40,7 +40,7 @@ async def _family(store: Store, children: int, asleep: bool) -> tuple[Thread, li
     made = [store.new_thread(kind="task", goal=f"part {number}", parent_id=parent.id) for number in range(children)]
     rest = {"status": "waiting", "waiting_for": [waiting("children", store.clock.now(), mode="all")], "wake_at": None}
     fields = rest if asleep else {}
-    head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, threads=made)).head
+    head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, new_threads=made)).head
     return head, [child.id for child in made]
 
 
@@ -63,9 +63,9 @@ async def end(store: Store, child: Thread, parent: Thread) -> None:
     """A child's end with its report, in one commit."""
     message = {"role": "user", "content": f"[thread_result thread={child.id} status=completed]"}
     report = Entry(type="thread_result", child_id=child.id, message=message)
-    letter = store.letter(parent, report, "children", str(child.id))
+    letter = store.new_delivery(parent, report, "children", str(child.id))
     ending = {"status": "completed", "result": {"of": str(child.id)}}
-    await store.append(child, [Entry(type="llm_call")], fields=ending, letters=[letter])
+    await store.append(child, [Entry(type="llm_call")], fields=ending, deliveries=[letter])
 
 
 # Jobs
@@ -74,7 +74,7 @@ async def end(store: Store, child: Thread, parent: Thread) -> None:
 async def end_all(gate: Gate, url: str, families: list[list[str]]) -> None:
     async with open_store(url) as store:
         for children in families:
-            await store.register()
+            await store.register_worker()
             heads = [await store.claim(child) for child in children]
             parent = await store.thread(heads[0].parent_id)  # type: ignore[arg-type]
             gate()

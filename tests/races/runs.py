@@ -16,7 +16,7 @@ async def claim_when_free(store: Store, thread_id: str, chance: random.Random) -
     beat = 0.0
     while True:
         if time.monotonic() > beat + 5:
-            await store.register()
+            await store.register_worker()
             beat = time.monotonic()
         try:
             return await store.claim(thread_id)

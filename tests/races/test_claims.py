@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import ThreadBusy, ThreadEnded
-from lockstitch.model import Limit, Thread, this_process
+from lockstitch.model import Limit, Thread, current_process
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
 
@@ -25,7 +25,7 @@ THREADS = 100
 async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
     """Claim until nothing is left, by several tasks at once, without letting go of anything."""
     store = await open_store(url).__aenter__()
-    await store.register()
+    await store.register_worker()
     gate()
     got: list[str] = []
 
@@ -59,7 +59,7 @@ async def drive_all(gate: Gate, url: str, at_most: int) -> int:
     """
     where = (Where("agent", "in", ["a", "b"]), Where("worker_id", "is not null"))
     async with open_store(url) as store:
-        await store.register()
+        await store.register_worker()
         gate()
         done = 0
 
@@ -92,10 +92,10 @@ async def test_50_tasks_claim_the_same_thread(store: Store, store_url: str) -> N
     """By its id, under many workers, in two stores; then everything once more with claims of whatever is ready."""
     thread = await store.create(kind="goal", goal="g")
     async with open_store(store_url) as other:
-        workers = [this_process(store.clock.now()) for _ in range(50)]
+        workers = [current_process(store.clock.now()) for _ in range(50)]
         stores = [store.backend if number % 2 else other.backend for number in range(50)]
         for backend, worker in zip(stores, workers, strict=True):
-            assert await backend.beat(worker)
+            assert await backend.heartbeat(worker)
         for which in ({"thread_id": thread.id}, {}):
             got = await asyncio.gather(
                 *(backend.claim(worker.id, **which) for backend, worker in zip(stores, workers, strict=True))
@@ -120,8 +120,8 @@ async def test_a_worker_that_dies_while_it_claims_keeps_nothing(store: Store, st
 
         for number in range(40):
             thread = await store.create(kind="goal", goal="g")
-            worker = this_process(store.clock.now())
-            assert await store.backend.beat(worker)
+            worker = current_process(store.clock.now())
+            assert await store.backend.heartbeat(worker)
             by_id = {"thread_id": thread.id} if number % 2 else {}
             await asyncio.gather(store.backend.claim(worker.id, **by_id), die(worker.id, chance.uniform(0, 0.004)))
             await other.reap()

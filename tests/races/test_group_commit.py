@@ -11,7 +11,7 @@ import pytest
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Commit
-from lockstitch.backends.sqlite.writer import IN_A_ROW, Writer
+from lockstitch.backends.sqlite.writer import IN_A_ROW, GroupCommitWriter
 from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.model import new_id
 from lockstitch.store import open_store
@@ -101,7 +101,7 @@ async def test_a_task_that_writes_again_hears_of_a_conflict(tmp_path: Path) -> N
         assert (await store.append(await store.thread(head), [said("3")])).head.position == 2
 
 
-async def _is_locked(writer: Writer) -> bool:
+async def _is_locked(writer: GroupCommitWriter) -> bool:
     return writer.lock.locked()
 
 

@@ -10,7 +10,7 @@ import httpx2
 import uvicorn
 
 from lockstitch.agents import App
-from lockstitch.server import Settings, create
+from lockstitch.server import Settings, create_app
 from lockstitch.store import Store
 
 
@@ -19,9 +19,9 @@ async def serving(
     store: Store, app: App | None = None, settings: Settings | None = None, port: int = 0
 ) -> AsyncIterator[str]:
     """The address of a server over this store, for as long as the block lasts."""
-    served = create(store, app, settings)
+    served = create_app(store, app, settings)
     config = uvicorn.Config(served, log_config=None, access_log=False, lifespan="on")
-    async with listening(config, leaving=served.state.house.news.leave, port=port) as url:
+    async with listening(config, leaving=served.state.house.news.stop, port=port) as url:
         yield url
 
 

@@ -24,8 +24,8 @@ async def ask(url: str, token: str | None = None, **headers: str) -> httpx2.Resp
 
 async def test_a_token_opens_its_own_project(store: Store) -> None:
     await store.in_project("acme").create(key="secret")
-    _, of_acme = await store.in_project("acme").tokens.make("ada", ["read"])
-    _, of_other = await store.in_project("other").tokens.make("bo", ["admin"])
+    _, of_acme = await store.in_project("acme").tokens.create("ada", ["read"])
+    _, of_other = await store.in_project("other").tokens.create("bo", ["admin"])
     async with serving(store, settings=LOCKED) as url:
         assert (await ask(url, of_acme)).status_code == 200
         assert (await ask(url, of_other)).status_code == 404
@@ -39,39 +39,39 @@ async def test_a_token_opens_its_own_project(store: Store) -> None:
 
 
 async def test_only_the_hash_is_kept(store: Store) -> None:
-    made, secret = await store.tokens.make("ci", ["ingest"])
+    made, secret = await store.tokens.create("ci", ["ingest"])
     assert secret.startswith("lst_")
     assert len(secret) > 40
-    assert secret not in str((await store.tokens.listed())[0].as_json())
+    assert secret not in str((await store.tokens.all())[0].as_json())
     assert await store.tokens.find(secret) == made
 
 
 async def test_a_revoked_token_opens_nothing(store: Store) -> None:
     await store.create(key="secret")
-    _, secret = await store.tokens.make("ci", ["read"])
+    _, secret = await store.tokens.create("ci", ["read"])
     async with serving(store, settings=LOCKED) as url:
         assert (await ask(url, secret)).status_code == 200
         await store.tokens.revoke("ci")
         assert (await ask(url, secret)).status_code == 401
     with pytest.raises(NotFound):
         await store.tokens.revoke("ci")
-    again, _ = await store.tokens.make("ci", ["read"])
-    assert [token.name for token in await store.tokens.live()] == [again.name]
+    again, _ = await store.tokens.create("ci", ["read"])
+    assert [token.name for token in await store.tokens.valid()] == [again.name]
 
 
 async def test_an_expired_token_opens_nothing(timed_store: Store, clock: FakeClock) -> None:
     until = clock.now() + timedelta(hours=1)
-    _, secret = await timed_store.tokens.make("short", ["read"], expires_at=until)
+    _, secret = await timed_store.tokens.create("short", ["read"], expires_at=until)
     assert await timed_store.tokens.find(secret) is not None
     clock.advance(3600)
     assert await timed_store.tokens.find(secret) is None
-    assert not await timed_store.tokens.any_live()
+    assert not await timed_store.tokens.any_valid()
 
 
 async def test_a_scope_is_needed(store: Store) -> None:
     await store.create(key="secret")
-    _, ingest_only = await store.tokens.make("ci", ["ingest"])
-    _, everything = await store.tokens.make("root", ["admin"])
+    _, ingest_only = await store.tokens.create("ci", ["ingest"])
+    _, everything = await store.tokens.create("root", ["admin"])
     async with serving(store, settings=LOCKED) as url:
         refused = await ask(url, ingest_only)
         assert refused.status_code == 403
@@ -86,7 +86,7 @@ async def test_a_scope_is_needed(store: Store) -> None:
 @pytest.mark.parametrize("scopes", [[], ["everything"], ["read", ""]])
 async def test_no_other_scopes(store: Store, scopes: list[str]) -> None:
     with pytest.raises(Refused):
-        await store.tokens.make("x", scopes)
+        await store.tokens.create("x", scopes)
 
 
 async def test_an_open_server_shows_the_project_that_is_named(store: Store) -> None:
@@ -96,14 +96,14 @@ async def test_an_open_server_shows_the_project_that_is_named(store: Store) -> N
         assert (await ask(url)).status_code == 404
         assert (await ask(url, **{"Lockstitch-Project": "acme"})).status_code == 200
         assert (await ask(url, "lsv2_habit", **{"Lockstitch-Project": "acme"})).status_code == 200
-        _, secret = await store.in_project("acme").tokens.make("ada", ["read"])
+        _, secret = await store.in_project("acme").tokens.create("ada", ["read"])
         assert (await ask(url, secret)).status_code == 200
 
 
 async def test_forms_of_pages_carry_a_proof(store: Store) -> None:
     """A form that no page of ours made for this browser does nothing, whatever cookies come with it."""
     made = await store.create(key="secret", title="Before")
-    _, reading = await store.tokens.make("reader", ["read"])
+    _, reading = await store.tokens.create("reader", ["read"])
     path = f"/threads/{made.id}/title"
     async with serving(store) as url, caller(url) as http:
         for wrong in ({}, {"csrf": "guessed"}):

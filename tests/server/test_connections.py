@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
-from lockstitch.server import Settings, create
+from lockstitch.server import Settings, create_app
 from lockstitch.server.connections import MOST, RESERVED, Connections, room_for_connections
 from lockstitch.store import Store
 from tests.cli.calling import begin
@@ -25,9 +25,9 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @asynccontextmanager
 async def limited(store: Store, limits: Connections, settings: Settings | None = None) -> AsyncIterator[str]:
-    served = create(store, None, settings)
+    served = create_app(store, None, settings)
     config = uvicorn.Config(served, http=limits.protocol, log_config=None, access_log=False, lifespan="on")
-    async with listening(config, leaving=served.state.house.news.leave) as url:
+    async with listening(config, leaving=served.state.house.news.stop) as url:
         yield url
 
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from lockstitch.server import Settings
-from lockstitch.server.middleware import CSP, JsonLines
+from lockstitch.server.middleware import CSP, JsonLogFormatter
 from lockstitch.store import Store
 from tests.server.serving import caller, serving
 
@@ -108,7 +108,7 @@ async def test_a_line_of_log(store: Store, http: httpx2.AsyncClient, caplog: pyt
             if caplog.records:
                 break
             await asyncio.sleep(0.01)
-    line = json.loads(JsonLines().format(caplog.records[-1]))
+    line = json.loads(JsonLogFormatter().format(caplog.records[-1]))
     assert (line["path"], line["status"], line["thread"]) == (f"/api/threads/{made.id}", 200, str(made.id))
 
 

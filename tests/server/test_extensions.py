@@ -10,8 +10,8 @@ from playwright.async_api import Page, expect
 
 from lockstitch.agents import Agent, App
 from lockstitch.errors import NotFound, Refused
-from lockstitch.server import Annex, Section, Settings, create, router
-from lockstitch.server.extensions import annexes_of
+from lockstitch.server import NavLink, ServerExtension, Settings, create_app, router
+from lockstitch.server.extensions import server_extensions_of
 from lockstitch.store import Store
 from tests.server.larder import Larder
 from tests.server.serving import caller, listening, serving
@@ -26,13 +26,13 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 async def test_all_of_it_is_there_and_nothing_of_it_elsewhere(store: Store) -> None:
     larder = Larder(3)
-    app = App(applications=[larder])
+    app = App(plugins=[larder])
     assert app.agent("cook").name == "cook"
-    assert app.application(Larder) is larder
+    assert app.plugin(Larder) is larder
     async with (
         serving(store, app, Settings(work=False)) as url,
         serving(store) as other,
-        serving(store, App(applications=[Larder(40)]), Settings(work=False)) as third,
+        serving(store, App(plugins=[Larder(40)]), Settings(work=False)) as third,
         caller("", headers={"Accept": "text/html"}) as http,
     ):
         assert larder.stores == [store]
@@ -57,7 +57,7 @@ async def test_all_of_it_is_there_and_nothing_of_it_elsewhere(store: Store) -> N
 async def test_behind_a_prefix_and_in_a_browser(store: Store, page: Page) -> None:
     larder = Larder()
     outer = FastAPI()
-    outer.include_router(router(store, App(applications=[larder]), Settings(work=False)), prefix="/agents")
+    outer.include_router(router(store, App(plugins=[larder]), Settings(work=False)), prefix="/agents")
     async with listening(uvicorn.Config(outer, log_config=None, lifespan="on")) as url:
         assert larder.stores == [store]
         await page.goto(f"{url}/agents/")
@@ -75,8 +75,8 @@ async def test_behind_a_prefix_and_in_a_browser(store: Store, page: Page) -> Non
 
 async def test_a_form_without_its_proof_and_a_token_without_the_scope(store: Store) -> None:
     larder = Larder()
-    _, secret = await store.tokens.make("looker", ["ingest"])
-    app = App(applications=[larder])
+    _, secret = await store.tokens.create("looker", ["ingest"])
+    app = App(plugins=[larder])
     async with serving(store, app, Settings(work=False)) as url, caller("") as http:
         assert (await http.post(f"{url}/larder", data={"jars": "2"})).status_code == 403
     async with serving(store, app, Settings(work=False, tokens_needed=True)) as url, caller("") as http:
@@ -89,14 +89,14 @@ async def test_a_form_without_its_proof_and_a_token_without_the_scope(store: Sto
 class Odd(Larder):
     """One that is wrong in some way."""
 
-    def __init__(self, name: str = "larder", **annex: Any) -> None:
+    def __init__(self, name: str = "larder", **extension: Any) -> None:
         super().__init__()
         self.name = name
-        self._annex = Annex(**annex)
+        self._extension = ServerExtension(**extension)
 
     @property
-    def annex(self) -> Annex:
-        return self._annex
+    def server_extension(self) -> ServerExtension:
+        return self._extension
 
 
 async def test_what_cannot_stand_beside_what_is_there_is_refused(store: Store) -> None:
@@ -105,35 +105,35 @@ async def test_what_cannot_stand_beside_what_is_there_is_refused(store: Store) -
     for odd, said in (
         (Odd("threads"), "cannot be named 'threads'"),
         (Odd("../static"), "cannot be named"),
-        (Odd(sections=[Section("Larder", "/larder", "t")]), "the key g t"),
-        (Odd(sections=[Section("Stats", "/larder", "l")]), "a section that is there"),
+        (Odd(sections=[NavLink("Larder", "/larder", "t")]), "the key g t"),
+        (Odd(sections=[NavLink("Stats", "/larder", "l")]), "a section that is there"),
         (Odd(api=[loose]), "/jars of the application larder"),
     ):
         with pytest.raises(Refused, match=re.escape(said)):
-            create(store, App(applications=[odd]))
+            create_app(store, App(plugins=[odd]))
 
 
 async def test_names_are_there_once() -> None:
     with pytest.raises(Refused, match="Two applications of this app are named larder"):
-        App(applications=[Larder(), Larder()])
+        App(plugins=[Larder(), Larder()])
     with pytest.raises(Refused, match="Two agents of this app are named cook"):
-        App([Agent("cook", model="scripted:Done.")], applications=[Larder()])
+        App([Agent("cook", model="scripted:Done.")], plugins=[Larder()])
     with pytest.raises(NotFound, match="no application Larder"):
-        App().application(Larder)
+        App().plugin(Larder)
 
 
 @pytest.mark.parametrize(
-    ("annex", "reason"),
+    ("extension", "reason"),
     [
         ("nonsense", "Use module:NAME"),
-        (":ANNEX", "Use module:NAME"),
-        ("no.such.module:ANNEX", "The module no.such.module of the application larder cannot be imported"),
-        ("tests.server.larder:NOTHING", "which is not an Annex"),
-        ("tests.server.larder:programs", "which is not an Annex"),
+        (":EXTENSION", "Use module:NAME"),
+        ("no.such.module:EXTENSION", "The module no.such.module of the application larder cannot be imported"),
+        ("tests.server.larder:NOTHING", "which is not a ServerExtension"),
+        ("tests.server.larder:programs", "which is not a ServerExtension"),
     ],
 )
-def test_annex_that_cannot_be_loaded_is_refused(annex: str, reason: str) -> None:
+def test_server_extension_that_cannot_be_loaded_is_refused(extension: str, reason: str) -> None:
     larder = Larder()
-    larder.annex = annex
+    larder.server_extension = extension
     with pytest.raises(Refused, match=re.escape(reason)):
-        annexes_of(App(applications=[larder]))
+        server_extensions_of(App(plugins=[larder]))

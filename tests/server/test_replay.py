@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lockstitch.server.streams.replay import Retelling
-from lockstitch.server.streams.thread import Told
+from lockstitch.server.streams.replay import EventReplay
+from lockstitch.server.streams.thread import StreamItem
 from lockstitch.store import Store
 from tests.engine.books import ANSWERS, MESSAGES, books
 
@@ -21,11 +21,11 @@ async def test_a_team_is_told_of_as_it_was_when_it_happened(store: Store) -> Non
     crew = books()
     lived = [event for said in MESSAGES async for event in crew.stream(said, store=store, thread="books") if event.data]
 
-    async def told() -> AsyncIterator[Told]:
+    async def told() -> AsyncIterator[StreamItem]:
         for stitch in await store.stitches("books"):
-            yield Told("stitch", stitch.as_json(), stitch)
+            yield StreamItem("stitch", stitch.as_json(), stitch)
 
-    retold = [event async for event in Retelling(store, await store.thread("books")).events(told()) if event]
+    retold = [event async for event in EventReplay(store, await store.thread("books")).events(told()) if event]
     answer = "".join(event.data["text"] for event in retold if event.type == "text" and not event.member)
     assert answer == "".join(ANSWERS)
     shown = ("started", "member_started", "member_finished", "tool_result", "finished")

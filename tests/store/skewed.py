@@ -27,7 +27,7 @@ class Skewed(SystemClock):
 
 async def look(url: str, days: float, thread_id: UUID, lease: float) -> None:
     async with open_store(url, clock=Skewed(days)) as store:
-        await store.register(lease_seconds=lease)
+        await store.register_worker(lease_seconds=lease)
         own = await store.claim(await store.create(kind="goal", goal="mine"))
         busy = None
         try:
@@ -36,7 +36,7 @@ async def look(url: str, days: float, thread_id: UUID, lease: float) -> None:
             busy = str(exc)
         released = [str(one) for one in await store.reap()]
         # Twice: right after its own heartbeat a worker asks about nobody who was heard of at the same time.
-        store._leases._beaten = None
+        store._leases._last_heartbeat = None
         released += [str(one) for one in await store.reap()]
         print(json.dumps({"own": str(own.id), "busy": busy, "released": released}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)

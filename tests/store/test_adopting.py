@@ -42,7 +42,7 @@ CONVERSATION = [
 
 
 async def test_the_context_is_what_the_messages_were(store: Store) -> None:
-    thread = await store.adopt(CONVERSATION, key="k", user_id="ada", title="t")
+    thread = await store.import_messages(CONVERSATION, key="k", user_id="ada", title="t")
 
     assert await store.context(thread) == CONVERSATION
     assert await store.thread("k") == thread
@@ -51,7 +51,7 @@ async def test_the_context_is_what_the_messages_were(store: Store) -> None:
 
 
 async def test_a_turn_begins_with_what_a_user_says(store: Store) -> None:
-    thread = await store.adopt(CONVERSATION)
+    thread = await store.import_messages(CONVERSATION)
 
     runs = await store.runs(thread)
     assert [(run.sequence, run.turn, run.status, run.source, run.steps) for run in runs] == [
@@ -66,7 +66,7 @@ async def test_a_turn_begins_with_what_a_user_says(store: Store) -> None:
 
 
 async def test_results_are_stitches_of_their_calls(store: Store) -> None:
-    thread = await store.adopt(CONVERSATION)
+    thread = await store.import_messages(CONVERSATION)
 
     calls = [stitch for stitch in await store.stitches(thread) if stitch.type == "tool_call"]
     assert [(s.call_id, s.name, s.reply_to, s.call_index, s.status) for s in calls] == [
@@ -77,7 +77,7 @@ async def test_results_are_stitches_of_their_calls(store: Store) -> None:
 
 
 async def test_an_adopted_thread_goes_on(store: Store) -> None:
-    thread = await store.adopt(CONVERSATION)
+    thread = await store.import_messages(CONVERSATION)
     head = await turn(store, thread, "And now?", "Now this.")
 
     assert (head.last_turn, head.total_runs) == (4, 4)
@@ -85,7 +85,7 @@ async def test_an_adopted_thread_goes_on(store: Store) -> None:
 
 
 async def test_an_empty_conversation_is_an_empty_thread(store: Store) -> None:
-    thread = await store.adopt([])
+    thread = await store.import_messages([])
 
     assert (await store.context(thread), thread.status, thread.position) == ([], "waiting", 0)
 
@@ -102,28 +102,30 @@ async def test_an_empty_conversation_is_an_empty_thread(store: Store) -> None:
     ids=["assistant first", "twice", "empty", "nothing", "document"],
 )
 async def test_odd_conversations_are_kept_as_they_are(store: Store, messages: list[Any]) -> None:
-    thread = await store.adopt(messages)
+    thread = await store.import_messages(messages)
 
     assert await store.context(thread) == messages
     assert (await store.verify()).ok
 
 
 async def test_calls_that_nobody_answered_are_answered_as_errors(store: Store) -> None:
-    thread = await store.adopt([user(text("go")), assistant(call("a"), call("b")), user(tool_result("a", "x"))])
+    thread = await store.import_messages(
+        [user(text("go")), assistant(call("a"), call("b")), user(tool_result("a", "x"))]
+    )
 
     shown = await store.context(thread)
     assert len(shown) == 3
     first, second = shown[2]["content"]
     assert first == tool_result("a", "x")
     assert (second["tool_use_id"], second["is_error"]) == ("b", True)
-    stopped = await store.adopt([user(text("go")), assistant(call("a")), user(text("never mind"))])
+    stopped = await store.import_messages([user(text("go")), assistant(call("a")), user(text("never mind"))])
     assert [message["role"] for message in await store.context(stopped)] == ["user", "assistant", "user", "user"]
     assert (await store.context(stopped))[3] == user(text("never mind"))
 
 
 async def test_words_beside_results_follow_as_a_message_of_their_own(store: Store) -> None:
     mixed = user(tool_result("a", "x"), text("and hurry"))
-    thread = await store.adopt([user(text("go")), assistant(call("a")), mixed, assistant(text("done"))])
+    thread = await store.import_messages([user(text("go")), assistant(call("a")), mixed, assistant(text("done"))])
 
     assert (await store.context(thread))[2:] == [
         user(tool_result("a", "x")),
@@ -135,7 +137,7 @@ async def test_words_beside_results_follow_as_a_message_of_their_own(store: Stor
 
 async def test_an_id_that_comes_back_in_a_later_turn_is_another_call(store: Store) -> None:
     again = [user(text("1")), assistant(call("a")), user(tool_result("a", "x")), assistant(text("ok"))] * 2
-    thread = await store.adopt(again)
+    thread = await store.import_messages(again)
 
     assert await store.context(thread) == again
 
@@ -156,16 +158,16 @@ async def test_an_id_that_comes_back_in_a_later_turn_is_another_call(store: Stor
 )
 async def test_what_is_no_conversation_is_refused_whole(store: Store, messages: list[Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
-        await store.adopt(messages, key="k")
+        await store.import_messages(messages, key="k")
 
     # Not half of it, and not an empty thread that has the key now.
     assert await store.count() == 0
 
 
 async def test_a_key_in_use_is_refused_whole(store: Store) -> None:
-    first = await store.adopt(CONVERSATION, key="k")
+    first = await store.import_messages(CONVERSATION, key="k")
     with pytest.raises(KeyTaken):
-        await store.adopt(CONVERSATION, key="k")
+        await store.import_messages(CONVERSATION, key="k")
     assert await store.threads() == [first]
 
 
@@ -186,7 +188,7 @@ async def test_adopts_conversations_whose_call_ids_repeat(store: Store) -> None:
         user(tool_result("call_0", "of d")),
         assistant(text("done")),
     ]
-    head = await store.adopt(messages)
+    head = await store.import_messages(messages)
     results = [one for one in await store.stitches(head) if one.type == "tool_call"]
     told = {str(one.name): (one.message or {})["content"] for one in results}
     assert {name: told[name] for name in "abcd"} == {name: f"of {name}" for name in "abcd"}

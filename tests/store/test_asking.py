@@ -26,13 +26,13 @@ async def test_those_who_wait_for_somebody(timed_store: Store, clock: FakeClock)
     for key, waits in reversed(wanted.items()):
         head = await store.create(key=key, kind="goal", goal="g")
         await store.append(head, fields={"status": "waiting", "waiting_for": waits})
-    assert [one.key for one in await store.asking()] == ["approval", "doubt", "answer"]
-    first = await store.asking(limit=1)
-    assert [one.key for one in await store.asking(limit=5, after=first[0])] == ["doubt", "answer"]
-    assert await store.count_asking() == 3
-    assert await store.in_project("other").count_asking() == 0
+    assert [one.key for one in await store.awaiting_person()] == ["approval", "doubt", "answer"]
+    first = await store.awaiting_person(limit=1)
+    assert [one.key for one in await store.awaiting_person(limit=5, after=first[0])] == ["doubt", "answer"]
+    assert await store.count_awaiting_person() == 3
+    assert await store.in_project("other").count_awaiting_person() == 0
     head = await store.thread("doubt")
     await store.append(head, fields={"status": "pending", "waiting_for": []})
-    assert [one.key for one in await store.asking()] == ["approval", "answer"]
+    assert [one.key for one in await store.awaiting_person()] == ["approval", "answer"]
     kept = await store.backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
     assert {one.key for one in kept} == {"approval", "answer"}

@@ -44,7 +44,7 @@ async def test_keeps_leases_of_a_process_whose_wall_clock_differs_by_a_day(store
         own = await store.thread(UUID(found["own"]))
         with pytest.raises(ThreadBusy):
             await store.claim(own)
-        store._leases._beaten = None
+        store._leases._last_heartbeat = None
         assert await store.reap() == []
         assert (await store.thread(own)).worker_id == own.worker_id
     assert (await store.thread(held)).worker_id == held.worker_id
@@ -62,7 +62,7 @@ async def test_takes_over_when_the_lease_of_such_a_process_has_expired(store: St
         while not released and time.monotonic() < until:
             await asyncio.sleep(0.05)
             # Without this the other process is skipped for a third of a lease after each heartbeat of this one.
-            store._leases._beaten = None
+            store._leases._last_heartbeat = None
             released = await store.reap()
         assert released == [own]
         head = await store.thread(own)

@@ -12,8 +12,20 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict
-from lockstitch.model import SHELVES, Delta, Entry, Feedback, File, Letter, Memory, Record, Run, Stitch, Thread
-from lockstitch.store import Copied, Store, open_store
+from lockstitch.model import (
+    SIDE_RECORDS,
+    Delivery,
+    Entry,
+    Feedback,
+    File,
+    LiveDelta,
+    Memory,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+)
+from lockstitch.store import CopyReport, Store, open_store
 from lockstitch.store.maintenance import copy as copying
 from lockstitch.store.maintenance.copy import canonical
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
@@ -21,7 +33,7 @@ from tests.store.test_media import base64, picture, shown
 
 pytestmark = pytest.mark.anyio
 
-TABLES: tuple[type[Record], ...] = (Thread, Run, Letter, *(kind for kind in SHELVES if kind is not Delta))
+TABLES: tuple[type[Record], ...] = (Thread, Run, Delivery, *(kind for kind in SIDE_RECORDS if kind is not LiveDelta))
 
 
 async def dump(store: Store) -> dict[str, list[Any]]:
@@ -52,9 +64,9 @@ async def filled(store: Store) -> list[Thread]:
     begun, run = await begin_turn(store, goal, "go", tags=["t"], metadata={"m": 1})
     child = store.new_thread(kind="task", goal="part", parent_id=goal.id, depth=1)
     entries = [asked("c", run_id=run.id), result("c", 0, 2, run_id=run.id)]
-    goal = (await store.append(begun.head, entries, threads=[child])).head
+    goal = (await store.append(begun.head, entries, new_threads=[child])).head
     child = (await store.append(child, [said("x")], fields={"status": "completed", "result": {"s": 1}})).head
-    await store.keep_text(goal, "You are größer.")
+    await store.store_text(goal, "You are größer.")
     await store.deliver(goal, said("more"), kind="input", sender="ada")
     await store.files.put(File(thread_id=goal.id, file_id="f", filename="f", created_at=now, last_updated_at=now))
     await store.memories.put(Memory(user_id="ada", text="likes tea", **times))
@@ -120,7 +132,7 @@ async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
     whole = 0
     for stop in range(1, 100):
 
-        def cut(done: Copied, stop: int = stop) -> None:
+        def cut(done: CopyReport, stop: int = stop) -> None:
             if done.total >= stop * 3:
                 raise ZeroDivisionError
 
@@ -132,7 +144,7 @@ async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
             for thread in await target.threads(limit=None, all_projects=True):
                 original = await store.thread(thread)
                 assert thread == original or (thread.position, thread.status) == (0, "waiting")
-            await target.backend.claim((await target.register()).id, limit=0)
+            await target.backend.claim((await target.register_worker()).id, limit=0)
     assert stop > 2
     assert whole < stop * 3
     assert await dump(target) == await dump(store)
@@ -169,7 +181,7 @@ async def test_a_thread_that_was_held_is_ready_for_others(store: Store, target: 
     held = await target.thread(goal.id)
     head, letters = await target.inbox(held)
     assert len(letters) == 1
-    assert (await target.append(head, taken=letters)).head.position == 3
+    assert (await target.append(head, consumed=letters)).head.position == 3
 
 
 async def test_a_target_that_has_gone_on_is_not_overwritten(store: Store, target: Store) -> None:
@@ -220,11 +232,13 @@ async def test_a_foreign_trace_is_copied_as_it_is_now(store: Store, twin: Store)
 
 async def test_text_on_its_way_is_not_copied(store: Store, twin: Store) -> None:
     begun, run = await begin_turn(store, await store.create(), "Hello")
-    await store.backend.put([Delta(thread_id=begun.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})])
+    await store.backend.put(
+        [LiveDelta(thread_id=begun.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})]
+    )
     await store.copy_to(twin)
 
-    assert await twin.backend.find(Find(Delta)) == []
-    assert len(await store.backend.find(Find(Delta))) == 1
+    assert await twin.backend.find(Find(LiveDelta)) == []
+    assert len(await store.backend.find(Find(LiveDelta))) == 1
 
 
 async def test_long_logs_and_many_threads_are_copied_page_by_page(

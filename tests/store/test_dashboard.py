@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.model import FakeClock, waiting
 from lockstitch.store import Store
-from lockstitch.store.reports.dashboard import Costs, Painter
+from lockstitch.store.reports.dashboard import Costs, DashboardReader
 from tests.samples import turn
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ async def test_what_is_open_is_shown_and_idle_chats_are_counted(store: Store) ->
     goal = await store.start("clerk", "Now", priority=1, tasks=["a", "b"])
     (held,) = await store.claim_next()
     child = await store.create(kind="task", goal="part", parent_id=goal.id, status="waiting", waiting_for=approval)
-    picture = await Painter(store, all_projects=True).paint()
+    picture = await DashboardReader(store, all_projects=True).read()
     assert picture.counts == {"running": 1, "waiting": 3, "pending": 1}
     shown = {tree.thread.id: tree for tree in picture.trees}
     assert set(shown) == {goal.id, asking.id}
@@ -30,20 +30,20 @@ async def test_what_is_open_is_shown_and_idle_chats_are_counted(store: Store) ->
     assert worker.id == held.worker_id
     assert [thread.id for thread in picture.held[worker.id]] == [goal.id]
     assert (picture.cost_today, picture.cost_shown) == (0.5, None)
-    only = await Painter(store, all_projects=True, thread_id=asking.id).paint()
+    only = await DashboardReader(store, all_projects=True, thread_id=asking.id).read()
     assert ([tree.thread.id for tree in only.trees], only.workers) == ([asking.id], [])
 
 
 async def test_the_dead_fade(timed_store: Store, clock: FakeClock) -> None:
-    worker = await timed_store.register()
-    painter = Painter(timed_store, all_projects=True)
+    worker = await timed_store.register_worker()
+    painter = DashboardReader(timed_store, all_projects=True)
     clock.advance(7)
-    picture = await painter.paint()
+    picture = await painter.read()
     assert (picture.workers[0].dead, picture.since_beat(worker)) == (False, 7.0)
     await timed_store.backend.release(worker.id)
-    assert [one.dead for one in (await painter.paint()).workers] == [True]
+    assert [one.dead for one in (await painter.read()).workers] == [True]
     clock.advance(60)
-    assert (await painter.paint()).workers == []
+    assert (await painter.read()).workers == []
 
 
 async def test_one_project_or_all(store: Store) -> None:
@@ -51,11 +51,11 @@ async def test_one_project_or_all(store: Store) -> None:
     await turn(store, await store.create(), "Hello", "Hi", total_cost=0.5)
     await turn(acme, await acme.create(), "Hello", "Hi", total_cost=0.25)
     await acme.start("clerk", "g")
-    mine, all_of_them = Painter(acme, all_projects=False), Painter(acme, all_projects=True)
-    assert ((await mine.paint()).counts["pending"], (await mine.paint()).cost_today) == (1, 0.25)
-    assert (await all_of_them.paint()).counts == {"running": 0, "waiting": 2, "pending": 1}
-    assert (await all_of_them.paint()).cost_today == 0.75
-    assert (await Painter(store, all_projects=False).paint()).counts["pending"] == 0
+    mine, all_of_them = DashboardReader(acme, all_projects=False), DashboardReader(acme, all_projects=True)
+    assert ((await mine.read()).counts["pending"], (await mine.read()).cost_today) == (1, 0.25)
+    assert (await all_of_them.read()).counts == {"running": 0, "waiting": 2, "pending": 1}
+    assert (await all_of_them.read()).cost_today == 0.75
+    assert (await DashboardReader(store, all_projects=False).read()).counts["pending"] == 0
 
 
 async def test_the_cost_of_today_follows_open_runs_and_begins_anew_at_midnight(
@@ -69,7 +69,7 @@ async def test_the_cost_of_today_follows_open_runs_and_begins_anew_at_midnight(
     assert await costs.today() == 1.0
     clock.advance(3600)
     await turn(store, await store.create(), "Hello", "Hi", total_cost=0.5)
-    await store.append(head, runs=[(run, {"total_cost": 3.0})])
+    await store.append(head, run_updates=[(run, {"total_cost": 3.0})])
     assert await costs.today() == 3.5, "it goes on to cost as long as it is open"
     clock.advance(timedelta(days=1).total_seconds())
     assert await costs.today() is None

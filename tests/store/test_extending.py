@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 class Order(Record):
     table: ClassVar[str] = "orders"
-    given: ClassVar[frozenset[str]] = frozenset({"id"})
+    generated: ClassVar[frozenset[str]] = frozenset({"id"})
 
     id: int | None = None
     thread_id: UUID
@@ -84,17 +84,17 @@ async def test_a_new_thread_takes_the_place_of_another(shop: Store) -> None:
     old = await shop.create(agent="clerk")
     await shop.backend.put([order(shop, old.id)])
     new = shop.new_thread(agent="clerk")
-    await shop.create(id=new.id, agent="clerk", records=[order(shop, new.id)], removed=[old])
+    await shop.create(id=new.id, agent="clerk", records=[order(shop, new.id)], delete_threads=[old])
     assert [one.thread_id for one in await orders(shop)] == [new.id]
     with pytest.raises(NotFound):
         await shop.thread(old.id)
 
 
 async def test_a_thread_that_is_held_does_not_go(shop: Store) -> None:
-    await shop.register()
+    await shop.register_worker()
     held = await shop.claim(await shop.create(agent="clerk"))
     with pytest.raises(ThreadBusy):
-        await shop.create(key="new", agent="clerk", removed=[held])
+        await shop.create(key="new", agent="clerk", delete_threads=[held])
     with pytest.raises(NotFound):
         await shop.thread("new")
 
@@ -103,14 +103,14 @@ async def test_queries_read_and_write(shop: Store) -> None:
     for customer in ("Ada", "Bea"):
         thread = await shop.create(agent="clerk")
         await shop.backend.put([order(shop, thread.id, customer)])
-    (found,) = await shop.ask(SHOP, "of_customer", into=Order, customer="Bea")
+    (found,) = await shop.query(SHOP, "of_customer", record_type=Order, customer="Bea")
     assert isinstance(found, Order)
-    assert await shop.tell(SHOP, "pay", thread_id=found.thread_id) == [("Bea",)]
+    assert await shop.execute(SHOP, "pay", thread_id=found.thread_id) == [("Bea",)]
     early = shop.clock.now() - timedelta(hours=1)
-    assert await shop.ask(SHOP, "since", moment=early, paid=True) == [("Bea", "paid")]
-    assert await shop.ask(SHOP, "since", moment=early, paid=False) == [("Ada", "open")]
+    assert await shop.query(SHOP, "since", moment=early, paid=True) == [("Bea", "paid")]
+    assert await shop.query(SHOP, "since", moment=early, paid=False) == [("Ada", "open")]
     with pytest.raises(Refused, match="has no query nothing"):
-        await shop.ask(SHOP, "nothing")
+        await shop.query(SHOP, "nothing")
 
 
 async def test_a_runs_last_commit_has_what_an_application_writes_with_it(shop: Store) -> None:
@@ -119,7 +119,7 @@ async def test_a_runs_last_commit_has_what_an_application_writes_with_it(shop: S
         assert run.status == "completed"
         return [mine.changed(state="paid", paid=True, items=[{"said": told["text"]}])]
 
-    clerk = Agent("clerk", model=Scripted(["Thank you"]), ending=ending)
+    clerk = Agent("clerk", model=Scripted(["Thank you"]), on_finish=ending)
     thread = shop.new_thread(agent="clerk", kind="goal", goal="Pay")
     fields = {"id": thread.id, "agent": "clerk", "kind": "goal", "goal": "Pay"}
     await shop.create(**fields, records=[order(shop, thread.id)])
@@ -135,7 +135,7 @@ async def test_a_run_ends_whatever_an_application_does(shop: Store, wrong: str) 
             raise RuntimeError("out of paper")
         return [order(store, head.id, state="lost")]
 
-    clerk = Agent("clerk", model=Scripted(["Thank you"]), ending=ending)
+    clerk = Agent("clerk", model=Scripted(["Thank you"]), on_finish=ending)
     result = await clerk.run("Pay", store=shop)
     assert (result.status, result.output_text) == ("completed", "Thank you")
     noted = [stitch for stitch in await shop.log(result.run_id) if stitch.type == "error"]
@@ -153,7 +153,7 @@ async def test_a_run_that_failed_ends_so_whatever_an_application_does(shop: Stor
     async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
         return [order(store, head.id, state="lost")]
 
-    clerk = Agent("clerk", model=Scripted(model), ending=ending)
+    clerk = Agent("clerk", model=Scripted(model), on_finish=ending)
     result = await clerk.run("Pay", store=shop)
     assert (result.status, result.output_text, asked) == ("failed", None, [1])
 
@@ -188,14 +188,14 @@ async def test_a_copy_has_the_tables_of_applications(shop: Store, tmp_path: Path
     async with open_store(f"sqlite:///{tmp_path}/copy.db") as copy:
         copied = await shop.copy_to(copy)
         assert await orders(copy) == await orders(shop)
-        assert copied.left_out == []
+        assert copied.skipped_extensions == []
         assert (await shop.copy_to(copy)).total == 0
     async with open_store(f"file://{tmp_path}/files") as files:
-        assert (await shop.copy_to(files)).left_out == ["test_shop"]
+        assert (await shop.copy_to(files)).skipped_extensions == ["test_shop"]
 
 
 async def test_code_that_is_older_than_the_tables_leaves_them_alone(shop: Store) -> None:
-    await shop.tell(SHOP, "newer")
+    await shop.execute(SHOP, "newer")
     with pytest.raises(SchemaMismatch, match="has version 9 of the tables of test_shop"):
         await shop.extend(SHOP)
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from lockstitch.errors import NotFound
-from lockstitch.model import ERRORS, Entry, FakeClock, Thread, new_id
+from lockstitch.model import ERROR_TYPES, Entry, FakeClock, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, result, said, turn
 
@@ -78,7 +78,7 @@ async def test_errors_are_the_newest_of_the_project(timed_store: Store, clock: F
     made = []
     for number in range(12):
         clock.advance(1)
-        kind = sorted(ERRORS)[number % len(ERRORS)]
+        kind = sorted(ERROR_TYPES)[number % len(ERROR_TYPES)]
         head, run = await begin_turn(timed_store, threads[number % 2], "go")
         entry = Entry(type=kind, run_id=run.id, data={"message": f"e{number}"})
         threads[number % 2] = (await timed_store.append(head.head, [entry, Entry(type="run_paused")])).head
@@ -116,7 +116,7 @@ async def test_average_tokens_of_the_last_seven_days(timed_store: Store, clock: 
 async def test_the_size_of_a_thread_and_of_the_store(store: Store) -> None:
     small, large = await conversation(store, 1), await conversation(store, 10)
     large = (await store.append(large, [said("x" * 100_000)])).head
-    await store.keep_text(large, "y" * 50_000)
+    await store.store_text(large, "y" * 50_000)
 
     sizes, whole = await store.size(large), await store.size()
 

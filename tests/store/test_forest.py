@@ -7,7 +7,7 @@ import pytest
 from lockstitch.backend import Find
 from lockstitch.model import Thread
 from lockstitch.store import Store
-from lockstitch.store.queries.overview import below, roots_of, trees, whole_trees
+from lockstitch.store.queries.overview import descendants_of, roots_of, trees, whole_trees
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ class Asked:
 async def test_one_question_per_level_up_and_down(store: Store) -> None:
     levels = await family(store, depth=3, width=3)
     backend: Any = Asked(store.backend)
-    assert await below(backend, levels[0]) == [thread for level in levels for thread in level]
+    assert await descendants_of(backend, levels[0]) == [thread for level in levels for thread in level]
     assert backend.questions == 4
     backend.questions = 0
     assert await roots_of(backend, levels[-1]) == levels[0]
@@ -49,7 +49,7 @@ async def test_one_question_per_level_up_and_down(store: Store) -> None:
     nodes = await whole_trees(backend, levels[-1])
     assert backend.questions == 3 + 4 + 1, "and one for all runs"
     assert [len(nodes), len(list(nodes[0].walk()))] == [1, 40]
-    assert await store.tree(levels[0][0]) == await below(store.backend, levels[0])
+    assert await store.tree(levels[0][0]) == await descendants_of(store.backend, levels[0])
 
 
 async def test_depth_first_with_the_place_among_siblings(store: Store) -> None:

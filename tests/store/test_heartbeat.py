@@ -10,7 +10,7 @@ from lockstitch.backend import FullBackend
 from lockstitch.errors import StoreUnreachable
 from lockstitch.model import Json, Worker
 from lockstitch.store import Store, heartbeat, open_store
-from lockstitch.store.heartbeat import Pulse
+from lockstitch.store.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.anyio
 
@@ -31,13 +31,13 @@ class Ear:
 @pytest.fixture
 async def worker(store: Store) -> Worker:
     """One whose lease is soon lost."""
-    return await store.register(lease_seconds=0.6)
+    return await store.register_worker(lease_seconds=0.6)
 
 
 @pytest.fixture
 async def steady(store: Store) -> Worker:
     """One whose beats have the time that they need on a busy machine."""
-    return await store.register(lease_seconds=3.0)
+    return await store.register_worker(lease_seconds=3.0)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, 
                 await asyncio.sleep(0.05)
 
     watching = threading.Thread(target=asyncio.run, args=(beaten_twice(),), daemon=True)
-    beating = Pulse(steady, lambda: _again(store_url), nothing, ear.hear)
+    beating = Heartbeat(steady, lambda: _again(store_url), nothing, ear.hear)
     try:
         watching.start()
         # A tool that forgot that it runs in an event loop.
@@ -76,7 +76,7 @@ async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, 
 
 
 async def test_it_tells_what_the_process_does(store: Store, store_url: str, steady: Worker, ear: Ear):
-    beating = Pulse(steady, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
+    beating = Heartbeat(steady, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
     try:
         for _ in range(2000):
             kept = await store.backend.get(Worker, (steady.id,))
@@ -91,7 +91,7 @@ async def test_it_tells_what_the_process_does(store: Store, store_url: str, stea
 
 async def test_one_that_was_declared_dead_is_told(store: Store, store_url: str, worker: Worker, ear: Ear):
     await store.backend.release(worker.id)
-    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    beating = Heartbeat(worker, lambda: _again(store_url), nothing, ear.hear)
     assert "declared dead" in await ear.heard()
     assert not beating.alive
 
@@ -104,7 +104,7 @@ async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: St
         raise StoreUnreachable("gone")
 
     began = time.monotonic()
-    Pulse(worker, unreachable, nothing, ear.hear)
+    Heartbeat(worker, unreachable, nothing, ear.hear)
     assert "could not be renewed: gone" in await ear.heard()
     assert time.monotonic() - began > worker.lease_seconds * (1 - heartbeat.MARGIN) - 0.11
     assert len(tried) > 1
@@ -113,8 +113,8 @@ async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: St
 async def test_a_loop_that_hangs_is_not_beaten_for(
     store: Store, store_url: str, worker: Worker, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(heartbeat, "HUNG", 0.2)
-    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    monkeypatch.setattr(heartbeat, "HUNG_LOOP_SECONDS", 0.2)
+    beating = Heartbeat(worker, lambda: _again(store_url), nothing, ear.hear)
     try:
         time.sleep(1.2)
         assert time.time() - await beat_at(store, worker) > 0.6, "others may take what it holds"
@@ -123,7 +123,7 @@ async def test_a_loop_that_hangs_is_not_beaten_for(
 
 
 async def test_a_stopped_one_beats_no_more(store: Store, store_url: str, worker: Worker, ear: Ear):
-    beating = Pulse(worker, lambda: _again(store_url), nothing, ear.hear)
+    beating = Heartbeat(worker, lambda: _again(store_url), nothing, ear.hear)
     beating.stop()
     beating._thread.join(20)
     assert not beating._thread.is_alive()

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, NotFound, ThreadEnded
-from lockstitch.model import Entry, FakeClock, Letter, Thread, new_id, waiting
+from lockstitch.model import Delivery, Entry, FakeClock, Thread, new_id, waiting
 from lockstitch.store import Store
 from tests.samples import answered, said
 
@@ -41,7 +41,7 @@ async def test_a_message_to_an_idle_chat_waits_in_its_inbox_and_wakes_it(timed_s
     head = await timed_store.thread(chat)
     assert (head.status, head.waiting_for, head.wake_at, head.position) == ("pending", [], clock.now(), 0)
     (letter,) = (await timed_store.inbox(head))[1]
-    assert (letter.id, letter.opened().message) == (receipt.delivery_id, said("Hello").message)
+    assert (letter.id, letter.as_entry().message) == (receipt.delivery_id, said("Hello").message)
 
 
 @pytest.mark.req("S3-007")
@@ -55,18 +55,18 @@ async def test_a_held_thread_finds_it_in_its_inbox_and_takes_it(store: Store) ->
     assert await store.stitches(parent) == []
 
     appended = await store.append(held, [said("meanwhile")])
-    assert appended.letters
+    assert appended.has_unseen_deliveries
     head, letters = await store.inbox(appended.head)
-    assert [letter.opened().child_id for letter in letters] == [child.id for child in children]
-    taken = await store.append(head, [answered("I see")], taken=letters)
+    assert [letter.as_entry().child_id for letter in letters] == [child.id for child in children]
+    taken = await store.append(head, [answered("I see")], consumed=letters)
 
-    assert not taken.letters
+    assert not taken.has_unseen_deliveries
     log = await store.stitches(parent)
     assert [stitch.type for stitch in log] == ["input", *["thread_result"] * 3, "llm_call"]
     assert [stitch.child_id for stitch in log[1:4]] == [child.id for child in children]
     assert [stitch.previous_id for stitch in log[1:]] == [None, *(stitch.id for stitch in log[1:4])]
     assert (await store.inbox(taken.head))[1] == []
-    kept = await store.backend.find(Find(Letter, order=("id",)))
+    kept = await store.backend.find(Find(Delivery, order=("id",)))
     assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
     assert (await store.verify()).ok
 
@@ -81,17 +81,17 @@ async def test_nobody_rests_with_unseen_letters(store: Store) -> None:
 
     head, letters = await store.inbox(held)
     # To have seen them is enough; whether they are taken now is the holder's to decide.
-    head = (await store.append(head, [answered("bye")], fields=rest, taken=letters)).head
+    head = (await store.append(head, [answered("bye")], fields=rest, consumed=letters)).head
     assert (head.status, head.position) == ("waiting", 2)
 
 
 async def test_a_wish_to_cancel_is_told_with_the_next_append(store: Store) -> None:
     held = await store.claim(await goal(store))
-    assert not (await store.append(held, [said("go")])).cancel
+    assert not (await store.append(held, [said("go")])).cancel_requested
     await store.edit(held, cancel_requested=True)
 
     appended = await store.append((await store.thread(held)).changed(cancel_requested=False), [said("on")])
-    assert appended.cancel
+    assert appended.cancel_requested
     assert (await store.inbox(appended.head))[0].cancel_requested
 
 
@@ -110,7 +110,7 @@ async def test_the_same_letter_arrives_once(store: Store, holding: bool) -> None
     assert (first.new, again.new, again.position) == (True, False, first.position)
     assert [receipt.new for receipt in others] == [True, True]
     assert (await store.thread(head)).delivered == 3
-    assert len(await store.backend.find(Find(Letter))) == 3
+    assert len(await store.backend.find(Find(Delivery))) == 3
 
 
 async def test_children_count_down_and_the_last_one_wakes(store: Store) -> None:
@@ -118,14 +118,14 @@ async def test_children_count_down_and_the_last_one_wakes(store: Store) -> None:
     children = [store.new_thread(kind="task", goal=str(number), parent_id=parent.id, depth=1) for number in range(3)]
     awaited = [waiting("children", store.clock.now(), mode="all")]
     fields = {"status": "waiting", "waiting_for": awaited, "wake_at": None}
-    head = (await store.append(parent, [said("go")], fields=fields, threads=children)).head
+    head = (await store.append(parent, [said("go")], fields=fields, new_threads=children)).head
     assert head.pending_children == 3
 
     woken = []
     for child in children:
         done = {"status": "completed", "result": {"summary": child.goal}}
-        letter = store.letter(parent, report(child), "children", str(child.id))
-        await store.append(await store.thread(child.id), fields=done, letters=[letter])
+        letter = store.new_delivery(parent, report(child), "children", str(child.id))
+        await store.append(await store.thread(child.id), fields=done, deliveries=[letter])
         now = await store.thread(parent)
         woken.append((now.pending_children, now.status))
     assert woken == [(2, "waiting"), (1, "waiting"), (0, "pending")]
@@ -140,11 +140,11 @@ async def test_a_thread_that_has_ended_takes_no_letter_and_stops_no_commit(store
     with pytest.raises(ThreadEnded, match="completed"):
         await store.deliver(parent, said("late"), kind="input", sender="ada")
 
-    letter = store.letter(parent, report(child), "children", str(child.id))
-    child = (await store.append(child, fields=done, letters=[letter])).head
+    letter = store.new_delivery(parent, report(child), "children", str(child.id))
+    child = (await store.append(child, fields=done, deliveries=[letter])).head
     assert (child.status, child.result) == ("completed", done["result"])
     assert await store.thread(parent) == parent
-    assert await store.backend.find(Find(Letter)) == []
+    assert await store.backend.find(Find(Delivery)) == []
 
 
 async def test_a_letter_to_nobody_is_not_found(store: Store) -> None:
@@ -153,5 +153,5 @@ async def test_a_letter_to_nobody_is_not_found(store: Store) -> None:
     child = await goal(store)
     nobody = child.changed(id=new_id())
     with pytest.raises(NotFound):
-        await store.append(child, [said("go")], letters=[store.letter(nobody, said("x"), "input", "me")])
+        await store.append(child, [said("go")], deliveries=[store.new_delivery(nobody, said("x"), "input", "me")])
     assert (await store.thread(child)).position == 0

@@ -54,7 +54,7 @@ async def test_a_beat_keeps_a_lease(timed_store: Store, opened: Open, clock: Fak
     other = await opened(clock=clock)
     for _ in range(5):
         clock.advance(20)
-        await timed_store.register(doing={"thread": str(held.id)})
+        await timed_store.register_worker(doing={"thread": str(held.id)})
         assert await other.reap() == []
     with pytest.raises(ThreadBusy):
         await other.claim(held)
@@ -63,14 +63,14 @@ async def test_a_beat_keeps_a_lease(timed_store: Store, opened: Open, clock: Fak
 async def test_who_was_declared_dead_must_begin_anew(timed_store: Store, opened: Open, clock: FakeClock) -> None:
     held = await timed_store.claim(await goal(timed_store))
     other = await opened(clock=clock)
-    await other.register()
+    await other.register_worker()
     clock.advance(31)
-    await other.register()
+    await other.register_worker()
 
     assert await other.reap() == [held.id]
     assert (await timed_store.thread(held)).status == "pending"
     with pytest.raises(ThreadBusy, match="declared dead"):
-        await timed_store.register()
+        await timed_store.register_worker()
     again = await timed_store.claim(held)
     assert again.worker_id != held.worker_id
     await timed_store.append(again, [said("anew")])

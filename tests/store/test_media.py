@@ -130,7 +130,7 @@ async def test_letters_are_lifted_too(store: Store) -> None:
     assert len(await blobs(store)) == 2
     head, letters = await store.inbox(held)
     assert other not in str(letters)
-    head = (await store.append(head, taken=letters)).head
+    head = (await store.append(head, consumed=letters)).head
 
     assert one not in str(await raw(store, head))
     assert await store.context(head) == [shown(picture(data)).message for data in (one, other)]
@@ -151,7 +151,7 @@ async def test_a_blob_stays_until_its_last_thread_goes(store: Store) -> None:
 
 async def test_texts_are_kept_once_by_their_hash(store: Store) -> None:
     one, other = await store.create(), await store.create()
-    digests = {await store.keep_text(thread, "You are größer.") for thread in (one, other, one)}
+    digests = {await store.store_text(thread, "You are größer.") for thread in (one, other, one)}
 
     assert digests == {sha256("You are größer.".encode()).hexdigest()}
     assert [blob.content.decode() for blob in (await blobs(store)).values()] == ["You are größer."]

@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt
 from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
-from lockstitch.model import Entry, Letter, Thread, new_id
-from lockstitch.store import Draft, Store
+from lockstitch.model import Delivery, Entry, Thread, new_id
+from lockstitch.store import Store, ThreadUpdate
 from lockstitch.store.writes import writer
 from tests.engine.agents import until
 from tests.samples import said
@@ -119,7 +119,7 @@ async def test_a_letter_arrives_once(store: Store, shaky: Callable[[], Store], h
 
     assert receipt.position == (None if holding else 1)
     assert (await store.thread(head)).delivered == 1
-    (letter,) = await store.backend.find(Find(Letter))
+    (letter,) = await store.backend.find(Find(Delivery))
     assert receipt.delivery_id == letter.id
 
 
@@ -127,10 +127,10 @@ async def test_an_end_and_its_report_happen_once(store: Store, shaky: Callable[[
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
-    letter = store.letter(parent, report, "children", str(child.id))
+    letter = store.new_delivery(parent, report, "children", str(child.id))
 
     done = {"status": "completed", "result": {"summary": "done"}}
-    ended = (await shaky().append(child, [said("go")], fields=done, letters=[letter])).head
+    ended = (await shaky().append(child, [said("go")], fields=done, deliveries=[letter])).head
 
     assert await store.thread(child) == ended
     assert (await store.thread(parent)).delivered == 1
@@ -145,9 +145,9 @@ async def test_a_report_to_a_parent_that_has_ended_is_no_reason_to_doubt(
     child = await goal(store, parent_id=parent.id, depth=1)
     await store.append(parent, fields=done)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
-    letter = store.letter(parent, report, "children", str(child.id))
+    letter = store.new_delivery(parent, report, "children", str(child.id))
 
-    ended = (await shaky().append(child, [said("go")], fields=done, letters=[letter])).head
+    ended = (await shaky().append(child, [said("go")], fields=done, deliveries=[letter])).head
 
     assert await store.thread(child) == ended
     assert await store.stitches(parent) == []
@@ -159,9 +159,9 @@ async def test_a_report_that_was_delivered_before_is_no_reason_to_doubt(
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     await store.deliver(parent, said("known already"), kind="children", sender=str(child.id))
-    letter = store.letter(parent, said("known already"), "children", str(child.id))
+    letter = store.new_delivery(parent, said("known already"), "children", str(child.id))
 
-    moved = (await shaky().append(child, [said("go")], letters=[letter])).head
+    moved = (await shaky().append(child, [said("go")], deliveries=[letter])).head
 
     assert await store.thread(child) == moved
     assert (await store.thread(parent)).delivered == 1
@@ -171,7 +171,7 @@ async def test_several_threads_move_once_and_together(store: Store, shaky: Calla
     heads = [await goal(store) for _ in range(3)]
     child = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
 
-    moved = await shaky().commit([Draft(head, [said("on")]) for head in heads], threads=[child])
+    moved = await shaky().commit([ThreadUpdate(head, [said("on")]) for head in heads], threads=[child])
 
     assert [await store.thread(head) for head in heads] == [one.head for one in moved]
     assert await store.thread(child.id) == child
@@ -196,7 +196,7 @@ async def test_somebody_else_was_first_is_still_a_conflict(store: Store, shaky: 
 
 @pytest.mark.parametrize("verb", ["append", "get"])
 async def test_a_store_that_stays_away_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    monkeypatch.setattr(writer, "FIND_OUT", 0.0)
+    monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     head = await goal(store)
     shaky = Shaky(store.backend, "before")
 
@@ -267,8 +267,8 @@ async def test_what_a_claim_took_whose_answer_was_lost_is_let_go(
 async def test_what_others_of_the_process_hold_stays_theirs(store: Store, deaf: tuple[Store, Deaf]) -> None:
     shaky, backend = deaf
     claimed = await shaky.claim(await goal(store))
-    new = await shaky.desk.hold(store.new_thread(kind="goal", goal="g"))
-    new = (await shaky.append(new, [said("new")], threads=[new])).head
+    new = await shaky.execution.hold_new(store.new_thread(kind="goal", goal="g"))
+    new = (await shaky.append(new, [said("new")], new_threads=[new])).head
     again = await shaky.claim(await goal(store))
     again = await shaky.claim((await shaky.append(again, fields={"status": "pending"})).head)
     backend.late = (await goal(store)).id

@@ -136,7 +136,7 @@ async def test_releases_a_thread_although_the_waiting_caller_is_cancelled(
     process, backend = failing
     head = await process.claim(await goal(store))
     backend.append_errors = [StoreUnreachable("away")] * 3
-    leaving = asyncio.create_task(process.desk.release(head, {"status": "pending"}))
+    leaving = asyncio.create_task(process.execution.release(head, {"status": "pending"}))
     await asyncio.sleep(0)
 
     leaving.cancel()
@@ -158,7 +158,7 @@ async def test_repeats_a_release_until_it_succeeds(
     head = await process.claim(await goal(store))
     backend.append_errors = list(errors)
 
-    await process.desk.release(head, {"status": "pending"})
+    await process.execution.release(head, {"status": "pending"})
 
     assert await until(lambda: released(store, head))
 
@@ -170,7 +170,7 @@ async def test_releases_once_when_the_response_to_the_release_is_lost(
     head = await process.claim(await goal(store))
     backend.lost_appends = [OutcomeUnknown("lost")]
 
-    await process.desk.release(head, {"status": "pending"})
+    await process.execution.release(head, {"status": "pending"})
 
     left = await store.thread(head)
     assert (left.status, left.worker_id, left.fence) == ("pending", None, head.fence)
@@ -181,11 +181,11 @@ async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[S
     process, backend = failing
     head = await process.claim(await goal(store))
     backend.append_errors = [StoreUnreachable("away")]
-    await process.desk.release(head, {"status": "pending"})
+    await process.execution.release(head, {"status": "pending"})
 
     again = await process.claim(head)
     await asyncio.sleep(0.1)
-    process.desk.leave(head)
+    process.execution.leave(head)
     await process._leases.releases.reconcile()
     await asyncio.sleep(0.1)
 
@@ -197,8 +197,8 @@ async def test_reconciliation_releases_only_what_nobody_executes(store: Store, f
     process, backend = failing
     releases = process._leases.releases
     claimed = await process.claim(await goal(store))
-    new = await process.desk.hold(store.new_thread(kind="goal", goal="g"))
-    new = (await process.append(new, [said("new")], threads=[new])).head
+    new = await process.execution.hold_new(store.new_thread(kind="goal", goal="g"))
+    new = (await process.append(new, [said("new")], new_threads=[new])).head
     backend.blocked = asyncio.Event()
     in_flight = asyncio.create_task(process.claim(await goal(store)))
     await backend.claimed.wait()
@@ -221,10 +221,10 @@ async def test_two_tasks_that_create_one_thread_do_not_release_it_for_each_other
 ) -> None:
     process, _ = failing
     thread = store.new_thread(kind="goal", goal="g")
-    first, second = await process.desk.hold(thread), await process.desk.hold(thread)
-    made = (await process.append(first, [said("first")], threads=[first])).head
+    first, second = await process.execution.hold_new(thread), await process.execution.hold_new(thread)
+    made = (await process.append(first, [said("first")], new_threads=[first])).head
 
-    process.desk.leave(second)
+    process.execution.leave(second)
     await process._leases.releases.reconcile()
     await asyncio.sleep(0.05)
 
@@ -234,10 +234,10 @@ async def test_two_tasks_that_create_one_thread_do_not_release_it_for_each_other
 async def test_releases_a_new_thread_whose_commit_arrives_after_its_executor_ended(
     store: Store, failing: tuple[Store, Failing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release, "LATE", (0.1, 0.3))
+    monkeypatch.setattr(release, "STRAY_CHECK_SECONDS", (0.1, 0.3))
     process, _ = failing
-    head = await process.desk.hold(store.new_thread(kind="goal", goal="g"))
-    await process.desk.release(head, {"status": "pending"})
+    head = await process.execution.hold_new(store.new_thread(kind="goal", goal="g"))
+    await process.execution.release(head, {"status": "pending"})
 
     await store.backend.append(Commit((), (head,)))
 
@@ -260,7 +260,7 @@ async def test_a_thread_is_ready_after_its_release_when_something_came_for_it(
     else:
         await store.request_cancel(thread)
 
-    await process.desk.release(head, {"status": "waiting", "waiting_for": waits, "wake_at": None})
+    await process.execution.release(head, {"status": "waiting", "waiting_for": waits, "wake_at": None})
 
     left = await store.thread(thread)
     assert (left.status, left.worker_id) == ("pending", None)
@@ -277,7 +277,7 @@ async def test_a_thread_is_left_as_it_was_when_its_executor_never_started(
     ).head
     head = await process.claim(thread)
 
-    process.desk.leave(head)
+    process.execution.leave(head)
 
     left = await until(lambda: released(store, head))
     assert (left.status, left.waiting_for, left.wake_at) == ("waiting", waits, None)

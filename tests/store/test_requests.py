@@ -22,8 +22,8 @@ PARAMETERS = {"model": "m", "temperature": 0.1, "max_tokens": 100, "stop": None}
 async def call(store: Store, head: Thread, *ids: str, tools: Any = TOOLS, **more: Any) -> tuple[Thread, Stitch, bytes]:
     """A model call as the runtime makes it; the head it leaves, its stitch, and the bytes that were sent."""
     request = build(PARAMETERS, SYSTEM, tools, await store.context(head, lane=more.get("lane")))
-    kept = [await store.keep_text(head, SYSTEM)]
-    kept.append(await store.keep_text(head, codec.dumps(tools).decode(), "application/json") if tools else None)
+    kept = [await store.store_text(head, SYSTEM)]
+    kept.append(await store.store_text(head, codec.dumps(tools).decode(), "application/json") if tools else None)
     entry = asked(*ids, data={"request": reference(PARAMETERS, *kept, request)}, **more)
     appended = await store.append(head, [entry])
     return appended.head, appended.stitches[0], codec.dumps(request)

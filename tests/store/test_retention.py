@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, ThreadBusy
-from lockstitch.model import FakeClock, Feedback, Letter, Memory, Metric, Run, Stitch, Thread, waiting
+from lockstitch.model import DailyMetric, Delivery, FakeClock, Feedback, Memory, Run, Stitch, Thread, waiting
 from lockstitch.store import Store
 from lockstitch.store.maintenance import retention
 from tests.samples import begin_turn, finish_turn, said, turn
@@ -132,7 +132,7 @@ async def test_a_person_is_deleted_with_all_that_is_theirs(timed_store: Store, c
         *(("bob", "default"), ("ada", "elsewhere"), (None, "default"))
     }
     assert [(one.user_id, one.thread_id) for one in await timed_store.feedback.list()] == [("bob", others.id)]
-    assert await timed_store.backend.find(Find(Letter)) == []
+    assert await timed_store.backend.find(Find(Delivery)) == []
     assert {run.thread_id for run in await timed_store.backend.find(Find(Run))} == {others.id}
     assert await timed_store.purge(user_id="ada") == 0
 
@@ -150,10 +150,10 @@ async def test_what_is_held_is_purged_by_force_only(timed_store: Store, clock: F
         await timed_store.purge(user_id="bob")
     assert await left(timed_store) == {resting.id, idle.id, held.id}
     # What stayed is in no total of what has gone.
-    assert await timed_store.backend.find(Find(Metric)) == []
+    assert await timed_store.backend.find(Find(DailyMetric)) == []
     assert await timed_store.purge(user_id="bob", force=True) == 2
     assert await left(timed_store) == {resting.id}
-    assert [metric.input_tokens for metric in await timed_store.backend.find(Find(Metric))] == [7]
+    assert [metric.input_tokens for metric in await timed_store.backend.find(Find(DailyMetric))] == [7]
     assert await timed_store.memories.list() == []
 
 
@@ -172,7 +172,7 @@ async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock
     clock.advance(DAY)
     assert await timed_store.purge(before=clock.now()) == 5
 
-    metrics = {(m.day, m.agent, m.model): m for m in await timed_store.backend.find(Find(Metric))}
+    metrics = {(m.day, m.agent, m.model): m for m in await timed_store.backend.find(Find(DailyMetric))}
     assert len(metrics) == 4
     both = metrics["2026-01-01", "helper", "m"]
     assert (both.runs, both.failed_runs, both.input_tokens, both.output_tokens) == (2, 1, 30, 3)
@@ -184,7 +184,7 @@ async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock
     await run_of("helper", "m", input_tokens=1)
     clock.advance(DAY)
     await timed_store.purge(before=clock.now())
-    assert len(await timed_store.backend.find(Find(Metric))) == 5
+    assert len(await timed_store.backend.find(Find(DailyMetric))) == 5
 
 
 async def test_more_threads_than_a_page_are_purged(

@@ -37,9 +37,9 @@ async def test_one_for_later_waits_until_then(timed_store: Store, clock: FakeClo
         {"kind": "timer", "id": None, "since": format_time(clock.now()), "until": format_time(at)}
     ]
     assert await timed_store.claim_next() == []
-    assert await timed_store.desk.next_due(["clerk"]) == at
+    assert await timed_store.execution.next_wake_at(["clerk"]) == at
     clock.advance(300)
-    await timed_store.register()
+    await timed_store.register_worker()
     assert [head.id for head in await timed_store.claim_next()] == [made.id]
 
 

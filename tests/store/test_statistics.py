@@ -11,8 +11,8 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import FakeClock, Metric, Run, Stitch
-from lockstitch.model.statistics import GROUPS, TOOL_ERRORS, Asked, Figures, added
+from lockstitch.model import DailyMetric, FakeClock, Run, Stitch
+from lockstitch.model.statistics import GROUPS, TOOL_ERRORS, StatsFilter, UsageRow, sum_usage
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.store.worlds import NOW, World, mirror, span, world
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.anyio
 SEEDS = (1, 2, 3)
 
 
-def by_hand(made: World, runs: list[Run]) -> Figures:
+def by_hand(made: World, runs: list[Run]) -> UsageRow:
     costs = [run.total_cost for run in runs if run.total_cost is not None]
-    return Figures(
+    return UsageRow(
         (),
         len(runs),
         sum(run.status == "failed" for run in runs),
@@ -58,7 +58,7 @@ async def test_every_grouping_comes_to_the_sums_over_runs(store: Store, seed: in
         table = await store.statistics.usage(*by, all_projects=True)
         assert table.total == whole, by
         assert len({row.group for row in table.rows}) == len(table.rows), by
-        assert added(table.rows) == whole, by
+        assert sum_usage(table.rows) == whole, by
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -115,7 +115,7 @@ async def test_a_filter_leaves_the_row_of_its_group(store: Store, seed: int) -> 
     here = await store.statistics.usage("project")
     assert [row.group for row in here.rows] == [("default",)]
     projects = await store.statistics.usage("project", all_projects=True)
-    others = added(row for row in projects.rows if row.group[0] == "elsewhere")
+    others = sum_usage(row for row in projects.rows if row.group[0] == "elsewhere")
     assert (await store.in_project("elsewhere").statistics.usage()).total == others
 
 
@@ -132,7 +132,7 @@ async def test_daily_metrics_made_anew_are_those_that_a_purge_keeps(store: Store
 
     assert await store.purge(before=NOW + timedelta(days=1)) > 0
 
-    kept = await store.backend.find(Find(Metric, order=("day", "agent", "model")))
+    kept = await store.backend.find(Find(DailyMetric, order=("day", "agent", "model")))
     assert kept == anew
     assert await store.statistics.daily() == []
     assert [await store.statistics.usage(*by) for by in groupings] == before  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ async def test_metrics_grow_with_every_purge(timed_store: Store, clock: FakeCloc
         begun = clock.now()
         clock.advance(60)
         await timed_store.purge(before=clock.now())
-    (metric,) = await timed_store.backend.find(Find(Metric))
+    (metric,) = await timed_store.backend.find(Find(DailyMetric))
     assert (metric.runs, metric.input_tokens, metric.total_cost) == (4, 30, 0.6)
     figures = timed_store.statistics
     midnight = begun.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -255,7 +255,7 @@ async def test_runs_newest_first_slowest_first_and_failed_ones(store: Store, see
 async def test_an_empty_store_has_no_figures(store: Store) -> None:
     for by in ((), ("model",), ("day", "tree")):
         table = await store.statistics.usage(*by)  # type: ignore[arg-type]
-        assert (table.rows, table.total) == ([], Figures())
+        assert (table.rows, table.total) == ([], UsageRow())
         assert table.as_json()["total"]["total_cost"] is None
     assert await store.statistics.tools() == await store.statistics.models() == await store.statistics.daily() == []
     assert await store.statistics.runs() == []
@@ -295,4 +295,4 @@ async def test_a_mirror_is_found_by_its_own_id(store: Store) -> None:
         await store.in_project("nowhere").run(ids[0])
     with pytest.raises(NotFound):
         await store.run("nothing")
-    assert await store.backend.usage(Asked(threads=[])) in ([], [Figures()])
+    assert await store.backend.usage(StatsFilter(threads=[])) in ([], [UsageRow()])

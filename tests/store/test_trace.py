@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.model import Run, new_id
-from lockstitch.model.statistics import Outline
+from lockstitch.model.statistics import StitchOutline
 from lockstitch.store.reports.trace import DEEPEST, Node, cut, mirror, native, nest
 from tests.model.properties import quick
 from tests.store.worlds import NOW
@@ -18,9 +18,9 @@ from tests.work import assert_linear, lines
 RUN = Run(thread_id=new_id(), sequence=1, turn=1, first_position=1, started_at=NOW, agent="helper")
 
 
-def entry(position: int, type: str, **more: Any) -> Outline:
-    values: dict[str, Any] = dict.fromkeys(Outline._fields)
-    return Outline(**{**values, "position": position, "id": UUID(int=position), "type": type, "at": NOW, **more})
+def entry(position: int, type: str, **more: Any) -> StitchOutline:
+    values: dict[str, Any] = dict.fromkeys(StitchOutline._fields)
+    return StitchOutline(**{**values, "position": position, "id": UUID(int=position), "type": type, "at": NOW, **more})
 
 
 def drawn(root: Node) -> list[str]:

@@ -243,7 +243,7 @@ async def test_an_archived_run_is_still_a_tree(timed_store: Store, clock: FakeCl
     await timed_store.append(
         done.head,
         [answered("Here.", run_id=run.id)],
-        runs=[(run, ended)],
+        run_updates=[(run, ended)],
         fields={"status": "completed", "result": {}},
     )
     before = await timed_store.trace(run.id)
@@ -263,7 +263,7 @@ async def test_a_trace_of_thousands_of_spans(store: Store, shape: str) -> None:
     above = top
     for number in range(many - 1):
         values: dict[str, Any] = {**top.__dict__, "id": type(top.id)(int=number), "position": number + 2}
-        above = type(top).of({**values, "parent_id": above.id if shape == "deep" else top.id, "at": at})
+        above = type(top).unchecked({**values, "parent_id": above.id if shape == "deep" else top.id, "at": at})
         made.stitches.append(above)
     await made.put(store)
     trace = await store.trace(run.id)
@@ -296,7 +296,7 @@ async def test_a_shape_has_times_and_costs_but_no_words(store: Store) -> None:
     entries.append(Entry(type="run_paused", run_id=run.id, status="timer", data={"until": 3}))
     await store.append(begun.head, entries)
 
-    shape = await store.shape(run.id, limit=100)
+    shape = await store.trace_outline(run.id, limit=100)
 
     nodes = [node for node, _ in shape.root.walk()][1:]
     assert [node.cost for node in nodes] == [0.5, 0.25, None, None, float(2**70), None, None, None]

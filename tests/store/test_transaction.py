@@ -43,7 +43,7 @@ async def test_the_head_that_comes_back_is_the_one_that_is_stored(timed_store: S
         )
         assert head.updated_at == clock.now()
     ended = {"status": "completed", "completed_at": clock.now()}
-    await assert_head(timed_store, (await timed_store.append(head, fields=DONE, runs=[(run, ended)])).head)
+    await assert_head(timed_store, (await timed_store.append(head, fields=DONE, run_updates=[(run, ended)])).head)
 
 
 async def test_a_context_begins_at_the_last_compaction_of_the_thread_itself(store: Store) -> None:
@@ -85,18 +85,18 @@ async def test_a_finished_run_counts_once(store: Store) -> None:
     head = (await store.append(begun.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])).head
     pause = {"status": "waiting", "waiting_for": [waiting("frontend_tools", store.clock.now(), "c1")]}
     head = (
-        await store.append(head, [asked("c1", run_id=run.id)], fields=pause, runs=[(run, {"status": "waiting"})])
+        await store.append(head, [asked("c1", run_id=run.id)], fields=pause, run_updates=[(run, {"status": "waiting"})])
     ).head
     assert head.total_runs == 0
     run = await store.run(run.id)
-    head = (await store.append(head, fields={"status": "running"}, runs=[(run, {"status": "running"})])).head
-    head = (await store.append(head, runs=[(member, {"status": "completed"})])).head
+    head = (await store.append(head, fields={"status": "running"}, run_updates=[(run, {"status": "running"})])).head
+    head = (await store.append(head, run_updates=[(member, {"status": "completed"})])).head
     assert head.total_runs == 0
 
     done = (await finish_turn(store, head, await store.run(run.id), "Hi")).head
     assert done.total_runs == 1
     head = (
-        await store.append(done, runs=[(await store.run(run.id), {"status": "completed", "extras": {"a": 1}})])
+        await store.append(done, run_updates=[(await store.run(run.id), {"status": "completed", "extras": {"a": 1}})])
     ).head
     assert head.total_runs == 1
     await assert_head(store, head)

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import LockstitchError, NotFound, ThreadBusy
-from lockstitch.model import SHELVES, Agent, Blob, Entry, File, Letter, Run, Stitch, Thread, new_id
+from lockstitch.model import SIDE_RECORDS, Agent, Blob, Delivery, Entry, File, Run, Stitch, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, finish_turn, result, said, turn
 
@@ -35,7 +35,7 @@ async def test_a_child_knows_the_stitch_it_branched_from(store: Store) -> None:
         kind="task", goal="part", parent_id=root.id, depth=1, branching_stitch_id=ask.id, project=root.project
     )
     spawn = result("c1", 0, 2, name="create_thread", run_id=run.id)
-    head = (await store.append(head, [spawn], threads=[child])).head
+    head = (await store.append(head, [spawn], new_threads=[child])).head
 
     found = await store.thread(child.id)
     assert (found.parent_id, found.branching_stitch_id, found.depth) == (root.id, ask.id, 1)
@@ -80,7 +80,7 @@ async def test_a_child_is_made_with_its_cause_or_not_at_all(store: Store) -> Non
     moved = (await store.append(root, [said("go")])).head
     child = store.new_thread(kind="task", goal="part", parent_id=root.id, depth=1)
     with pytest.raises(LockstitchError):
-        await store.append(root, [said("late")], threads=[child])
+        await store.append(root, [said("late")], new_threads=[child])
 
     with pytest.raises(NotFound):
         await store.thread(child.id)
@@ -99,9 +99,9 @@ async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, bac
     file = {"file_id": "f", "filename": "f.txt", "created_at": now, "last_updated_at": now}
     await store.files.put(File(thread_id=root.id, **file), File(thread_id=kept.id, **file))
     for thread in (root, child):
-        await store.keep_text(thread, "their system text")
-    await store.keep_text(child, "shared")
-    await store.keep_text(kept, "shared")
+        await store.store_text(thread, "their system text")
+    await store.store_text(child, "shared")
+    await store.store_text(kept, "shared")
     forked = await store.create(extras={"forked_from": str(root.id)})
     messages = await store.context(root)
     forked = (await store.append(forked, [Entry(type="fork", data={"messages": messages})])).head
@@ -111,7 +111,7 @@ async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, bac
     for gone in (root, child):
         with pytest.raises(NotFound):
             await store.thread(gone.id)
-    left = {kind: await store.backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Letter, *SHELVES)}
+    left = {kind: await store.backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Delivery, *SIDE_RECORDS)}
     assert {thread.id for thread in left.pop(Thread)} == {kept.id, forked.id}
     for kind, records in left.items():
         owners = {getattr(record, "thread_id", None) for record in records}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.backend import READY
+from lockstitch.backend import WATCHING
 from lockstitch.model import Entry, FakeClock, Stitch, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import turn
@@ -56,7 +56,7 @@ async def watching(store: Store, thread: Thread | None = None, **options: Any) -
         async with aclosing(real()) as sightings:
             async for sighting in sightings:
                 yield sighting
-                if sighting == READY:
+                if sighting == WATCHING:
                     # The reader has come back for more, so it has read what was there before.
                     began.set()
 

@@ -6,8 +6,8 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, ThreadBusy
-from lockstitch.model import Entry, Letter, Run, Thread
-from lockstitch.store import Draft, Store
+from lockstitch.model import Delivery, Entry, Run, Thread
+from lockstitch.store import Store, ThreadUpdate
 from tests.samples import answered, said
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +78,7 @@ async def test_who_saw_a_thread_open_cannot_write_once_it_has_ended(store: Store
 
 async def test_several_threads_in_one_commit(store: Store) -> None:
     heads = [await goal(store) for _ in range(3)]
-    drafts = [Draft(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
+    drafts = [ThreadUpdate(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
     appended = await store.commit(list(reversed(drafts)))
 
     assert [one.head.title for one in appended] == ["2", "1", "0"]
@@ -92,7 +92,7 @@ async def test_one_that_no_longer_fits_stops_them_all(store: Store, stale: int) 
     moved = (await store.append(heads[stale], [said("first")])).head
     new = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
     with pytest.raises(Conflict) as conflict:
-        await store.commit([Draft(head, [said("late")]) for head in heads], threads=[new])
+        await store.commit([ThreadUpdate(head, [said("late")]) for head in heads], threads=[new])
 
     assert conflict.value.thread_id == heads[stale].id
     for head in [*heads[:stale], moved, *heads[stale + 1 :]]:
@@ -104,15 +104,15 @@ async def test_letters_go_with_the_commit_or_not_at_all(store: Store) -> None:
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
-    letter = store.letter(parent, report, "children", str(child.id))
+    letter = store.new_delivery(parent, report, "children", str(child.id))
     stale = child
     child = (await store.append(child, [said("go")])).head
     with pytest.raises(Conflict):
-        await store.append(stale, fields=DONE, letters=[letter])
+        await store.append(stale, fields=DONE, deliveries=[letter])
     assert (await store.thread(parent)).delivered == 0
-    assert await store.backend.find(Find(Letter)) == []
+    assert await store.backend.find(Find(Delivery)) == []
 
-    await store.append(child, [answered("done")], fields=DONE, letters=[letter])
+    await store.append(child, [answered("done")], fields=DONE, deliveries=[letter])
     head = await store.thread(parent)
     assert (head.delivered, head.position) == (1, 1)
     last = await store.last_stitch(parent)

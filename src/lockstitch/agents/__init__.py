@@ -1,7 +1,7 @@
 """The runtime: who acts, and what is committed before what."""
 
 from lockstitch.agents.agent import Agent
-from lockstitch.agents.app import App, Application
+from lockstitch.agents.app import App, Plugin
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
@@ -11,13 +11,13 @@ from lockstitch.engine.control import answer, approve, deny, settle, submit_resu
 from lockstitch.engine.events import Event
 from lockstitch.engine.ports.tool import Tool, ToolContext, ToolFailed
 from lockstitch.engine.result import Result
-from lockstitch.engine.worker import work
+from lockstitch.engine.worker import run_worker
 
 __all__ = [
     "Agent",
     "App",
-    "Application",
     "Event",
+    "Plugin",
     "Result",
     "Team",
     "Tool",
@@ -28,9 +28,9 @@ __all__ = [
     "cancel",
     "deny",
     "evaluate",
+    "run_worker",
     "settle",
     "submit_results",
     "thread_tools",
     "tool",
-    "work",
 ]

@@ -8,35 +8,35 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from lockstitch.agents.exporter import Traces
+from lockstitch.agents.exporter import OtlpExporter
 from lockstitch.agents.formatters.formatter import Formatter
 from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import file_store as file_store_at
 from lockstitch.agents.registry import formatter as formatter_named
 from lockstitch.agents.registry import memory_store as memory_named
-from lockstitch.agents.spec import Blueprint, Instructions, Parts, Settings, ToolSource, check_options
-from lockstitch.engine.children import DriverOf, see_through
-from lockstitch.engine.config import AnswerCheck, Definition, Ending, OnBusy, Setup
+from lockstitch.agents.spec import AgentComponents, AgentSpec, Instructions, Settings, ToolSource, check_options
+from lockstitch.engine.children import DriverOf, execute_children
+from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, OnBusy, RunConfig
 from lockstitch.engine.control import submit_results
-from lockstitch.engine.events import Event, Listener, events_of
-from lockstitch.engine.executor import Driver, OnWaiting, could_not_be_had, reopen, see_out, when_free
+from lockstitch.engine.events import Event, Listener, event_iterator
+from lockstitch.engine.executor import Executor, OnWaiting, finish_or_wait, is_retryable_busy, reopen, retry_until_free
 from lockstitch.engine.ports.compactor import Compactor
 from lockstitch.engine.ports.file_store import FileStore
 from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.engine.result import Result
-from lockstitch.engine.session.start import Input, as_message
-from lockstitch.engine.webhooks import Telling
+from lockstitch.engine.session.start import RunInput, as_message
+from lockstitch.engine.webhooks import WebhookDispatcher
 from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
-from lockstitch.model import TERMINAL, Json, Message, Run, Thread, as_id, codec
+from lockstitch.model import TERMINAL_STATUSES, Json, Message, Run, Thread, as_id, codec
 from lockstitch.store import Store, open_store
 from lockstitch.store.threads import ThreadRef
 
 Prompt = str | Sequence[Json] | Message
 
 
-class Call(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """What may be said when a run begins."""
 
     user_id: str | None
@@ -65,45 +65,45 @@ class Agent:
         tools: Sequence[Tool | ToolSource] = (),
         output: type[BaseModel] | Json | None = None,
         check: AnswerCheck | None = None,
-        ending: Ending | None = None,
+        on_finish: FinishHook | None = None,
         compactor: str | Compactor = "none",
         memory: str | MemoryStore = "none",
         files: str | FileStore = "none",
         deps: Any = None,
         prices: Mapping[str, Json] | None = None,
-        traces: str | Traces | None = None,
+        traces: str | OtlpExporter | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         self.name = name
         self.deps = deps
-        self.beside: Mapping[str, Agent] = {name: self}
+        self.host: Mapping[str, Agent] = {name: self}
         """The agents of the app that this one belongs to: who drives the children it makes."""
-        self.telling = Telling(())
+        self.webhooks = WebhookDispatcher(())
         """Who is told when a thread of this agent fails or waits for a person: the app's hooks."""
-        self._traces = traces if isinstance(traces, Traces) else Traces(traces)
-        parts = Parts(
+        self._traces = traces if isinstance(traces, OtlpExporter) else OtlpExporter(traces)
+        parts = AgentComponents(
             instructions=instructions,
             tools=tools,
             output=output,
             check=check,
-            ending=ending,
+            on_finish=on_finish,
             compactor=compactor_named(compactor) if isinstance(compactor, str) else compactor,
             memory=memory_named(memory) if isinstance(memory, str) else memory,
             files=file_store_at(files) if isinstance(files, str) else files,
             prices=prices,
         )
-        self._blueprint = self._drawn(model, parts, settings)
+        self._blueprint = self._build_spec(model, parts, settings)
 
-    def _drawn(self, model: str | Provider, parts: Parts, settings: Settings) -> Blueprint:
-        return Blueprint(self.name, model, parts, settings)
+    def _build_spec(self, model: str | Provider, parts: AgentComponents, settings: Settings) -> AgentSpec:
+        return AgentSpec(self.name, model, parts, settings)
 
     @property
-    def blueprint(self) -> Blueprint:
+    def spec(self) -> AgentSpec:
         """All that makes this agent what it is."""
         return self._blueprint
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> AgentDefinition:
         """What is written down of this agent, once its tools are known."""
         return self._blueprint.definition
 
@@ -115,7 +115,7 @@ class Agent:
     @property
     def provider(self) -> str:
         """The name of the provider of this agent's model."""
-        return self._blueprint.base.model.partition(":")[0]
+        return self._blueprint.static_definition.model.partition(":")[0]
 
     async def version(self, store: Store) -> int:
         """The number of the code's definition among the agent's versions in this store; a new one if it is new."""
@@ -130,7 +130,7 @@ class Agent:
     # Running
 
     async def run(
-        self, prompt: Prompt, *, store: Store | None = None, thread: ThreadRef | None = None, **call: Unpack[Call]
+        self, prompt: Prompt, *, store: Store | None = None, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
     ) -> Result:
         """Give the agent something to do, and drive it here until it is done or waits for somebody.
 
@@ -146,13 +146,13 @@ class Agent:
         return await self._run(prompt, store, thread, call, None)
 
     def stream(
-        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
         """The same, told as it happens. Leaving the loop early gives the run up where it is; `resume` goes on."""
-        return events_of(lambda listener: self._run(prompt, store, thread, call, listener))
+        return event_iterator(lambda listener: self._run(prompt, store, thread, call, listener))
 
     async def frames(
-        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[Call]
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
     ) -> AsyncGenerator[str, None]:
         """The same as text for a wire, in the format that the agent is set to."""
         formatter = self.formatter()
@@ -165,7 +165,7 @@ class Agent:
 
     def formatter(self) -> Formatter:
         """What turns events into text for a wire, in the format that the agent is set to; one for each stream."""
-        base = self._blueprint.base
+        base = self._blueprint.static_definition
         return formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
 
     async def start(
@@ -193,11 +193,11 @@ class Agent:
         With `detach` it is only made ready, and left to workers.
         """
         head = await store.thread(thread)
-        result = await self.driver(store, deps, listener, take_over, detach=detach).resume(head)
+        result = await self.executor(store, deps, listener, take_over, detach=detach).resume(head)
         if detach:
             return result
-        result = await see_through(store, self._drivers(store, deps, listener), result)
-        await self.telling.tell_due(store)
+        result = await execute_children(store, self._drivers(store, deps, listener), result)
+        await self.webhooks.tell_due(store)
         return result
 
     async def submit(
@@ -208,11 +208,11 @@ class Agent:
         If somebody else goes on with it, such as a worker or whoever waits in line, that is waited for.
         """
         head = await store.thread(thread)
-        run = await store.desk.open_run(head)
+        run = await store.execution.open_run(head)
         await submit_results(store, thread, results)
         if run is None:
-            return await when_free(store, head, lambda free: self.resume(free, store=store, **options))
-        return await see_out(store, head, run, lambda free: self.resume(free, store=store, **options))
+            return await retry_until_free(store, head, lambda free: self.resume(free, store=store, **options))
+        return await finish_or_wait(store, head, run, lambda free: self.resume(free, store=store, **options))
 
     async def retry(
         self,
@@ -228,9 +228,9 @@ class Agent:
         A goal that was cancelled before its first run starts now. With `detach` the new run is left to workers.
         """
         head = await store.thread(thread)
-        last = await store.desk.last_run(head)
-        driver = self.driver(store, deps, listener, take_over=False, detach=detach)
-        if last is None or last.status not in TERMINAL:
+        last = await store.execution.last_run(head)
+        driver = self.executor(store, deps, listener, take_over=False, detach=detach)
+        if last is None or last.status not in TERMINAL_STATUSES:
             if head.status in ("failed", "cancelled"):
                 return await self._start_again(head, store, deps, listener, detach)
             return await self.resume(head, store=store, deps=deps, listener=listener, detach=detach)
@@ -239,8 +239,8 @@ class Agent:
         result = await driver.retry(head, last)
         if detach:
             return result
-        result = await see_through(store, self._drivers(store, deps, listener), result)
-        await self.telling.tell_due(store)
+        result = await execute_children(store, self._drivers(store, deps, listener), result)
+        await self.webhooks.tell_due(store)
         return result
 
     async def _start_again(
@@ -253,7 +253,7 @@ class Agent:
 
         head = await reopen(store, head)
         try:
-            return await (resume(head) if detach else when_free(store, head, resume))
+            return await (resume(head) if detach else retry_until_free(store, head, resume))
         except (ThreadBusy, ThreadEnded):
             return None
 
@@ -267,19 +267,19 @@ class Agent:
         await self._blueprint.close()
 
     async def _run(
-        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions, listener: Listener | None
     ) -> Result:
         result = await self._run_alone(prompt, store, thread, call, listener)
         if not call.get("detach"):
-            result = await see_through(store, self._drivers(store, call.get("deps"), listener), result) or result
-        await self.telling.tell_due(store)
+            result = await execute_children(store, self._drivers(store, call.get("deps"), listener), result) or result
+        await self.webhooks.tell_due(store)
         return result
 
     async def _run_alone(
-        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: Call, listener: Listener | None
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions, listener: Listener | None
     ) -> Result:
-        check_options(call, Call, "A run")
-        given = Input(
+        check_options(call, RunOptions, "A run")
+        given = RunInput(
             as_message(prompt),
             extras=call.get("extras") or {},
             metadata=call.get("metadata") or {},
@@ -289,40 +289,40 @@ class Agent:
         codec.dumps(given.message)
         await self._blueprint.ready()
         detach = bool(call.get("detach"))
-        driver = self.driver(store, call.get("deps"), listener, bool(call.get("take_over")), detach=detach)
-        head = await self._known(store, thread, call)
+        driver = self.executor(store, call.get("deps"), listener, bool(call.get("take_over")), detach=detach)
+        head = await self._find_thread(store, thread, call)
         if head is None:
             new = self._new_thread(store, thread, call)
             try:
-                return await driver.open(new, given)
+                return await driver.run_new_thread(new, given)
             except (KeyTaken, ThreadBusy) as exc:
-                if isinstance(exc, ThreadBusy) and not could_not_be_had(exc):
+                if isinstance(exc, ThreadBusy) and not is_retryable_busy(exc):
                     raise
                 # It is there by now, whoever made it.
-                head = await self._known(store, new.id if thread is None else thread, call)
+                head = await self._find_thread(store, new.id if thread is None else thread, call)
                 if head is None:
                     raise
-        if detach and not given.first and await store.desk.open_run(head) is not None:
-            return await driver.leave_behind(head, given)
+        if detach and not given.first and await store.execution.open_run(head) is not None:
+            return await driver.enqueue_behind(head, given)
         waiting: OnWaiting = call.get("on_waiting", "refuse")
-        busy = call.get("on_busy", self._blueprint.base.on_busy)
+        busy = call.get("on_busy", self._blueprint.static_definition.on_busy)
         try:
             return await driver.run(head, given, waiting)
         except ThreadBusy as exc:
             if detach and exc.reason == "holder" and not given.first:
-                return await driver.leave_behind(head, given)
+                return await driver.enqueue_behind(head, given)
             limited = exc.reason == "limit"
-            if not could_not_be_had(exc) or (busy == "refuse" and not limited):
+            if not is_retryable_busy(exc) or (busy == "refuse" and not limited):
                 raise
         if not limited and busy == "queue" and not given.first:
-            return await driver.in_line(head, given)
+            return await driver.enqueue_and_wait(head, given)
         if not limited and busy != "queue":
             await store.edit(head, cancel_requested=True)
-        result = await when_free(store, head, lambda free: driver.run(free, given, waiting))
+        result = await retry_until_free(store, head, lambda free: driver.run(free, given, waiting))
         assert result is not None
         return result
 
-    async def _known(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread | None:
+    async def _find_thread(self, store: Store, thread: ThreadRef | None, call: RunOptions) -> Thread | None:
         """The thread that is meant, or None when it is to be made."""
         if thread is None:
             return None
@@ -336,37 +336,37 @@ class Agent:
             raise Refused(f"Thread {thread} belongs to another user.")
         return head
 
-    def _new_thread(self, store: Store, thread: ThreadRef | None, call: Call) -> Thread:
+    def _new_thread(self, store: Store, thread: ThreadRef | None, call: RunOptions) -> Thread:
         name: dict[str, Any] = {}
         if isinstance(thread, str | UUID):
             wanted = as_id(thread)
             name = {"id": wanted} if wanted else {"key": thread}
         return store.new_thread(**name, agent=self.name, kind=call.get("kind", "chat"), user_id=call.get("user_id"))
 
-    async def setup(
+    async def run_config(
         self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
-    ) -> tuple[Setup, str | None]:
+    ) -> tuple[RunConfig, str | None]:
         """What a new run, or an open one, is driven by, and the instructions of a new one."""
         chosen = self.deps if deps is None else deps
         return await self._blueprint.setup(store, head, run, chosen, agents)
 
-    def driver(
+    def executor(
         self, store: Store, deps: Any = None, listener: Listener | None = None, take_over: bool = False, **more: Any
-    ) -> Driver:
+    ) -> Executor:
         """Who drives threads of this agent."""
 
-        async def make(head: Thread, run: Run | None) -> tuple[Setup, str | None]:
-            return await self.setup(store, head, run, deps, tuple(self.beside))
+        async def make(head: Thread, run: Run | None) -> tuple[RunConfig, str | None]:
+            return await self.run_config(store, head, run, deps, tuple(self.host))
 
-        return Driver(store, make, listener, take_over, self._traces.send, hooks=self.telling.names, **more)
+        return Executor(store, make, listener, take_over, self._traces.send, hooks=self.webhooks.names, **more)
 
     def _drivers(self, store: Store, deps: Any, listener: Listener | None = None) -> DriverOf:
         """Who drives which thread here: whoever called is told of this agent's own, and gives it its deps."""
 
-        def of(head: Thread) -> Driver | None:
-            agent = self.beside.get(head.agent or "")
+        def of(head: Thread) -> Executor | None:
+            agent = self.host.get(head.agent or "")
             if agent is None:
                 return None
-            return agent.driver(store, deps if agent is self else None, listener if agent is self else None)
+            return agent.executor(store, deps if agent is self else None, listener if agent is self else None)
 
         return of

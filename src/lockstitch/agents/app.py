@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lockstitch.agents.agent import Agent
-from lockstitch.engine.executor import Driver
+from lockstitch.engine.executor import Executor
 from lockstitch.engine.result import Result
-from lockstitch.engine.webhooks import Hook, Telling
+from lockstitch.engine.webhooks import Webhook, WebhookDispatcher
 from lockstitch.errors import LockstitchError, NotFound, Refused
 from lockstitch.model import Limit, Thread
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
 
 
-class Application(Protocol):
+class Plugin(Protocol):
     """Whatever has these can be given to an App."""
 
     @property
@@ -29,7 +29,7 @@ class Application(Protocol):
         """Its agents and teams, which become agents of the app."""
         ...
 
-    async def ready(self, store: Store) -> None:
+    async def setup(self, store: Store) -> None:
         """Make of a store what the application needs, its tables above all.
 
         Called whenever a server or a worker starts: cheap when all is there, and safe when two call it at once.
@@ -38,7 +38,7 @@ class Application(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
+class Closeable(Protocol):
     """An application that has something to let go of when its app is closed, besides its agents."""
 
     async def close(self) -> None: ...
@@ -60,23 +60,23 @@ class App:
         agents: Iterable[Agent] = (),
         *,
         limits: Mapping[str, int] | None = None,
-        hooks: Iterable[Hook] | Mapping[str, Hook] = (),
-        applications: Iterable[Application] = (),
+        hooks: Iterable[Webhook] | Mapping[str, Webhook] = (),
+        plugins: Iterable[Plugin] = (),
     ) -> None:
-        self.applications: dict[str, Application] = {}
-        for application in applications:
-            if application.name in self.applications:
+        self.plugins: dict[str, Plugin] = {}
+        for application in plugins:
+            if application.name in self.plugins:
                 raise Refused(f"Two applications of this app are named {application.name}.")
-            self.applications[application.name] = application
+            self.plugins[application.name] = application
         self.agents: dict[str, Agent] = {}
-        for agent in (*agents, *(agent for one in self.applications.values() for agent in one.agents)):
+        for agent in (*agents, *(agent for one in self.plugins.values() for agent in one.agents)):
             if agent.name in self.agents:
                 raise Refused(f"Two agents of this app are named {agent.name}.")
             self.agents[agent.name] = agent
         self._limits = dict(limits or {})
-        self._telling = Telling(hooks)
+        self._telling = WebhookDispatcher(hooks)
         for agent in self.agents.values():
-            agent.beside, agent.telling = self.agents, self._telling
+            agent.host, agent.webhooks = self.agents, self._telling
         self._limited = [self._limit(name, at_most) for name, at_most in self._limits.items()]
 
     def agent(self, name: str | None) -> Agent:
@@ -93,34 +93,34 @@ class App:
         """The names of the agents, sorted."""
         return sorted(self.agents)
 
-    def driver(self, head: Thread, store: Store, **options: Any) -> Driver:
+    def executor(self, head: Thread, store: Store, **options: Any) -> Executor:
         """Return the driver of a thread of one of these agents. Raises NotFound if this app has no such agent."""
-        return self.agent(head.agent).driver(store, **options)
+        return self.agent(head.agent).executor(store, **options)
 
-    def application(self, kind: type[_A]) -> _A:
+    def plugin(self, kind: type[_A]) -> _A:
         """The application of this kind. NotFound says which there are."""
-        for application in self.applications.values():
+        for application in self.plugins.values():
             if isinstance(application, kind):
                 return application
-        known = ", ".join(sorted(self.applications)) or "none"
+        known = ", ".join(sorted(self.plugins)) or "none"
         raise NotFound(f"This app has no application {kind.__name__}. Applications: {known}.")
 
-    async def ready(self, store: Store) -> None:
+    async def setup(self, store: Store) -> None:
         """Have the store be as the applications need it. Cheap once that is so, and safe when two do it at once."""
-        for application in self.applications.values():
-            await application.ready(store)
+        for application in self.plugins.values():
+            await application.setup(store)
 
     async def resume(self, ref: ThreadRef, *, store: Store, **options: Any) -> Result | None:
         """Go on with a thread, by the agent that it belongs to."""
         head: Thread = await store.thread(ref)
         return await self.agent(head.agent).resume(head, store=store, **options)
 
-    async def announce(self, store: Store) -> None:
+    async def register(self, store: Store) -> None:
         """Have the store be ready for the applications, and keep this app's limits.
 
         A limit for a provider covers the agents of other apps too.
         """
-        await self.ready(store)
+        await self.setup(store)
         for limit in self._limited:
             known = await store.backend.get(Limit, (limit.name,))
             agents = sorted({*limit.agents, *(known.agents if known is not None else ())})
@@ -128,11 +128,11 @@ class App:
             if wanted != known:
                 await store.backend.put([wanted])
 
-    async def tell_due(self, store: Store) -> None:
+    async def deliver_webhooks(self, store: Store) -> None:
         """Tell this app's hooks what is still to be told."""
         await self._telling.tell_due(store)
 
-    def tell_soon(self, store: Store) -> None:
+    def deliver_webhooks_soon(self, store: Store) -> None:
         """The same, without waiting for it."""
         self._telling.tell_soon(store)
 
@@ -150,8 +150,8 @@ class App:
 
     async def close(self) -> None:
         await self._telling.close()
-        for application in self.applications.values():
-            if isinstance(application, Closes):
+        for application in self.plugins.values():
+            if isinstance(application, Closeable):
                 await application.close()
         for agent in self.agents.values():
             await agent.close()

@@ -14,7 +14,7 @@ from lockstitch.store import Store
 _log = logging.getLogger("lockstitch")
 
 
-class Traces:
+class OtlpExporter:
     """Where an agent's runs are sent: a collector's address, by default what OTEL_EXPORTER_OTLP_ENDPOINT says."""
 
     def __init__(
@@ -47,9 +47,9 @@ class Traces:
             from lockstitch.agents.otlp import trace
 
             service = os.environ.get("OTEL_SERVICE_NAME") or "lockstitch"
-            within = await store.desk.runs_within(head, run) if run.role == "team" else []
+            within = await store.execution.nested_runs(head, run) if run.role == "team" else []
             for one in (run, *within):
-                stitches = await store.desk.run_log(head, one)
+                stitches = await store.execution.run_log(head, one)
                 await exporter.send(trace(head, one, stitches, service=service, content=self._content))
         except LockstitchError as exc:
             _log.warning("Run %s was not sent to %s: %s", run.id, self._endpoint, exc)

@@ -26,7 +26,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from lockstitch.engine.concurrency import run_blocking
 from lockstitch.errors import Refused
-from lockstitch.model import ERRORS, Json, Message, Run, Stitch, Thread, foreign_id, tool_uses
+from lockstitch.model import ERROR_TYPES, Json, Message, Run, Stitch, Thread, foreign_id, tool_uses
 from lockstitch.model.message import blocks
 
 _log = logging.getLogger("lockstitch.telemetry")
@@ -127,7 +127,7 @@ def _run_span(thread: Thread, run: Run, mine: Sequence[Stitch]) -> Span:
                 "lockstitch.total_cost": run.total_cost,
             }
         ),
-        events=[_error_event(one) for one in mine if one.type in ERRORS],
+        events=[_error_event(one) for one in mine if one.type in ERROR_TYPES],
     )
     if run.status == "failed":
         _fail(span, run.error or "The run failed.", run.stop_reason or "failed")

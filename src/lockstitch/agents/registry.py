@@ -40,7 +40,7 @@ _CHAT: Final = _Place("openai_chat", "OpenAIChatProvider", "openai")
 _RESPONSES: Final = _Place("openai_responses", "OpenAIResponsesProvider", "openai")
 
 
-def provider_for(model: str, *, base_url: str | None = None, api_key: str | None = None) -> tuple[Provider, str]:
+def resolve_provider(model: str, *, base_url: str | None = None, api_key: str | None = None) -> tuple[Provider, str]:
     """The provider of a model and the model's name there. What is not given comes from the environment.
 
     ProviderError of kind setup, before any network: an unknown prefix, a missing SDK, a missing key, no such script.

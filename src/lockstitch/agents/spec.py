@@ -14,17 +14,17 @@ from pydantic import BaseModel
 from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import formatter as formatter_named
 from lockstitch.agents.registry import memory_store as memory_named
-from lockstitch.agents.registry import provider_for
+from lockstitch.agents.registry import resolve_provider
 from lockstitch.engine.config import (
+    AgentDefinition,
     AnswerCheck,
-    Definition,
-    Ending,
+    ComponentConfig,
+    FinishHook,
     LogLevel,
     MemberDefinition,
-    Occasion,
     OnBusy,
-    Part,
-    Setup,
+    RunConfig,
+    RunStart,
     TeamDefinition,
     ToolDefinition,
 )
@@ -36,7 +36,7 @@ from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
 from lockstitch.model import AgentVersion, Json, Run, Thread, codec
 from lockstitch.store import Store
-from lockstitch.store.queries.execution import Desk
+from lockstitch.store.queries.execution import ExecutionQueries
 
 
 def check_options(given: Mapping[str, object], known: type, whose: str) -> None:
@@ -49,7 +49,7 @@ def check_options(given: Mapping[str, object], known: type, whose: str) -> None:
             raise Refused(f"{whose} has no option {name!r}; {meant}")
 
 
-Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, Occasion], "str | Awaitable[str]"]
+Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, RunStart], "str | Awaitable[str]"]
 """The system text, or what makes it when a run begins: of the caller's deps, and of the occasion if it asks for two."""
 
 
@@ -92,7 +92,7 @@ class Settings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class AgentComponents:
     """The parts of an agent that are code."""
 
     instructions: Instructions
@@ -104,35 +104,35 @@ class Parts:
     files: FileStore
     prices: Mapping[str, Json] | None
     team: TeamDefinition | None = None
-    members: "Sequence[Blueprint]" = ()
-    ending: Ending | None = None
+    members: "Sequence[AgentSpec]" = ()
+    on_finish: FinishHook | None = None
 
 
-class Blueprint:
+class AgentSpec:
     """Makes the setup of a run: of the code's definition for a new one, of the stored one for one that is open."""
 
-    def __init__(self, name: str, model: str | Provider, parts: Parts, settings: Settings) -> None:
+    def __init__(self, name: str, model: str | Provider, parts: AgentComponents, settings: Settings) -> None:
         self.name = name
         self._parts = parts
         self._tools = [tool for tool in parts.tools if isinstance(tool, Tool)]
         self._sources = [tool for tool in parts.tools if not isinstance(tool, Tool)]
-        self._found: Sequence[Tool] | None = None
+        self._loaded_tools: Sequence[Tool] | None = None
         self._providers: dict[str, tuple[Provider, str]] = {}
         self.model = model
         self._given_provider = None if isinstance(model, str) else model
-        self._pinned: int | None = None
+        self._pinned_version: int | None = None
         """The version that new runs begin with, where it is not the code's."""
         check_options(settings, Settings, f"Agent {name!r}")
         formatter_named(str(settings.get("formatter", "json")))
         output = parts.output
-        self.base = Definition.of(
+        self.static_definition = AgentDefinition.of(
             name=name,
             model=model if isinstance(model, str) else f"{model.name}:{getattr(model, 'model', model.name)}",
             instructions=parts.instructions if isinstance(parts.instructions, str) else "",
             tools=[ToolDefinition(**tool.definition) for tool in self._tools],
             output_schema=output.model_json_schema() if isinstance(output, type) else output,
-            compactor=Part(type=parts.compactor.name, parameters=parts.compactor.parameters),
-            memory=Part(type=parts.memory.name, parameters=parts.memory.parameters),
+            compactor=ComponentConfig(type=parts.compactor.name, parameters=parts.compactor.parameters),
+            memory=ComponentConfig(type=parts.memory.name, parameters=parts.memory.parameters),
             checks_answer=parts.check is not None,
             team=parts.team,
             **settings,
@@ -146,8 +146,8 @@ class Blueprint:
 
     async def ready(self) -> None:
         """Find out the tools and the provider; what is wrong with them is told before anything is written."""
-        await self.tools_now()
-        self.provider(self.base.model)
+        await self.load_tools()
+        self.provider(self.static_definition.model)
         for member in self._parts.members:
             await member.ready()
 
@@ -158,7 +158,7 @@ class Blueprint:
         self._providers = {}
         for source in self._sources:
             await source.close()
-        self._found = None
+        self._loaded_tools = None
 
     async def setup(
         self,
@@ -167,27 +167,27 @@ class Blueprint:
         run: Run | None,
         deps: Any,
         agents: Sequence[str] = (),
-    ) -> tuple[Setup, str | None]:
+    ) -> tuple[RunConfig, str | None]:
         """The code's definition for a new run; for an open one the definition it began with, and the code's tools."""
         if run is not None and run.agent != self.name:
             raise Refused(
                 f"The open run of thread {run.thread_id} is one of agent {run.agent}, and this is {self.name}. "
                 "Go on with that agent, or cancel the run."
             )
-        tools = {tool.name: tool for tool in await self.tools_now()}
+        tools = {tool.name: tool for tool in await self.load_tools()}
         definition, version = await self._current(store, head.project)
         compactor, memory = self._parts.compactor, self._parts.memory
-        wanted = self._pinned if run is None else run.version
+        wanted = self._pinned_version if run is None else run.version
         if wanted is not None and wanted != version:
             stored = (await store.agents.version(head.project, self.name, wanted)).definition
-            definition, version = Definition.model_validate(stored), wanted
+            definition, version = AgentDefinition.model_validate(stored), wanted
             # The code's own part, where it is the same: it may be one that no registry knows.
-            if definition.compactor != self.base.compactor:
+            if definition.compactor != self.static_definition.compactor:
                 compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
-            if definition.memory != self.base.memory:
+            if definition.memory != self.static_definition.memory:
                 memory = memory_named(definition.memory.type, **definition.memory.parameters)
         provider, model = self.provider(definition.model)
-        setup = Setup(
+        setup = RunConfig(
             definition=definition,
             version=version,
             provider=provider,
@@ -198,14 +198,14 @@ class Blueprint:
             tools=tools,
             output_type=self._parts.output if isinstance(self._parts.output, type) else None,
             check=self._parts.check,
-            ending=self._parts.ending,
+            ending=self._parts.on_finish,
             deps=deps,
             prices=self._parts.prices,
             agents=agents,
         )
-        return setup, None if run is not None else await self._resolved(definition, deps, Occasion(store, head))
+        return setup, None if run is not None else await self._resolved(definition, deps, RunStart(store, head))
 
-    async def _resolved(self, definition: Definition, deps: Any, occasion: Occasion) -> str | None:
+    async def _resolved(self, definition: AgentDefinition, deps: Any, occasion: RunStart) -> str | None:
         instructions = self._parts.instructions
         if isinstance(instructions, str) or definition.instructions:
             return definition.instructions or None
@@ -214,34 +214,37 @@ class Blueprint:
         text = make(deps, occasion) if asks_for_both else make(deps)
         return (await text if inspect.isawaitable(text) else text) or None
 
-    async def tools_now(self) -> Sequence[Tool]:
-        if self._found is None:
-            self._found = [*self._tools, *[tool for source in self._sources for tool in await source.tools()]]
+    async def load_tools(self) -> Sequence[Tool]:
+        if self._loaded_tools is None:
+            self._loaded_tools = [*self._tools, *[tool for source in self._sources for tool in await source.tools()]]
             for member in self._parts.members:
-                await member.tools_now()
+                await member.load_tools()
             self.__dict__.pop("definition", None)
-        return self._found
+        return self._loaded_tools
 
     @cached_property
-    def definition(self) -> Definition:
+    def definition(self) -> AgentDefinition:
         """What is written down of this agent, once its tools are known."""
-        values = {**self.base.__dict__, "tools": [ToolDefinition(**tool.definition) for tool in self._found or ()]}
+        values = {
+            **self.static_definition.__dict__,
+            "tools": [ToolDefinition(**tool.definition) for tool in self._loaded_tools or ()],
+        }
         if self._parts.team is not None:
             known = [(member.name, codec.digest(member.definition.as_json())) for member in self._parts.members]
             members = [MemberDefinition(name=name, digest=digest) for name, digest in known]
             values["team"] = self._parts.team.model_copy(update={"members": tuple(members)})
         elif not self._sources:
-            return self.base
-        return Definition.of(**values)
+            return self.static_definition
+        return AgentDefinition.of(**values)
 
-    async def _current(self, store: Store, project: str) -> tuple[Definition, int]:
-        await self.tools_now()
+    async def _current(self, store: Store, project: str) -> tuple[AgentDefinition, int]:
+        await self.load_tools()
         return self.definition, (await self.version(store, project)).version
 
     async def version(self, store: Store, project: str) -> AgentVersion:
         """The version of the code's definition in a project of this store, made if it is new."""
-        await self.tools_now()
-        known = _versions.setdefault(store.desk, {})
+        await self.load_tools()
+        known = _versions.setdefault(store.execution, {})
         mark = (project, self.name, id(self.definition))
         if mark not in known:
             members = [(member.name, (await member.version(store, project)).version) for member in self._parts.members]
@@ -252,20 +255,22 @@ class Blueprint:
             )
         return known[mark][0]
 
-    async def at_version(self, store: Store, project: str, version: int) -> "Blueprint":
+    async def at_version(self, store: Store, project: str, version: int) -> "AgentSpec":
         """The same, for new runs that begin with a version of the definition that this store has, or NotFound."""
         await store.agents.version(project, self.name, version)
         pinned = copy(self)
-        pinned._pinned = version
+        pinned._pinned_version = version
         return pinned
 
     def provider(self, model: str) -> tuple[Provider, str]:
-        if self._given_provider is not None and model == self.base.model:
+        if self._given_provider is not None and model == self.static_definition.model:
             return self._given_provider, model.partition(":")[2]
         if model not in self._providers:
-            self._providers[model] = provider_for(model)
+            self._providers[model] = resolve_provider(model)
         return self._providers[model]
 
 
-_versions: WeakKeyDictionary[Desk, dict[tuple[str, str, int], tuple[AgentVersion, Definition]]] = WeakKeyDictionary()
+_versions: WeakKeyDictionary[ExecutionQueries, dict[tuple[str, str, int], tuple[AgentVersion, AgentDefinition]]] = (
+    WeakKeyDictionary()
+)
 """Which versions a store is known to have. The definition is held too, so that its id is not given to another."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lockstitch.agents.agent import Agent
-from lockstitch.agents.spec import Blueprint, Parts, Settings
-from lockstitch.engine.config import Answer, MemberDefinition, Mode, Setup, TeamDefinition
+from lockstitch.agents.spec import AgentComponents, AgentSpec, Settings
+from lockstitch.engine.config import Answer, MemberDefinition, Mode, RunConfig, TeamDefinition
 from lockstitch.engine.decision.delegation import DELEGATE
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
@@ -60,16 +60,16 @@ class Team(Agent):
         tools = [*agent.pop("tools", ()), _delegate(members, answer)]
         super().__init__(name, model=model, tools=tools, **agent)
 
-    def _drawn(self, model: str | Provider, parts: Parts, settings: Settings) -> Blueprint:
-        members = [member.blueprint for member in self.members.values()]
-        return super()._drawn(model, replace(parts, team=self._plan, members=members), settings)
+    def _build_spec(self, model: str | Provider, parts: AgentComponents, settings: Settings) -> AgentSpec:
+        members = [member.spec for member in self.members.values()]
+        return super()._build_spec(model, replace(parts, team=self._plan, members=members), settings)
 
-    async def setup(
+    async def run_config(
         self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
-    ) -> tuple[Setup, str | None]:
-        setup, system = await super().setup(store, head, run, deps, agents)
+    ) -> tuple[RunConfig, str | None]:
+        setup, system = await super().run_config(store, head, run, deps, agents)
         chosen = self.deps if deps is None else deps
-        return replace(setup, crew=_Crew(store, head, self.members, chosen, agents)), system
+        return replace(setup, members=BoundMembers(store, head, self.members, chosen, agents)), system
 
     async def close(self) -> None:
         await super().close()
@@ -78,7 +78,7 @@ class Team(Agent):
 
 
 @dataclass(frozen=True)
-class _Crew:
+class BoundMembers:
     """The members of a team at work in a thread."""
 
     store: Store
@@ -91,11 +91,11 @@ class _Crew:
     def names(self) -> Collection[str]:
         return self.members.keys()
 
-    async def setup(self, name: str, run: Run | None) -> tuple[Setup, str | None]:
+    async def setup(self, name: str, run: Run | None) -> tuple[RunConfig, str | None]:
         """A member has deps of its own, or those of the team."""
         member = self.members[name]
         deps = self.deps if member.deps is None else member.deps
-        return await member.setup(self.store, self.head, run, deps, self.agents)
+        return await member.run_config(self.store, self.head, run, deps, self.agents)
 
 
 def _delegate(members: Sequence[Agent], answer: Answer) -> Tool:

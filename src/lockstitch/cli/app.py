@@ -23,7 +23,7 @@ from lockstitch.cli.commands import (
 )
 from lockstitch.cli.render.output import Output
 from lockstitch.cli.session import Session
-from lockstitch.cli.stdio import hoist
+from lockstitch.cli.stdio import move_global_options
 from lockstitch.version import VERSION
 
 SECTIONS = {
@@ -43,7 +43,7 @@ class _Group(TyperGroup):
     """Takes global options before and after the command's name, and lists commands by what they are for."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, hoist(args))
+        return super().parse_args(ctx, move_global_options(args))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}

@@ -67,7 +67,7 @@ SILENT: Final = 60.0
 
 
 @contextmanager
-def complaints(*, as_json: bool) -> Generator[None, None, None]:
+def warnings_to_stderr(*, as_json: bool) -> Generator[None, None, None]:
     """Show the warnings of Lockstitch while this lasts."""
     log, handler = logging.getLogger("lockstitch"), _Lines(as_json)
     propagated = log.propagate

@@ -11,14 +11,14 @@ import typer
 
 from lockstitch.cli.errors import FAILED
 from lockstitch.cli.render.output import one_line
-from lockstitch.cli.render.progress import Teller, sums
+from lockstitch.cli.render.progress import RunProgress, sums
 from lockstitch.cli.render.threads import explain, open_waits
 from lockstitch.cli.session import Session
 from lockstitch.errors import ThreadEnded, ThreadWaiting
 from lockstitch.model import Json, Thread
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
-from lockstitch.sync.portal import CLOSING, Work
+from lockstitch.sync.portal import CLOSING, PortalTask
 
 if TYPE_CHECKING:
     from lockstitch.agents import Agent, App, Event
@@ -37,7 +37,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def at_work(session: Session, app: "App", *, create: bool = False) -> Generator[SyncStore, None, None]:
+def open_for_app(session: Session, app: "App", *, create: bool = False) -> Generator[SyncStore, None, None]:
     """The store to run an app's agents on. Their connections end with it."""
     with session.open(create=create) as store:
         try:
@@ -57,7 +57,7 @@ def prompting(agent: "Agent", prompt: str, **call: Any) -> Act:
     return act
 
 
-def going_on(app: "App", head: Thread, *, take_over: bool = False) -> Act:
+def resuming(app: "App", head: Thread, *, take_over: bool = False) -> Act:
     """Go on where a thread was, if anything is left to do."""
 
     async def act(store: Store, listener: Listener) -> None:
@@ -68,7 +68,7 @@ def going_on(app: "App", head: Thread, *, take_over: bool = False) -> Act:
 
 
 def drive(
-    store: SyncStore, act: Act, teller: Teller, *, name: str | None = None, stop: Callable[[], bool] | None = None
+    store: SyncStore, act: Act, teller: RunProgress, *, name: str | None = None, stop: Callable[[], bool] | None = None
 ) -> Json | None:
     """Do it, and the result as JSON; None when there was nothing to do.
 
@@ -78,7 +78,9 @@ def drive(
     result: Json | None = None
     thread: UUID | None = None
     with terminable():
-        work: Work[Event, object] = store.portal.begin(lambda listener: _awaited(act(store.awaited, listener)))
+        work: PortalTask[Event, object] = store.portal.begin(
+            lambda listener: _awaited(act(store.async_store, listener))
+        )
         try:
             while True:
                 try:
@@ -103,7 +105,7 @@ def drive(
             teller.end_line()
 
 
-def conclude(session: Session, store: SyncStore, result: Json | None, head: Thread, name: str) -> None:
+def finish_command(session: Session, store: SyncStore, result: Json | None, head: Thread, name: str) -> None:
     """Say what came of going on with a thread, and leave with the exit code of that."""
     if result is None:
         _say_nothing_to_do(session, store, head)
@@ -114,10 +116,10 @@ def conclude(session: Session, store: SyncStore, result: Json | None, head: Thre
 def report(session: Session, result: Json, name: str) -> None:
     """Say what came of a run, and leave with its exit code."""
     status = str(result["status"])
-    if session.as_json:
+    if session.json_output:
         session.out.json({key: value for key, value in result.items() if key != "title"})
     else:
-        teller = Teller(session.out)
+        teller = RunProgress(session.out)
         tell_doubts(teller, result["in_doubt"] if status != "waiting" else [])
         teller.aside(f"thread {result['thread_id']} · {sums(result)}")
         if status == "waiting":
@@ -129,7 +131,7 @@ def report(session: Session, result: Json, name: str) -> None:
         raise typer.Exit(code)
 
 
-def tell_doubts(teller: Teller, doubts: list[Json]) -> None:
+def tell_doubts(teller: RunProgress, doubts: list[Json]) -> None:
     """Name the calls whose outcome is unknown."""
     for doubt in doubts:
         what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"
@@ -148,10 +150,10 @@ def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None
     """Say that a thread needs nobody, and how its last run went."""
     head = store.thread(head)
     runs = store.runs(head)
-    if session.as_json:
-        from lockstitch.engine.result import result_in
+    if session.json_output:
+        from lockstitch.engine.result import result_from_store
 
-        last = store.portal.call(result_in(store.awaited, runs[-1])).as_json() if runs else {"run_id": None}
+        last = store.portal.call(result_from_store(store.async_store, runs[-1])).as_json() if runs else {"run_id": None}
         session.out.json({"thread_id": str(head.id), **last})
         return
     again = f" `lockstitch retry {head.id}` tries it again." if head.status in ("failed", "cancelled") else ""

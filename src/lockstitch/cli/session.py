@@ -9,7 +9,7 @@ import typer
 from lockstitch import sync
 from lockstitch.cli.render.output import Output
 from lockstitch.errors import Refused
-from lockstitch.store.open import shown
+from lockstitch.store.open import redacted_url
 
 if TYPE_CHECKING:
     from lockstitch.agents import App
@@ -27,7 +27,7 @@ class Session:
     """Whether somebody said which project; otherwise what concerns a whole store concerns all of them."""
 
     @property
-    def as_json(self) -> bool:
+    def json_output(self) -> bool:
         return self.out.as_json
 
     def open(self, *, create: bool = False, url: str | None = None) -> sync.SyncStore:
@@ -37,7 +37,7 @@ class Session:
     @property
     def shown(self) -> str:
         """The store's URL without its password."""
-        return shown(self.url)
+        return redacted_url(self.url)
 
     def app(self) -> "App":
         """The code of the user's agents. Imported only by commands that need it, and only then."""

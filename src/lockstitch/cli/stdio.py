@@ -64,7 +64,7 @@ WITH_VALUE = ("--store", "--app", "--project")
 FLAGS = ("--json",)
 
 
-def hoist(arguments: Sequence[str]) -> list[str]:
+def move_global_options(arguments: Sequence[str]) -> list[str]:
     """The arguments with the global options first. What follows `--` is left alone."""
     hoisted: list[str] = []
     rest: list[str] = []

@@ -1,6 +1,6 @@
 """The client: a server's record with the face of the store's reading calls. Needs the extra `client`."""
 
 from lockstitch.client.client import Client
-from lockstitch.client.models import Difference, Followed, History, Hit, Outcome, ThreadRow
+from lockstitch.client.models import Difference, History, Hit, RunResult, StreamEvent, ThreadRow
 
-__all__ = ["Client", "Difference", "Followed", "History", "Hit", "Outcome", "ThreadRow"]
+__all__ = ["Client", "Difference", "History", "Hit", "RunResult", "StreamEvent", "ThreadRow"]

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from lockstitch.client.connection import Connection, part
-from lockstitch.client.models import Difference, Followed, History, Hit, Outcome, ThreadRow
+from lockstitch.client.models import Difference, History, Hit, RunResult, StreamEvent, ThreadRow
 from lockstitch.errors import NotFound
 from lockstitch.model import Feedback, File, Json, Memory, Message, Run, Stitch, Thread
 
@@ -70,9 +70,9 @@ class Reading:
     async def run(self, run_id: UUID | str) -> Run:
         return Run.from_json(await self._get(run_path(run_id)))
 
-    async def result(self, run_id: UUID | str) -> Outcome:
+    async def result(self, run_id: UUID | str) -> RunResult:
         """The result of a run in its current state."""
-        return Outcome.from_json(await self._get(f"{run_path(run_id)}/result"))
+        return RunResult.from_json(await self._get(f"{run_path(run_id)}/result"))
 
     async def log(self, run_id: UUID | str) -> list[Stitch]:
         return [Stitch.from_json(row) for row in await self._get(f"{run_path(run_id)}/log")]
@@ -120,7 +120,7 @@ class Reading:
 
     def events(
         self, ref: Ref, *, after: int = 0, until: Literal["end", "idle", "now"] = "end"
-    ) -> AsyncGenerator[Followed]:
+    ) -> AsyncGenerator[StreamEvent]:
         """A thread as it goes on: stitches, deltas of what is being said, how it stands, and its end."""
         return self._connection.follow(f"{thread_path(ref)}/events", after, until=until)
 
@@ -155,15 +155,15 @@ class Acting(Reading):
         given = {name: _json(value) for name, value in fields.items()}
         return Thread.from_json(await self._connection.post("/api/threads", {"agent": agent, "goal": goal, **given}))
 
-    async def begin(self, agent: str, input: str | list[Json], **fields: Any) -> Outcome:
+    async def begin(self, agent: str, input: str | list[Json], **fields: Any) -> RunResult:
         """Begin a run, and leave it to the server: thread, user_id, metadata, tags and extras may be said."""
         return await self._begin(agent, input, fields, wait=False)
 
-    async def run_agent(self, agent: str, input: str | list[Json], **fields: Any) -> Outcome:
+    async def run_agent(self, agent: str, input: str | list[Json], **fields: Any) -> RunResult:
         """The same, and wait for what comes of it: until it has ended or waits for somebody."""
         return await self._begin(agent, input, fields, wait=True)
 
-    async def stream(self, agent: str, input: str | list[Json], **fields: Any) -> AsyncGenerator[Followed]:
+    async def stream(self, agent: str, input: str | list[Json], **fields: Any) -> AsyncGenerator[StreamEvent]:
         """The same, told as it happens. Whoever leaves early leaves the run to the server."""
         before = await self._position(fields["thread"]) if fields.get("thread") is not None else 0
         begun = await self.begin(agent, input, **fields)
@@ -221,7 +221,7 @@ class Acting(Reading):
         said = {name: value for name, value in body.items() if value is not None}
         return await self._connection.post(f"{thread_path(ref)}/{act}", said or None)
 
-    async def _begin(self, agent: str, input: str | list[Json], fields: Json, *, wait: bool) -> Outcome:
+    async def _begin(self, agent: str, input: str | list[Json], fields: Json, *, wait: bool) -> RunResult:
         body: Json = {
             "input": input,
             "wait": wait,
@@ -229,7 +229,7 @@ class Acting(Reading):
         }
         if "thread" in body:
             body["thread"] = name_of(body["thread"])
-        return Outcome.from_json(await self._connection.post(f"/api/agents/{part(agent)}/runs", body, patient=wait))
+        return RunResult.from_json(await self._connection.post(f"/api/agents/{part(agent)}/runs", body, patient=wait))
 
     async def _position(self, ref: Ref) -> int:
         try:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx2
 
 from lockstitch import errors
-from lockstitch.client.models import Followed
+from lockstitch.client.models import StreamEvent
 from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused, StoreError, StoreUnreachable
 from lockstitch.model import Json, Stitch, codec, format_time
 
@@ -26,7 +26,7 @@ _BY_STATUS: Final[dict[int, type[LockstitchError]]] = {
 }
 
 
-def failure(status: int, body: bytes) -> LockstitchError:
+def error_from_response(status: int, body: bytes) -> LockstitchError:
     """The error of an answer that is no success."""
     problem = _problem(body)
     title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
@@ -98,10 +98,10 @@ class Connection:
             raise unreachable(self.url, exc) from exc
         self._met = True
         if not answer.is_success:
-            raise failure(answer.status_code, answer.content)
+            raise error_from_response(answer.status_code, answer.content)
         return codec.loads(answer.content)
 
-    async def follow(self, path: str, after: int, **parameters: Any) -> AsyncGenerator[Followed]:
+    async def follow(self, path: str, after: int, **parameters: Any) -> AsyncGenerator[StreamEvent]:
         """The events of a thread after a position, until it ends: over as many connections as that takes.
 
         Only a server that never answered is told as StoreUnreachable; one that was there is waited for.
@@ -122,7 +122,7 @@ class Connection:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _stream(self, path: str, after: int, parameters: Mapping[str, Any]) -> AsyncGenerator[Followed]:
+    async def _stream(self, path: str, after: int, parameters: Mapping[str, Any]) -> AsyncGenerator[StreamEvent]:
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
         timeout = httpx2.Timeout(10.0, read=SILENCE)
         try:
@@ -130,7 +130,7 @@ class Connection:
                 "GET", path, params=_sent(parameters) or None, headers=headers, timeout=timeout
             ) as answer:
                 if not answer.is_success:
-                    raise failure(answer.status_code, await answer.aread())
+                    raise error_from_response(answer.status_code, await answer.aread())
                 self._met = True
                 async for event in _events(answer, after):
                     yield event
@@ -138,7 +138,7 @@ class Connection:
             raise unreachable(self.url, exc) from exc
 
 
-async def _events(answer: httpx2.Response, position: int) -> AsyncGenerator[Followed]:
+async def _events(answer: httpx2.Response, position: int) -> AsyncGenerator[StreamEvent]:
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():
         if line.startswith(":"):
@@ -150,7 +150,7 @@ async def _events(answer: httpx2.Response, position: int) -> AsyncGenerator[Foll
             data: Json = codec.loads(fields["data"])
             stitch = Stitch.from_json(data) if fields["event"] == "stitch" else None
             position = stitch.position if stitch is not None else position
-            yield Followed(cast("Any", fields["event"]), data, position, stitch)
+            yield StreamEvent(cast("Any", fields["event"]), data, position, stitch)
             fields = {}
         else:
             fields = {}

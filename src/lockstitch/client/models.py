@@ -63,7 +63,7 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunResult:
     """What a run gave, or where it stands."""
 
     thread_id: UUID
@@ -80,13 +80,13 @@ class Outcome:
     error: str | None
 
     @classmethod
-    def from_json(cls, row: Json) -> "Outcome":
+    def from_json(cls, row: Json) -> "RunResult":
         values: dict[str, Any] = {name: row.get(name) for name in cls.__slots__}
         values |= {name: UUID(row[name]) for name in ("thread_id", "run_id")}
         return cls(**values)
 
 
-class Followed(NamedTuple):
+class StreamEvent(NamedTuple):
     """One event of a thread. Of a stitch there is the stitch; `position` is that of the last one seen."""
 
     type: Literal["stitch", "delta", "status", "end"]

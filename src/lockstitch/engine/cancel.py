@@ -1,7 +1,7 @@
 """Cancelling: a wish that whoever holds the thread fulfils, or we do. No code of the agent is needed."""
 
-from lockstitch.engine.config import Setup, bare_setup
-from lockstitch.engine.executor import Driver
+from lockstitch.engine.config import RunConfig, config_for_ending
+from lockstitch.engine.executor import Executor
 from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
 from lockstitch.model import Run, Thread
 from lockstitch.store import Store
@@ -17,7 +17,7 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
     head = await store.thread(ref)
     if head.ended:
         raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
-    if head.kind == "chat" and await store.desk.open_run(head) is None:
+    if head.kind == "chat" and await store.execution.open_run(head) is None:
         raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
     # Children first: a parent that ends before them would not hear of their end.
     for one in reversed(await store.request_cancel(head)):
@@ -28,11 +28,11 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
 async def _end(store: Store, head: Thread) -> None:
     """End a thread that is wished to end, unless somebody holds it, who will."""
 
-    async def make(_: Thread, run: Run | None) -> tuple[Setup, str | None]:
-        return await bare_setup(store, head, run), None
+    async def make(_: Thread, run: Run | None) -> tuple[RunConfig, str | None]:
+        return await config_for_ending(store, head, run), None
 
     try:
-        await Driver(store, make, unlimited=True).resume(await store.thread(head))
+        await Executor(store, make, ignore_limits=True).resume(await store.thread(head))
     except ThreadEnded:
         return
     except ThreadBusy as exc:

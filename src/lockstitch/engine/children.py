@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from lockstitch.engine.executor import Driver, when_free
-from lockstitch.engine.result import Result, result_in
+from lockstitch.engine.executor import Executor, retry_until_free
+from lockstitch.engine.result import Result, result_from_store
 from lockstitch.errors import NotFound, ThreadEnded
 from lockstitch.model import Json, Thread
 from lockstitch.store import Store
@@ -18,21 +18,21 @@ from lockstitch.store import Store
 AT_ONCE: Final = 10
 """Children of one thread that are driven side by side."""
 
-DriverOf = Callable[[Thread], Driver | None]
+DriverOf = Callable[[Thread], Executor | None]
 """Who drives a thread here; None when this process has no code for it."""
 
 
-async def see_through(store: Store, drivers: DriverOf, result: Result | None) -> Result | None:
+async def execute_children(store: Store, drivers: DriverOf, result: Result | None) -> Result | None:
     """Drive the children that a thread waits for, and the thread, until it ends or waits for somebody else."""
     while result is not None and (awaited := _awaited(result.waiting_for)) is not None:
         await _drive_all(store, drivers, awaited)
         head = await store.thread(result.thread_id)
         driver = drivers(head)
-        if driver is None or (head.status == "waiting" and head.waits_for("children") is not None):
+        if driver is None or (head.status == "waiting" and head.wait_for("children") is not None):
             return result
         try:
             # A worker may have taken it over; then it is theirs to end.
-            went_on = await when_free(store, head, driver.resume)
+            went_on = await retry_until_free(store, head, driver.resume)
         except ThreadEnded:
             return await _result_of_others(store, result)
         result = went_on if went_on is not None else await _result_of_others(store, result)
@@ -75,7 +75,7 @@ async def _drive_one(store: Store, drivers: DriverOf, child_id: UUID) -> bool:
         if driver is None:
             return False
         try:
-            await see_through(store, drivers, await when_free(store, head, driver.resume))
+            await execute_children(store, drivers, await retry_until_free(store, head, driver.resume))
         except ThreadEnded:
             return True
         head = await store.thread(child_id)
@@ -85,4 +85,4 @@ async def _drive_one(store: Store, drivers: DriverOf, child_id: UUID) -> bool:
 
 
 async def _result_of_others(store: Store, before: Result) -> Result:
-    return await result_in(store, await store.run(before.run_id))
+    return await result_from_store(store, await store.run(before.run_id))

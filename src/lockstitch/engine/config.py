@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from lockstitch.engine.ports.compactor import Compactor, NoCompactor
 from lockstitch.engine.ports.file_store import FileStore, NoFileStore
 from lockstitch.engine.ports.memory import MemoryStore, NoMemoryStore
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, ProviderError, Response
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, ProviderError, Response
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, Record, Run, Thread, codec
@@ -22,7 +22,7 @@ OnBusy = Literal["refuse", "queue", "interrupt"]
 LogLevel = Literal["standard", "full"]
 
 
-class Part(BaseModel):
+class ComponentConfig(BaseModel):
     """A compactor or memory by its registered name, with what made it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,7 +85,7 @@ class TeamDefinition(BaseModel):
             return cls(**values)
 
 
-class Definition(BaseModel):
+class AgentDefinition(BaseModel):
     """How an agent runs. A new run takes the code's; an open run finishes on the one it began with."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -101,8 +101,8 @@ class Definition(BaseModel):
     beta_headers: tuple[str, ...] = ()
     api_kwargs: Json = {}
     output_schema: Json | None = None
-    compactor: Part = Part()
-    memory: Part = Part()
+    compactor: ComponentConfig = ComponentConfig()
+    memory: ComponentConfig = ComponentConfig()
     formatter: str = "json"
     stream_meta_history_and_tool_results: bool = False
     max_retries: Annotated[int, Field(ge=0)] = 5
@@ -131,7 +131,7 @@ class Definition(BaseModel):
     """The members that it leads, if it is a team's."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Definition":
+    def _consistent(self) -> "AgentDefinition":
         if self.thinking_tokens >= self.max_tokens:
             raise ValueError(
                 f"thinking_tokens ({self.thinking_tokens}) must be less than max_tokens ({self.max_tokens}), "
@@ -156,7 +156,7 @@ class Definition(BaseModel):
         return self.model_dump(mode="json", exclude={"team"} if self.team is None else None)
 
     @classmethod
-    def of(cls, **values: Any) -> "Definition":
+    def of(cls, **values: Any) -> "AgentDefinition":
         """A checked definition; Refused names what is wrong."""
         with _told_of(f"Agent {values.get('name')!r}"):
             return cls(**values)
@@ -178,36 +178,36 @@ def _told_of(whose: str) -> Generator[None]:
 AnswerCheck = Callable[[Any], "str | Awaitable[str | None] | None"]
 """Looks at a final answer (its text, or its structured output): None when it will do, else what is wrong with it."""
 
-Ending = Callable[[Store, Thread, Run, Json], Awaitable[Sequence[Record]]]
+FinishHook = Callable[[Store, Thread, Run, Json], Awaitable[Sequence[Record]]]
 """What an application writes in the last commit of a run. It gets the store, the thread as it was, the run as it will
 be, and {"text", "output", "error", "noted"}, the last being what this commit adds to the log. It may be asked more than
 once, and must leave nothing behind but what it gives."""
 
 
 @dataclass(frozen=True)
-class Occasion:
+class RunStart:
     """When a run begins: where, and in which thread."""
 
     store: Store
     thread: Thread
 
 
-class Crew(Protocol):
+class TeamMembers(Protocol):
     """The members of a team, as far as this process has their code."""
 
     @property
     def names(self) -> Collection[str]: ...
 
-    async def setup(self, name: str, run: Run | None) -> "tuple[Setup, str | None]":
+    async def setup(self, name: str, run: Run | None) -> "tuple[RunConfig, str | None]":
         """What a member runs by, and its instructions for a new run."""
         ...
 
 
 @dataclass(frozen=True)
-class Setup:
+class RunConfig:
     """Everything a loop needs besides the record. Tools are found by name; one the code no longer has is missing."""
 
-    definition: Definition
+    definition: AgentDefinition
     version: int
     provider: Provider
     model: str
@@ -217,27 +217,27 @@ class Setup:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     output_type: type[BaseModel] | None = None
     check: AnswerCheck | None = None
-    ending: Ending | None = None
+    ending: FinishHook | None = None
     deps: Any = None
     prices: Mapping[str, Json] | None = None
     agents: Sequence[str] = ()
     """The agents whose code this process has."""
-    crew: Crew | None = None
+    members: TeamMembers | None = None
     """The members, where a team is led."""
 
 
-async def bare_setup(store: Store, head: Thread, run: Run | None) -> Setup:
+async def config_for_ending(store: Store, head: Thread, run: Run | None) -> RunConfig:
     """What a run is ended by: its definition as it is stored, if it is."""
     name = (run.agent if run is not None else head.agent) or "unknown"
-    definition = Definition(name=name, model="none:none")
+    definition = AgentDefinition(name=name, model="none:none")
     if run is not None and run.version is not None:
         try:
             stored = await store.agents.version(head.project, name, run.version)
-            definition = Definition.model_validate(stored.definition)
+            definition = AgentDefinition.model_validate(stored.definition)
         except NotFound:
             pass
     version = (run.version if run is not None else None) or 0
-    return Setup(definition, version, _Absent(), "none", NoCompactor(), NoMemoryStore(), NoFileStore())
+    return RunConfig(definition, version, _Absent(), "none", NoCompactor(), NoMemoryStore(), NoFileStore())
 
 
 class _Absent(Provider):
@@ -245,9 +245,9 @@ class _Absent(Provider):
 
     name = "none"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         raise ProviderError("There is no model here.", "setup")
-        yield Piece("text")  # so that this is a generator
+        yield Chunk("text")  # so that this is a generator
 
     async def download(self, file_id: str) -> Download:
         raise ProviderError("There is no provider here.", "setup")

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from lockstitch.backend import Find, Where
 from lockstitch.engine.decision.decide import IN_DOUBT
-from lockstitch.engine.decision.snapshot import Call, Situation
-from lockstitch.engine.session.run_session import Journal
+from lockstitch.engine.decision.snapshot import Call, RunSnapshot
+from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadWaiting
-from lockstitch.model import Entry, Json, Letter, Stitch, Thread, tool_result
+from lockstitch.model import Delivery, Entry, Json, Stitch, Thread, tool_result
 from lockstitch.model.message import blocks, user
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
@@ -29,7 +29,7 @@ from lockstitch.store.threads import ThreadRef
 async def approve(store: Store, ref: ThreadRef, call_id: str, *, by: str | None = None) -> None:
     """Agree to a call that waits for a person."""
 
-    def make(waiting: _Waiting) -> _Replies:
+    def make(waiting: WaitingThread) -> _Replies:
         call = waiting.call("approval", call_id)
         return [("approval", call, _permission(call, "approved", by))]
 
@@ -40,7 +40,7 @@ async def deny(store: Store, ref: ThreadRef, call_id: str, *, reason: str | None
     """Refuse a call that waits for a person; the model is told, and why."""
     said = "A person refused this call." + (f" Reason: {reason}" if reason else "")
 
-    def make(waiting: _Waiting) -> _Replies:
+    def make(waiting: WaitingThread) -> _Replies:
         call = waiting.call("approval", call_id)
         return [("approval", call, _answer(call, said, "denied", is_error=True, by=by))]
 
@@ -68,7 +68,7 @@ async def settle(
     status = "settled" if done is not None else "redo" if redo else "in_doubt"
     content = done if done is not None else IN_DOUBT if unknown else None
 
-    def make(waiting: _Waiting) -> _Replies:
+    def make(waiting: WaitingThread) -> _Replies:
         call = waiting.call("doubt", call_id)
         if call.call.earlier:
             return [("doubt", call, _statement(call, status, content, by))]
@@ -92,7 +92,7 @@ async def submit_results(store: Store, ref: ThreadRef, results: Sequence[Json]) 
     await _reply(store, ref, lambda waiting: _results(waiting, results), said)
 
 
-def _results(waiting: "_Waiting", results: Sequence[Json]) -> "_Replies":
+def _results(waiting: "WaitingThread", results: Sequence[Json]) -> "_Replies":
     pending = waiting.pending("frontend_tools")
     ids = waiting.ids_by_key()
     given = [ids.get(name, name) for name in (str(result.get("tool_use_id")) for result in results)]
@@ -122,7 +122,7 @@ def _results(waiting: "_Waiting", results: Sequence[Json]) -> "_Replies":
 async def answer(store: Store, ref: ThreadRef, text: str, *, call_id: str | None = None, by: str | None = None) -> None:
     """Answer the question that a thread asked in the middle of a run: the first one, or the one of this call."""
 
-    def make(waiting: _Waiting) -> _Replies:
+    def make(waiting: WaitingThread) -> _Replies:
         questions = waiting.pending("input")
         if not questions:
             raise ThreadWaiting(
@@ -147,11 +147,13 @@ _Saying = tuple[str, str | None, _Words]
 """For each reply: the kind of waiting, the id of the call (None: the last call of this kind), and the words."""
 
 
-async def _reply(store: Store, ref: ThreadRef, make: "Callable[[_Waiting], _Replies]", said: Sequence[_Saying]) -> None:
+async def _reply(
+    store: Store, ref: ThreadRef, make: "Callable[[WaitingThread], _Replies]", said: Sequence[_Saying]
+) -> None:
     """Check and reply, again if the thread changed in between. If the thread does not wait for the reply, it succeeds
     only if the same reply was accepted before."""
     while True:
-        waiting = await _Waiting.of(store, ref)
+        waiting = await WaitingThread.of(store, ref)
         try:
             replies = make(waiting)
         except (NotFound, ThreadWaiting):
@@ -163,20 +165,20 @@ async def _reply(store: Store, ref: ThreadRef, make: "Callable[[_Waiting], _Repl
             return
 
 
-class _Waiting:
+class WaitingThread:
     """A thread that waits, its open runs and the calls they wait for."""
 
-    def __init__(self, store: Store, head: Thread, situations: Sequence[Situation]) -> None:
+    def __init__(self, store: Store, head: Thread, situations: Sequence[RunSnapshot]) -> None:
         self.store = store
         self.head = head
         self.situations = situations
 
     @classmethod
-    async def of(cls, store: Store, ref: ThreadRef) -> "_Waiting":
+    async def of(cls, store: Store, ref: ThreadRef) -> "WaitingThread":
         head = await store.thread(ref)
-        journal = await Journal.load(store, head)
-        lanes = [lane for lane in journal.ledger.lanes if isinstance(lane, Journal)]
-        return cls(store, head, [lane.situation for lane in lanes] if journal.run is not None else [])
+        journal = await RunSession.load(store, head)
+        lanes = [lane for lane in journal.ledger.lanes if isinstance(lane, RunSession)]
+        return cls(store, head, [lane.snapshot for lane in lanes] if journal.run is not None else [])
 
     def pending(self, kind: str) -> list[str]:
         """Return the ids of the calls that wait for a reply of this kind."""
@@ -229,34 +231,34 @@ class _Waiting:
             stitch.position > asked.paused_at(kind)
             and stitch.type in ("permission", "tool_started")
             and stitch.call_index == call.index
-            for stitch in situation.since
+            for stitch in situation.after_response
             if not call.earlier
         )
 
     async def reply(self, replies: _Replies) -> bool:
         """Deliver the replies. False if the thread ended since it was read, and none was accepted."""
-        letters: list[Letter] = [
-            self.store.letter(self.head, entry, kind, asked.question(kind), asked.call.key)
+        letters: list[Delivery] = [
+            self.store.new_delivery(self.head, entry, kind, asked.question(kind), asked.call.key)
             for kind, asked, entry in replies
         ]
-        receipts = await self.store.desk.deliver_all(self.head, letters)
+        receipts = await self.store.execution.deliver_all(self.head, letters)
         repeated = [letter for letter, receipt in zip(letters, receipts, strict=True) if not receipt.new]
-        return all([await self._said_before(letter) for letter in repeated])
+        return all([await self._same_reply_exists(letter) for letter in repeated])
 
-    async def _said_before(self, letter: Letter) -> bool:
+    async def _same_reply_exists(self, letter: Delivery) -> bool:
         """True if the reply that was accepted for this question says the same; False if there is none, since the thread
         has ended. Conflict if it says something else."""
-        first = await self.store.desk.delivered(letter)
+        first = await self.store.execution.earlier_delivery(letter)
         if first is None:
             return False
-        self._compare(first, _words(letter.opened()))
+        self._compare(first, _reply_content(letter.as_entry()))
         return True
 
     async def replied(self, kind: str, call_id: str | None, words: _Words) -> bool:
         """True if this reply was accepted before, False if none was. Conflict if another one was."""
         where = (Where("thread_id", "=", self.head.id), Where("kind", "=", kind), Where("call_id", "!=", ""))
-        for letter in await self.store.backend.find(Find(Letter, where, order=("-at", "-id"), limit=_REPLIES)):
-            first = await self.store.desk.delivered(letter)
+        for letter in await self.store.backend.find(Find(Delivery, where, order=("-at", "-id"), limit=_REPLIES)):
+            first = await self.store.execution.earlier_delivery(letter)
             if first is not None and call_id in (None, letter.call_id, first.call_id):
                 self._compare(first, words)
                 # Results of a browser continue the run, and are refused once it has continued.
@@ -264,7 +266,7 @@ class _Waiting:
         return False
 
     def _compare(self, first: Entry | Stitch, words: _Words) -> None:
-        if _words(first) != words:
+        if _reply_content(first) != words:
             raise Conflict(
                 f"Call {first.call_id} of thread {self.head.id} was answered otherwise before ({first.status}). "
                 "Nothing was changed.",
@@ -272,7 +274,7 @@ class _Waiting:
                 reason="answered",
             )
 
-    def _waits(self, situation: Situation) -> list[Json]:
+    def _waits(self, situation: RunSnapshot) -> list[Json]:
         """What a run itself waits for, and nobody within it."""
         # A holder that has just taken the thread has not said anew what it waits for: the pause in the log has.
         pause = situation.last("run_paused")
@@ -287,12 +289,12 @@ class _Waiting:
 class _Asked:
     """A call that waits, and the run that made it."""
 
-    situation: Situation
+    situation: RunSnapshot
     call: Call
 
     def paused_at(self, kind: str) -> int:
         """Return the position of the last pause that asks for this call; 0 if the pause is not in the log."""
-        pauses = [stitch for stitch in self.situation.since if stitch.type == "run_paused"]
+        pauses = [stitch for stitch in self.situation.after_response if stitch.type == "run_paused"]
         asking = [
             pause.position for pause in pauses if any(_asks_for(one, kind, self.call) for one in _waits_of(pause))
         ]
@@ -309,7 +311,7 @@ class _Asked:
             return f"{name}:{self.situation.run.first_position}"
         marks = [
             stitch.position
-            for stitch in self.situation.since
+            for stitch in self.situation.after_response
             if stitch.type == "tool_started" and stitch.call_index == self.call.index
         ]
         return f"{name}:{max(marks, default=0)}"
@@ -356,7 +358,7 @@ def _entry(asked: _Asked, kind: str, **fields: Any) -> Entry:
     )
 
 
-def _words(reply: Entry | Stitch) -> _Words:
+def _reply_content(reply: Entry | Stitch) -> _Words:
     """Return what a reply says. Media are not compared, since they may be stored elsewhere."""
     said: list[Any] | None = reply.data.get("said")
     return reply.status, _texts(reply.message) if said is None else said

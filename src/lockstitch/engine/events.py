@@ -15,8 +15,8 @@ from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import LockstitchError
-from lockstitch.model import Delta, Json, Thread
-from lockstitch.model.codec import keepable
+from lockstitch.model import Json, LiveDelta, Thread
+from lockstitch.model.codec import storable_text
 
 EventType = Literal[
     "started",
@@ -91,7 +91,7 @@ _MANY: Final = 1000
 _log = logging.getLogger("lockstitch.live")
 
 
-def first_number(head: Thread) -> int:
+def first_delta_number(head: Thread) -> int:
     """The number that deltas of a thread's present holder begin with; those below are leftovers of an earlier one."""
     return head.fence << _FENCE
 
@@ -107,13 +107,13 @@ class _Part:
     text: list[str] = field(default_factory=list[str])
 
 
-class Live:
+class LiveTextWriter:
     """What is said in one drive of one thread. Numbers rise over the whole life of a thread."""
 
     def __init__(self, backend: FullBackend, head: Thread) -> None:
         self._backend = backend
         self._thread_id = head.id
-        self._first = self._number = first_number(head)
+        self._first = self._number = first_delta_number(head)
         self._attempts: defaultdict[UUID, int] = defaultdict(int)
         self._steps: dict[UUID, int] = {}
         self._heard: list[_Part] = []
@@ -124,7 +124,7 @@ class Live:
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Listen to a run; see `stage.Listener`."""
         if event.type in ("text", "thinking"):
             self._say(event)
@@ -178,26 +178,30 @@ class Live:
                     await self._closing.wait()
             heard, self._heard = self._heard, []
             over, self._over = self._over, {}
-            gone = [Find(Delta, (*self._of(run_id), Where("number", "<=", number))) for run_id, number in over.items()]
+            gone = [
+                Find(LiveDelta, (*self._of(run_id), Where("number", "<=", number))) for run_id, number in over.items()
+            ]
             if heard and not self._cleaned:
                 self._cleaned = True
-                gone.append(Find(Delta, (Where("thread_id", "=", self._thread_id), Where("number", "<", self._first))))
+                gone.append(
+                    Find(LiveDelta, (Where("thread_id", "=", self._thread_id), Where("number", "<", self._first)))
+                )
             self._written.update(part.run_id for part in heard)
             await _attempt(self._backend, gone, [self._delta(part) for part in heard])
 
     def _of(self, run_id: UUID) -> tuple[Where, Where]:
         return Where("thread_id", "=", self._thread_id), Where("run_id", "=", run_id)
 
-    def _delta(self, part: _Part) -> Delta:
+    def _delta(self, part: _Part) -> LiveDelta:
         self._number += 1
-        return Delta(
+        return LiveDelta(
             thread_id=self._thread_id,
             run_id=part.run_id,
             step_number=part.step,
             number=self._number,
             text={
                 "kind": part.kind,
-                "text": keepable("".join(part.text)),
+                "text": storable_text("".join(part.text)),
                 "attempt": f"{self._first >> _FENCE}.{part.attempt}",
             },
         )
@@ -207,19 +211,19 @@ async def sweep(backend: FullBackend, threads: Sequence[UUID] | None = None) -> 
     """Take away what killed workers have left: of these threads, or of all that nobody holds any more."""
     try:
         if threads is None:
-            found = await backend.find(Find(Delta, limit=_MANY))
+            found = await backend.find(Find(LiveDelta, limit=_MANY))
             ids = {delta.thread_id for delta in found}
             held = {
                 head.id for head in await backend.find(Find(Thread, (Where("id", "in", sorted(ids)),))) if head.held
             }
             threads = sorted(ids - held)
         if threads:
-            await backend.delete(Find(Delta, (Where("thread_id", "in", list(threads)),)))
+            await backend.delete(Find(LiveDelta, (Where("thread_id", "in", list(threads)),)))
     except LockstitchError as exc:
         _log.debug("Leftovers of live text stay: %s", exc)
 
 
-async def _attempt(backend: FullBackend, gone: Sequence[Find[Delta]], new: Sequence[Delta]) -> None:
+async def _attempt(backend: FullBackend, gone: Sequence[Find[LiveDelta]], new: Sequence[LiveDelta]) -> None:
     try:
         for find in gone:
             await backend.delete(find)
@@ -229,7 +233,7 @@ async def _attempt(backend: FullBackend, gone: Sequence[Find[Delta]], new: Seque
         _log.debug("Live text was not written: %s", exc)
 
 
-async def events_of(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:
+async def event_iterator(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:
     """The events of `work` as they come. Its error, if it ends with one, is raised after the last of them.
 
     Events wait in line for a reader that is slow. When the reader leaves, the work is cancelled.

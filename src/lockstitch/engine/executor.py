@@ -9,20 +9,35 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from lockstitch.engine.config import Setup
-from lockstitch.engine.decision.decide import crashes
+from lockstitch.engine.config import RunConfig
+from lockstitch.engine.decision.decide import crash_reason
 from lockstitch.engine.events import Listener
-from lockstitch.engine.loop import drive
-from lockstitch.engine.result import Result, open_waits, result_in, result_of, result_waiting, run_waiting, summary_of
+from lockstitch.engine.loop import run_loop
+from lockstitch.engine.result import (
+    Result,
+    open_waits,
+    result_from_store,
+    result_of_run,
+    result_waiting,
+    run_waiting,
+    summary_of,
+)
 from lockstitch.engine.session.deliveries import report, result
-from lockstitch.engine.session.run_context import Stage
-from lockstitch.engine.session.run_session import Journal
-from lockstitch.engine.session.start import Input, as_entry, begin, next_input, recall, waiting_message
+from lockstitch.engine.session.run_context import RunContext
+from lockstitch.engine.session.run_session import RunSession
+from lockstitch.engine.session.start import (
+    RunInput,
+    next_input,
+    queued_entry,
+    restore_request_settings,
+    start_run,
+    waiting_message,
+)
 from lockstitch.engine.session.takeover import note_takeover
-from lockstitch.engine.session.thread_session import Ledger
-from lockstitch.engine.webhooks import notices
+from lockstitch.engine.session.thread_session import ThreadSession
+from lockstitch.engine.webhooks import webhook_events
 from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadEnded, ThreadWaiting
-from lockstitch.model import TERMINAL, Entry, Notice, Run, Thread, answer_of, as_id, new_id, waiting
+from lockstitch.model import TERMINAL_STATUSES, Entry, Run, Thread, WebhookEvent, answer_of, as_id, new_id, waiting
 from lockstitch.model.message import user
 from lockstitch.store import Store
 
@@ -31,12 +46,12 @@ _WHY: Final = 500
 
 OnWaiting = Literal["refuse", "cancel"]
 
-SetupMaker = Callable[[Thread, Run | None], Awaitable[tuple[Setup, str | None]]]
+SetupMaker = Callable[[Thread, Run | None], Awaitable[tuple[RunConfig, str | None]]]
 """Makes the setup for a thread's open run, or for a new one, and resolves its instructions."""
 
 
 @dataclass(frozen=True)
-class Driver:
+class Executor:
     """How threads of one agent are driven."""
 
     store: Store
@@ -47,9 +62,9 @@ class Driver:
     """Called after a run has ended, with its last state."""
     hooks: Sequence[str] = ()
     """Who is told when a thread fails or begins to wait for a person."""
-    unlimited: bool = False
+    ignore_limits: bool = False
     """Whether it is driven whatever limits say, because it is only to be ended."""
-    leaving: Callable[[], bool] | None = None
+    should_release: Callable[[], bool] | None = None
     """Says when what is driven is to be left to others."""
     detach: bool = False
     """Whether a run is only begun here, and left to workers."""
@@ -57,129 +72,137 @@ class Driver:
     """Seconds that a tool may take which has no limit of its own."""
     live: Listener | None = None
     """Who passes on what is said to readers in other processes."""
-    patience: float | None = None
+    retry_after: float | None = None
     """Seconds after which a thread that cannot be driven is tried again; None: whoever drives it is told at once."""
     cleared: Callable[[], None] | None = None
     """Called once a suspect has made progress."""
 
-    async def open(self, thread: Thread, given: Input) -> Result:
+    async def run_new_thread(self, thread: Thread, given: RunInput) -> Result:
         """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
         try:
-            made = await self.store.desk.make_for(thread, given.message)
+            made = await self.store.execution.create_if_required(thread, given.message)
         except Conflict as exc:
-            raise _made_by_another(thread) from exc
+            raise key_taken(thread) from exc
         if made:
             return await self.run(thread, given)
-        ledger = Ledger(self.store, await self.store.desk.hold(thread), new=True)
+        ledger = ThreadSession(self.store, await self.store.execution.hold_new(thread), new=True)
         try:
-            result, _ = await self._drive_held(ledger.head, given, Journal(ledger))
+            result, _ = await self._execute_held(ledger.head, given, RunSession(ledger))
         except Conflict as exc:
             if not ledger.new:
                 raise
-            if not self.store.desk.is_holder(ledger.head):
+            if not self.store.execution.is_holder(ledger.head):
                 # This process was declared dead before there was anything that others could have: it begins anew.
-                return await self.open(thread, given)
-            raise _made_by_another(thread) from exc
+                return await self.run_new_thread(thread, given)
+            raise key_taken(thread) from exc
         assert result is not None
         return result
 
-    async def run(self, head: Thread, given: Input, on_waiting: OnWaiting = "refuse") -> Result:
+    async def run(self, head: Thread, given: RunInput, on_waiting: OnWaiting = "refuse") -> Result:
         """Begin a run with `given` and drive it. A run that was cut off before is driven to its end first, and so are
         the runs of messages that were accepted before. If a thread has a goal that no run has begun with, the first run
         begins with the goal, and `given` enters that run."""
         while True:
-            self._refuse_waiting(head, on_waiting)
-            if given.again is None and not given.first and _goal_is_ahead(head):
-                return await (self.leave_behind(head, given) if self.detach else self.in_line(head, given))
+            self._require_not_waiting(head, on_waiting)
+            if given.retry_of is None and not given.first and _goal_is_ahead(head):
+                return await (self.enqueue_behind(head, given) if self.detach else self.enqueue_and_wait(head, given))
             result, began = await self._drive(head, given, cancel=on_waiting == "cancel")
             if began and result is not None:
                 return result
             head = await self.store.thread(head.id)
             if self.detach and not began:
                 # The run of another message comes first. It is left to workers, and so is this message.
-                return await self.leave_behind(head, given)
+                return await self.enqueue_behind(head, given)
 
     async def retry(self, head: Thread, last: Run) -> Result | None:
         """Begin a run that tries `last` again, which has not completed; if somebody else has, what became of theirs."""
         if head.ended:
             head = await reopen(self.store, head)
         try:
-            return await when_free(self.store, head, lambda free: self.run(free, Input(user(""), again=last)))
+            return await retry_until_free(
+                self.store, head, lambda free: self.run(free, RunInput(user(""), retry_of=last))
+            )
         except Conflict as exc:
-            latest = await self.store.desk.last_run(await self.store.thread(head.id))
+            latest = await self.store.execution.last_run(await self.store.thread(head.id))
             begun = exc.reason in ("begun", "waiting") or isinstance(exc, ThreadEnded)
             if not begun or latest is None or latest.id == last.id or latest.input_position != last.input_position:
                 raise
-            return await see_out(self.store, head, latest, self.resume)
+            return await finish_or_wait(self.store, head, latest, self.resume)
 
     async def resume(self, head: Thread) -> Result | None:
         """Go on where the thread was: its open run, or a message nobody has answered. None: there is nothing to do."""
         result, _ = await self._drive(head, None)
         return result
 
-    async def leave_behind(self, head: Thread, given: Input) -> Result:
+    async def enqueue_behind(self, head: Thread, given: RunInput) -> Result:
         """Leave a message to the workers; the result says under which id its run will be found."""
-        delivery_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        delivery_id = await enqueue(self.store, head, given, sender=f"queue:{new_id()}")
         return await result_waiting(self.store, head, delivery_id)
 
-    async def in_line(self, head: Thread, given: Input) -> Result:
+    async def enqueue_and_wait(self, head: Thread, given: RunInput) -> Result:
         """Leave a message in line and wait for its run; drive it ourselves if nobody else does."""
-        delivery_id = await put_in_line(self.store, head, given, sender=f"queue:{new_id()}")
+        delivery_id = await enqueue(self.store, head, given, sender=f"queue:{new_id()}")
         pause = 0.02
         result: Result | None = None
         while True:
-            run = await run_of(self.store, head, delivery_id)
-            if run is not None and (run.status in TERMINAL or run.status == "waiting"):
-                return result if result is not None and result.run_id == run.id else await result_in(self.store, run)
+            run = await run_of_message(self.store, head, delivery_id)
+            if run is not None and (run.status in TERMINAL_STATUSES or run.status == "waiting"):
+                return (
+                    result
+                    if result is not None and result.run_id == run.id
+                    else await result_from_store(self.store, run)
+                )
             # A run that waits for a person or for children continues when they answer.
             # The run of this message comes after it.
-            result = None if waits_for_others(head) else await when_free(self.store, head, self.resume)
+            result = None if has_open_waits(head) else await retry_until_free(self.store, head, self.resume)
             if result is None:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 1.5, 0.5)
             head = await self.store.thread(head.id)
 
-    async def go_on(self, head: Thread) -> Result | None:
+    async def execute_held(self, head: Thread) -> Result | None:
         """The same with a thread that this process has claimed."""
-        result, _ = await self._drive_held(head, None, None)
+        result, _ = await self._execute_held(head, None, None)
         return result
 
-    async def _drive(self, before: Thread, given: Input | None, *, cancel: bool = False) -> tuple[Result | None, bool]:
+    async def _drive(
+        self, before: Thread, given: RunInput | None, *, cancel: bool = False
+    ) -> tuple[Result | None, bool]:
         """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one, and
         the one with `given` if that is not None."""
         head = await self._claim(before)
-        return await self._drive_held(head, given, None, cancel=cancel)
+        return await self._execute_held(head, given, None, cancel=cancel)
 
     async def _claim(self, head: Thread) -> Thread:
         """Claim a thread. If this process was declared dead without noticing, it claims as a new worker."""
         try:
-            return await self.store.claim(head, take_over=self.take_over, unlimited=self.unlimited)
+            return await self.store.claim(head, take_over=self.take_over, unlimited=self.ignore_limits)
         except ThreadBusy as exc:
             if exc.reason != "dead":
                 raise
         await self.store.lease_keeper.check_declared_dead()
-        return await self.store.claim(head, take_over=self.take_over, unlimited=self.unlimited)
+        return await self.store.claim(head, take_over=self.take_over, unlimited=self.ignore_limits)
 
-    async def _drive_held(
-        self, head: Thread, given: Input | None, journal: Journal | None, *, cancel: bool = False
+    async def _execute_held(
+        self, head: Thread, given: RunInput | None, journal: RunSession | None, *, cancel: bool = False
     ) -> tuple[Result | None, bool]:
-        stage: Stage | None = None
+        stage: RunContext | None = None
         given_in = False
         try:
-            journal = journal or await Journal.load(self.store, head)
+            journal = journal or await RunSession.load(self.store, head)
             if head.suspect:
                 await note_takeover(journal)
                 self._watch_progress(journal)
-            if journal.run is None and head.kind != "chat" and await self._ended_unbegun(journal):
+            if journal.run is None and head.kind != "chat" and await self._end_without_run(journal):
                 return None, False
             setup, system = await self.make_setup(head, journal.run)
-            stage = Stage(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
+            stage = RunContext(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
             stage.live = self.live
             async with self.store.lease_keeper.keeping(stage):
                 began = journal.run is None
-                await self._refuse_begun(journal, given)
+                await self._require_not_started(journal, given)
                 if journal.run is not None:
-                    await recall(stage)
+                    await restore_request_settings(stage)
                     if cancel and journal.run.status == "waiting":
                         journal.head = journal.head.changed(cancel_requested=True)
                 else:
@@ -193,16 +216,16 @@ class Driver:
                         letters = [letter for letter in await journal.letters_waiting() if letter.kind == "children"]
                         if letters:
                             await journal.commit(taken=letters)
-                        await self.store.desk.release(head, _at_rest(journal.head, self.store.clock.now()))
+                        await self.store.execution.release(head, _resting_fields(journal.head, self.store.clock.now()))
                         return None, False
                     began = given is None or cause is given
-                    await begin(stage, cause)
+                    await start_run(stage, cause)
                     given_in = cause is given
                 if self.detach:
-                    stage.leaving = lambda: True
-                elif self.leaving is not None:
-                    stage.leaving = self.leaving
-                left = await drive(stage) == "left"
+                    stage.should_release = lambda: True
+                elif self.should_release is not None:
+                    stage.should_release = self.should_release
+                left = await run_loop(stage) == "left"
                 return (None if left and not self.detach else await self._result(stage)), began
         except BaseException as exc:
             # A thread that somebody else made first was never ours, even if it is held by this process.
@@ -210,17 +233,17 @@ class Driver:
             if not never_ours and not _lost(exc, head.id):
                 latest = stage.journal.head if stage is not None else head
                 begun = stage is not None and stage.journal.run is not None
-                await self.store.desk.release(head, self._left(latest, begun, exc))
+                await self.store.execution.release(head, self._fields_on_release(latest, begun, exc))
             if given_in and isinstance(exc, Conflict):
-                raise _cut_off(exc, head.id) from exc
+                raise run_interrupted(exc, head.id) from exc
             if isinstance(exc, Conflict) and _lost(exc, head.id) and exc.reason != "gone" and not never_ours:
                 raise _taken_over(exc, head.id, "holder") from exc
             raise
         finally:
             # This process no longer executes the thread, in any case.
-            self.store.desk.leave(head)
+            self.store.execution.leave(head)
 
-    def _watch_progress(self, journal: Journal) -> None:
+    def _watch_progress(self, journal: RunSession) -> None:
         """Call `cleared` after the commit that ends the suspicion."""
         cleared = self.cleared
         if cleared is None:
@@ -234,34 +257,34 @@ class Driver:
 
         journal.when_committed(look)
 
-    def _left(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
+    def _fields_on_release(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
         """How a thread is left that could not be driven: as it was, or ready for whoever goes on with it.
 
         Where nobody is there to be told, it says itself what was wrong, and waits a while before it is tried again.
         """
         now = self.store.clock.now()
-        if self.patience is not None and isinstance(exc, Exception):
-            until = now + timedelta(seconds=self.patience)
+        if self.retry_after is not None and isinstance(exc, Exception):
+            until = now + timedelta(seconds=self.retry_after)
             why = f"{type(exc).__name__}: {exc}"[:_WHY]
             return {
                 "status": "waiting",
                 "waiting_for": [waiting("retry", now, until=until, reason=why)],
                 "wake_at": until,
             }
-        return {"status": "pending"} if begun else _at_rest(head, now)
+        return {"status": "pending"} if begun else _resting_fields(head, now)
 
-    async def _ended_unbegun(self, journal: Journal) -> bool:
+    async def _end_without_run(self, journal: RunSession) -> bool:
         """End a goal that is wished to end, or that ends whoever takes it, before its first run; whether it was."""
         head = journal.head
-        crashed = crashes(head)
+        crashed = crash_reason(head)
         if crashed is None and not head.cancel_requested:
             return False
         status = "cancelled" if head.cancel_requested else "failed"
         ended = result(status, None, crashed if status == "failed" else None)
-        told: list[Notice] = []
+        told: list[WebhookEvent] = []
         if status == "failed":
-            journal.note(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
-            told = notices(journal, self.hooks, "failed", {"error": crashed})
+            journal.record(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
+            told = webhook_events(journal, self.hooks, "failed", {"error": crashed})
         if status == "cancelled" and head.pending_children:
             await journal.store.request_cancel_of_children(head)
         rest: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
@@ -276,51 +299,51 @@ class Driver:
                 continue
             return True
 
-    async def _cause(self, stage: Stage, given: Input | None) -> Input | None:
+    async def _cause(self, stage: RunContext, given: RunInput | None) -> RunInput | None:
         """Return the cause of the next run: a message that was accepted before `given`, else `given`."""
         if given is None:
             # A driver that is only to end a run has no code of the agent, so it must not begin the next run.
-            return None if self.unlimited else await next_input(stage)
-        if given.again is not None or stage.journal.head.kind != "chat":
+            return None if self.ignore_limits else await next_input(stage)
+        if given.retry_of is not None or stage.journal.head.kind != "chat":
             return given
         ahead = await waiting_message(stage.journal, before=given.arrived)
         if ahead is not None and given.first:
             raise _begun(stage.journal.head)
         return ahead or given
 
-    async def _refuse_begun(self, journal: Journal, given: Input | None) -> None:
+    async def _require_not_started(self, journal: RunSession, given: RunInput | None) -> None:
         """Conflict when what is given may be begun once, and was. Asked under the claim, so that one alone begins."""
         if given is None:
             return
         begun = given.first and journal.head.last_sequence > 0
-        if given.again is not None:
-            last = await self.store.desk.last_run(journal.head)
-            begun = last is not None and last.id != given.again.id
+        if given.retry_of is not None:
+            last = await self.store.execution.last_run(journal.head)
+            begun = last is not None and last.id != given.retry_of.id
         if begun:
             raise _begun(journal.head)
 
-    async def _result(self, stage: Stage) -> Result:
+    async def _result(self, stage: RunContext) -> Result:
         journal = stage.journal
-        run, response = journal.open, journal.situation.response
+        run, response = journal.open_run, journal.snapshot.response
         said = None
         if response is not None and response.position == run.output_position:
             said = answer_of(response.message)
         elif run.output_position is not None:
-            said = await self.store.desk.answer_at(journal.head, run.output_position)
+            said = await self.store.execution.answer_text_at(journal.head, run.output_position)
         said = summary_of(journal.head, said)
         output = None
         if run.output is not None and stage.setup.output_type is not None:
             output = stage.setup.output_type.model_validate(run.output)
-        if self.on_run_end is not None and run.status in TERMINAL:
+        if self.on_run_end is not None and run.status in TERMINAL_STATUSES:
             self.on_run_end(self.store, journal.head, run)
-        result = await result_of(journal.store, journal.head, run, said, output)
-        stage.tell("finished", {**result.as_json(), "title": journal.head.title}, now=True)
+        result = await result_of_run(journal.store, journal.head, run, said, output)
+        stage.emit("finished", {**result.as_json(), "title": journal.head.title}, now=True)
         return result
 
     @staticmethod
-    def _refuse_waiting(head: Thread, on_waiting: OnWaiting) -> None:
+    def _require_not_waiting(head: Thread, on_waiting: OnWaiting) -> None:
         waits = open_waits(head)
-        if waits_for_others(head) and on_waiting == "refuse":
+        if has_open_waits(head) and on_waiting == "refuse":
             pending = ", ".join(f"{one.get('kind')} {one.get('name') or one.get('id') or ''}".strip() for one in waits)
             raise ThreadWaiting(
                 f"Thread {head.id} waits for {pending}. Answer that first, or cancel it (on_waiting='cancel').",
@@ -329,7 +352,7 @@ class Driver:
             )
 
 
-def _at_rest(head: Thread, now: datetime) -> dict[str, Any]:
+def _resting_fields(head: Thread, now: datetime) -> dict[str, Any]:
     """How a thread without an open run is left by whoever found nothing to do, or could not begin.
 
     What it waited for stands in its head as long as it is held; but a chat without a run waits for its next message,
@@ -352,59 +375,63 @@ async def reopen(store: Store, head: Thread) -> Thread:
 
 def _goal_is_ahead(head: Thread) -> bool:
     """True if a thread is ready for its first run, which starts with its goal."""
-    ready = not head.ended and not waits_for_others(head)
+    ready = not head.ended and not has_open_waits(head)
     return ready and head.kind != "chat" and head.goal is not None and not head.last_sequence
 
 
-def waits_for_others(head: Thread) -> bool:
+def has_open_waits(head: Thread) -> bool:
     """Whether an open run waits for somebody, and not the thread for its next message."""
     return head.status == "waiting" and bool(open_waits(head))
 
 
-def could_not_be_had(exc: ThreadBusy) -> bool:
+def is_retryable_busy(exc: ThreadBusy) -> bool:
     """Whether somebody else holds the thread, or a limit is in the way, and so nothing was begun."""
     return exc.reason in ("holder", "limit")
 
 
-async def when_free(store: Store, head: Thread, act: Callable[[Thread], Awaitable[Result | None]]) -> Result | None:
+async def retry_until_free(
+    store: Store, head: Thread, act: Callable[[Thread], Awaitable[Result | None]]
+) -> Result | None:
     """Do `act` as soon as nobody else holds the thread, and no limit is in the way."""
     pause = 0.02
     while True:
         try:
             return await act(head)
         except ThreadBusy as exc:
-            if not could_not_be_had(exc):
+            if not is_retryable_busy(exc):
                 raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 1.5, 0.5)
         head = await store.thread(head.id)
 
 
-async def see_out(store: Store, head: Thread, run: Run, act: Callable[[Thread], Awaitable[Result | None]]) -> Result:
+async def finish_or_wait(
+    store: Store, head: Thread, run: Run, act: Callable[[Thread], Awaitable[Result | None]]
+) -> Result:
     """What becomes of a run that `act` goes on with as soon as nobody else does; or what others have made of it."""
     went_on = None
     with suppress(ThreadEnded):
-        went_on = await when_free(store, head, act)
+        went_on = await retry_until_free(store, head, act)
     if went_on is not None and went_on.run_id == run.id:
         return went_on
-    return await result_in(store, await store.run(run.id))
+    return await result_from_store(store, await store.run(run.id))
 
 
-async def put_in_line(store: Store, head: Thread, given: Input, sender: str) -> UUID:
+async def enqueue(store: Store, head: Thread, given: RunInput, sender: str) -> UUID:
     """Leave a message for the run after the open one; the id of its delivery."""
-    receipt = await store.deliver(head, as_entry(given), kind="input", sender=sender)
+    receipt = await store.deliver(head, queued_entry(given), kind="input", sender=sender)
     assert receipt.delivery_id is not None
     return receipt.delivery_id
 
 
-async def run_of(store: Store, head: Thread, delivery_id: UUID) -> Run | None:
+async def run_of_message(store: Store, head: Thread, delivery_id: UUID) -> Run | None:
     """The run that a delivered message is the input of, or that it entered; None while it waits in the inbox."""
     try:
         # The run that a message to a chat causes has the id of its delivery.
         return await store.run(delivery_id)
     except NotFound:
         pass
-    delivery = await store.desk.delivery(delivery_id)
+    delivery = await store.execution.delivery(delivery_id)
     if delivery is None or delivery.position is None:
         return None
     stitches = await store.stitches(head, delivery.position, delivery.position)
@@ -427,7 +454,7 @@ async def run_for(store: Store, run_id: UUID | str) -> Run:
 
 
 async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:
-    delivery = await store.desk.delivery(delivery_id) if delivery_id is not None else None
+    delivery = await store.execution.delivery(delivery_id) if delivery_id is not None else None
     if delivery is None or delivery.kind != "input" or delivery.call_id:
         return None
     try:
@@ -435,7 +462,7 @@ async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:
     except NotFound:
         # The thread belongs to another project.
         return None
-    return await run_of(store, head, delivery.id) or run_waiting(head, delivery.id, delivery.at)
+    return await run_of_message(store, head, delivery.id) or run_waiting(head, delivery.id, delivery.at)
 
 
 async def result_for(store: Store, run_id: UUID | str) -> Result:
@@ -445,7 +472,7 @@ async def result_for(store: Store, run_id: UUID | str) -> Result:
     """
     run = await run_for(store, run_id)
     if run.status != "pending":
-        return await result_in(store, run)
+        return await result_from_store(store, run)
     return await result_waiting(store, await store.thread(run.thread_id), run.id)
 
 
@@ -453,13 +480,13 @@ def _begun(head: Thread) -> Conflict:
     return Conflict(f"Thread {head.id} has had its run.", thread_id=head.id, reason="begun")
 
 
-def _made_by_another(thread: Thread) -> KeyTaken:
+def key_taken(thread: Thread) -> KeyTaken:
     return KeyTaken(
         f"Thread {thread.key or thread.id} is another's, made just now or in another project.", thread_id=thread.id
     )
 
 
-def _cut_off(exc: Conflict, thread_id: UUID) -> Conflict:
+def run_interrupted(exc: Conflict, thread_id: UUID) -> Conflict:
     """What whoever gave a run its input is told when the run ends here before its time. The input stands in the log, so
     this must not look like a thread that could not be had: then it would be given once more."""
     if not _lost(exc, thread_id):

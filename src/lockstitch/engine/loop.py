@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from lockstitch import model
-from lockstitch.engine.actions.context import compact, remember, retrieve
+from lockstitch.engine.actions.context import compact, retrieve_memory, update_memory
 from lockstitch.engine.actions.delegate import compile_answer, run_members
 from lockstitch.engine.actions.model import call_model
 from lockstitch.engine.actions.output import check_answer, fetch_files, make_title
@@ -19,29 +19,29 @@ from lockstitch.engine.decision.action import (
     CallModel,
     CheckAnswer,
     Compact,
-    Compile,
+    CompileAnswer,
     FetchFiles,
     Finish,
     Idle,
     MakeTitle,
     Pause,
-    Record,
-    Remember,
-    Retrieve,
+    RecordEntries,
+    RetrieveMemory,
     RunMembers,
     RunTools,
+    UpdateMemory,
 )
 from lockstitch.engine.decision.decide import decide
 from lockstitch.engine.decision.in_doubt import doubt_of, shown, when_ended, when_resumed, with_doubts
-from lockstitch.engine.session.deliveries import report, result, take_letters
-from lockstitch.engine.session.run_context import Stage, Stopped
-from lockstitch.engine.session.run_session import Journal
+from lockstitch.engine.session.deliveries import report, result, take_deliveries
+from lockstitch.engine.session.run_context import RunCancelled, RunContext
+from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.usage import estimate
-from lockstitch.engine.webhooks import notices_of_end, notices_of_wait
+from lockstitch.engine.webhooks import webhook_events_of_end, webhook_events_of_wait
 from lockstitch.errors import Conflict, Refused, ThreadBusy
 from lockstitch.model import Json, answer_of, format_time, parse_time, waiting
 
-Ended = Literal["finished", "paused", "idle", "left"]
+LoopOutcome = Literal["finished", "paused", "idle", "left"]
 
 _LOOK_AGAIN: Final = timedelta(seconds=30)
 """How long a thread whose tool this code lacks is left to others before it is looked at again."""
@@ -50,11 +50,11 @@ _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
     CallModel: "assistant_message_added",
     RunTools: "tool_result_added",
     RunMembers: "tool_result_added",
-    Compile: "assistant_message_added",
+    CompileAnswer: "assistant_message_added",
     Compact: "compaction",
-    Retrieve: "memory_injected",
+    RetrieveMemory: "memory_injected",
     CheckAnswer: "feedback_added",
-    Record: "message_added",
+    RecordEntries: "message_added",
 }
 
 
@@ -62,19 +62,19 @@ _ACTS: Final[dict[type[Any], str]] = {
     CallModel: "model call",
     RunTools: "tools",
     RunMembers: "members",
-    Compile: "compiling",
+    CompileAnswer: "compiling",
     Compact: "compaction",
-    Retrieve: "memory",
-    Remember: "memory",
+    RetrieveMemory: "memory",
+    UpdateMemory: "memory",
     CheckAnswer: "check",
     FetchFiles: "files",
     MakeTitle: "title",
-    Record: "record",
+    RecordEntries: "record",
 }
 """What a beat calls an act."""
 
 
-async def drive(stage: Stage) -> Ended:
+async def run_loop(stage: RunContext) -> LoopOutcome:
     """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
     the thread back. A run within another is driven as far; the thread goes on with the run that caused it.
 
@@ -87,38 +87,42 @@ async def drive(stage: Stage) -> Ended:
             raise ThreadBusy(f"Thread {lost} is another's now: {stage.lost}.", thread_id=lost, reason="fence")
         if stage.stopping and not journal.head.cancel_requested:
             journal.head = journal.head.changed(cancel_requested=True)
-        action = decide(stage.setup, journal.situation, journal.clock.now())
+        action = decide(stage.setup, journal.snapshot, journal.clock.now())
         if isinstance(action, Idle):
             return "idle"
-        if stage.leaving() and not isinstance(action, Pause | Finish):
+        if stage.should_release() and not isinstance(action, Pause | Finish):
             await (journal.commit() if journal.nested else journal.commit(status="pending"))
             return "left"
         if isinstance(action, Pause):
-            if await (_pause_within(stage, action) if journal.nested else _pause(stage, action)):
+            if await (_pause_nested(stage, action) if journal.nested else _pause(stage, action)):
                 return "paused"
         elif isinstance(action, Finish):
-            if await (_finish_within(stage, action) if journal.nested else _finish(stage, action)):
+            if await (_finish_nested(stage, action) if journal.nested else _finish(stage, action)):
                 return "finished"
         else:
             await _act(stage, action)
 
 
-async def _act(stage: Stage, action: Action) -> None:
+async def _act(stage: RunContext, action: Action) -> None:
     journal = stage.journal
     if isinstance(action, CallModel) and journal.letters:
-        await take_letters(journal)
-    stage.doing = {"act": _ACTS[type(action)], "step": journal.open.steps, "since": format_time(journal.clock.now())}
+        await take_deliveries(journal)
+    stage.activity = {
+        "act": _ACTS[type(action)],
+        "step": journal.open_run.steps,
+        "since": format_time(journal.clock.now()),
+    }
     full = stage.setup.definition.log == "full"
     before = (len(journal.messages), journal.tokens - _answered_tokens(stage)) if full else (0, 0)
     try:
         await _perform(stage, action)
-    except Stopped:
+    except RunCancelled:
         return
     if full and len(journal.messages) != before[0]:
         _note_transformation(stage, action, *before)
 
 
-def _note_transformation(stage: Stage, action: Action, messages: int, tokens: int) -> None:
+def _note_transformation(stage: RunContext, action: Action, messages: int, tokens: int) -> None:
     journal = stage.journal
     data: Json = {
         "transformation_type": _TRANSFORMATIONS.get(type(action), "message_added"),
@@ -128,68 +132,68 @@ def _note_transformation(stage: Stage, action: Action, messages: int, tokens: in
         "tokens_after": journal.tokens,
     }
     counts = {"messages_count": len(journal.messages), "estimated_tokens": journal.tokens}
-    journal.note(journal.entry("context_transformation", data=data, **counts), first=False)
+    journal.record(journal.entry("context_transformation", data=data, **counts), first=False)
 
 
-async def _perform(stage: Stage, action: Action) -> None:
+async def _perform(stage: RunContext, action: Action) -> None:
     match action:
-        case Record():
-            stage.journal.note(*action.entries, first=action.first)
-            _remark(stage, action)
+        case RecordEntries():
+            stage.journal.record(*action.entries, first=action.first)
+            _apply_recorded(stage, action)
         case CallModel():
             await call_model(stage, action)
         case RunTools():
             await run_tools(stage, action.calls)
         case RunMembers():
-            await run_members(stage, action.calls, drive)
-        case Compile():
-            await compile_answer(stage, drive)
+            await run_members(stage, action.calls, run_loop)
+        case CompileAnswer():
+            await compile_answer(stage, run_loop)
         case Compact():
             await compact(stage, action.tokens)
-        case Retrieve():
-            await retrieve(stage)
+        case RetrieveMemory():
+            await retrieve_memory(stage)
         case FetchFiles():
             await fetch_files(stage, action.file_ids)
         case CheckAnswer():
             await check_answer(stage, action.text)
         case MakeTitle():
             await make_title(stage)
-        case Remember():
-            await remember(stage)
+        case UpdateMemory():
+            await update_memory(stage)
         case Pause() | Finish() | Idle():
             raise AssertionError("the loop itself rests")
 
 
-def _answered_tokens(stage: Stage) -> int:
+def _answered_tokens(stage: RunContext) -> int:
     """The size of results that wait for others of their response, and enter the context with them."""
-    since = stage.journal.situation.since
+    since = stage.journal.snapshot.after_response
     return sum(estimate(stitch.message) for stitch in since if stitch.type == "tool_call" and stitch.message)
 
 
-def _remark(stage: Stage, action: Record) -> None:
+def _apply_recorded(stage: RunContext, action: RecordEntries) -> None:
     """What a run must remember of entries that were only recorded."""
     journal = stage.journal
     for entry in action.entries:
         if entry.type == "run_resumed":
-            journal.change_run(status="running", stop_reason=None, state=when_resumed(journal.situation))
+            journal.change_run(status="running", stop_reason=None, state=when_resumed(journal.snapshot))
         elif entry.type == "tool_call" and entry.status == "in_doubt":
-            journal.change_run(state=with_doubts(journal.open, [doubt_of(entry)]))
+            journal.change_run(state=with_doubts(journal.open_run, [doubt_of(entry)]))
 
 
-async def _pause(stage: Stage, action: Pause) -> bool:
+async def _pause(stage: RunContext, action: Pause) -> bool:
     """Commit the pause, then tell of it, so that an immediate reply finds it."""
     journal = stage.journal
     kind = str(action.waiting_for[0]["kind"])
     run = {"status": "waiting", "stop_reason": f"awaiting_{kind}"}
     waits = list(action.waiting_for)
-    notices = notices_of_wait(stage, waits) if action.entries else ()
+    notices = webhook_events_of_wait(stage, waits) if action.entries else ()
     wake_at = _wake_at(waits, journal.clock.now())
-    if not await journal.rest(
+    if not await journal.commit_rest(
         action.entries, run, notices=notices, status="waiting", waiting_for=waits, wake_at=wake_at
     ):
-        await take_letters(journal, resting=True)
+        await take_deliveries(journal, resting=True)
         return False
-    stage.tell("paused", {"waiting_for": waits, "pending": _pending(stage)}, now=True)
+    stage.emit("paused", {"waiting_for": waits, "pending": _pending(stage)}, now=True)
     return True
 
 
@@ -201,58 +205,65 @@ def _wake_at(waits: Sequence[Json], now: datetime) -> datetime | None:
     return min(limits, default=None)
 
 
-async def _pause_within(stage: Stage, action: Pause) -> bool:
+async def _pause_nested(stage: RunContext, action: Pause) -> bool:
     """Commit the pause of a run within another, which waits for it, and for those beside it to come as far."""
     journal = stage.journal
-    run = journal.open
+    run = journal.open_run
     if action.entries:
-        journal.note(*action.entries)
+        journal.record(*action.entries)
         journal.change_run(status="waiting", stop_reason=f"awaiting_{action.waiting_for[0]['kind']}")
         await journal.commit()
     waits = [
         {**one, "run": one.get("run") or str(run.id), "agent": one.get("agent") or run.agent}
         for one in action.waiting_for
     ]
-    journal.ledger.resting[run.id] = waits
+    journal.ledger.resting_runs[run.id] = waits
     return True
 
 
-async def _finish_within(stage: Stage, action: Finish) -> bool:
+async def _finish_nested(stage: RunContext, action: Finish) -> bool:
     """Commit the end of a run within another. The thread learns of its cost, and goes on."""
     journal = stage.journal
     if action.summary is not None:
-        journal.change_run(state={**journal.open.state, "summary": action.summary})
+        journal.change_run(state={**journal.open_run.state, "summary": action.summary})
     state = _state_after(stage)
     if state != journal.head.state:
-        journal.note(first=False, state=state)
-    journal.note(*action.entries)
+        journal.record(first=False, state=state)
+    journal.record(*action.entries)
     journal.change_run(**_changes(stage, action))
-    if not journal.open.compiles:
-        said = await _said(stage, action)
-        told: Json = {"agent": journal.open.agent, "status": action.status, "output_text": said, "error": action.error}
-        stage.tell("member_finished", told)
+    if not journal.open_run.compiles:
+        said = await _answer_text(stage, action)
+        told: Json = {
+            "agent": journal.open_run.agent,
+            "status": action.status,
+            "output_text": said,
+            "error": action.error,
+        }
+        stage.emit("member_finished", told)
     await journal.commit()
     return True
 
 
-async def _finish(stage: Stage, action: Finish) -> bool:
+async def _finish(stage: RunContext, action: Finish) -> bool:
     """Commit the end of the run."""
     journal = stage.journal
     if action.status == "cancelled" and journal.head.pending_children:
         # Before its own end, so that whoever comes after a crash does it again.
         await journal.store.request_cancel_of_children(journal.head)
-    state, said = _state_after(stage), await _said(stage, action)
+    state, said = _state_after(stage), await _answer_text(stage, action)
     changes = _changes(stage, action)
-    fields = _resting(stage, action, said, shown(journal.open.changed(**changes)))
+    fields = _thread_fields_at_finish(stage, action, said, shown(journal.open_run.changed(**changes)))
     if state != journal.head.state:
         fields["state"] = state
     if journal.head.cancel_requested:
         fields["cancel_requested"] = False
     letters = report(journal.head, fields["result"], journal.clock) if fields.get("result") else ()
-    notices = notices_of_end(stage, action)
+    notices = webhook_events_of_end(stage, action)
     written = await _ending(stage, action, changes)
     try:
-        rests = await journal.rest(action.entries, changes, letters=letters, notices=notices, records=written, **fields)
+        rests = await journal.commit_rest(
+            action.entries, changes, letters=letters, notices=notices, records=written, **fields
+        )
     except (Refused, Conflict) as exc:
         if not written or getattr(exc, "thread_id", None) is not None:
             raise
@@ -260,16 +271,16 @@ async def _finish(stage: Stage, action: Finish) -> bool:
         _end_alone(stage, exc)
         return False
     if not rests:
-        await take_letters(journal, resting=True, ending=True)
+        await take_deliveries(journal, resting=True, ending=True)
         return False
     if said and action.answer is not None and not action.answer.compiles:
-        stage.tell("text", {"text": said}, now=True)
+        stage.emit("text", {"text": said}, now=True)
     if action.status == "failed":
-        stage.tell("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
+        stage.emit("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
     return True
 
 
-def _changes(stage: Stage, action: Finish) -> dict[str, Any]:
+def _changes(stage: RunContext, action: Finish) -> dict[str, Any]:
     """What becomes of the run."""
     journal = stage.journal
     changes: dict[str, Any] = {
@@ -279,17 +290,17 @@ def _changes(stage: Stage, action: Finish) -> dict[str, Any]:
         "error": action.error,
         "output_position": _output_position(stage, action),
     }
-    state = when_ended(journal.situation, action.entries, completed=action.status == "completed")
-    if state != journal.open.state:
+    state = when_ended(journal.snapshot, action.entries, completed=action.status == "completed")
+    if state != journal.open_run.state:
         changes["state"] = state
     if action.answer is not None and action.answer.output is not None:
         changes["output"] = action.answer.output
     return changes
 
 
-def _output_position(stage: Stage, action: Finish) -> int | None:
+def _output_position(stage: RunContext, action: Finish) -> int | None:
     """Where the answer stands: with the run itself, or with the one within it that gave it."""
-    response = stage.journal.situation.response
+    response = stage.journal.snapshot.response
     if action.answer is not None:
         return action.answer.output_position
     if action.status != "completed" or action.stop_reason == "delegated" or response is None:
@@ -297,20 +308,20 @@ def _output_position(stage: Stage, action: Finish) -> int | None:
     return response.position if response.message is not None else None
 
 
-async def _said(stage: Stage, action: Finish) -> str | None:
+async def _answer_text(stage: RunContext, action: Finish) -> str | None:
     """The answer of a run that ends."""
     journal = stage.journal
-    position, response = _output_position(stage, action), journal.situation.response
+    position, response = _output_position(stage, action), journal.snapshot.response
     if position is None:
         return None
     if response is not None and response.position == position:
         return answer_of(response.message)
-    return await journal.store.desk.answer_at(journal.head, position)
+    return await journal.store.execution.answer_text_at(journal.head, position)
 
 
-def _state_after(stage: Stage) -> Json:
+def _state_after(stage: RunContext) -> Json:
     """The state of the thread when the run has ended."""
-    run, state = stage.journal.open, {**stage.journal.head.state}
+    run, state = stage.journal.open_run, {**stage.journal.head.state}
     if run.total_cost is not None:
         state["total_cost"] = float(state.get("total_cost") or 0.0) + run.total_cost
     if "container_id" in run.state and run.lane is None:
@@ -318,14 +329,19 @@ def _state_after(stage: Stage) -> Json:
     return state
 
 
-async def _ending(stage: Stage, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
+async def _ending(stage: RunContext, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
     """What an application writes with the end of the run. If it cannot say, the run ends all the same."""
     journal, ending = stage.journal, stage.setup.ending
-    if ending is None or stage.ends_alone:
+    if ending is None or stage.skip_finish_hook:
         return ()
-    run = journal.open.changed(**changes)
+    run = journal.open_run.changed(**changes)
     noted = [*journal.noted, *action.entries]
-    told: Json = {"text": await _said(stage, action), "output": run.output, "error": action.error, "noted": noted}
+    told: Json = {
+        "text": await _answer_text(stage, action),
+        "output": run.output,
+        "error": action.error,
+        "noted": noted,
+    }
     work = ending(journal.store, journal.head, run, told)
     try:
         return await work
@@ -334,33 +350,35 @@ async def _ending(stage: Stage, action: Finish, changes: dict[str, Any]) -> Sequ
         return ()
 
 
-def _end_alone(stage: Stage, exc: Exception) -> None:
-    stage.ends_alone = True
-    stage.journal.note(stage.note_error(exc, fatal=False, where="ending"), first=False)
+def _end_alone(stage: RunContext, exc: Exception) -> None:
+    stage.skip_finish_hook = True
+    stage.journal.record(stage.error_entry(exc, fatal=False, where="ending"), first=False)
 
 
-def _resting(stage: Stage, action: Finish, said: str | None, doubts: Sequence[Json]) -> dict[str, Any]:
+def _thread_fields_at_finish(
+    stage: RunContext, action: Finish, said: str | None, doubts: Sequence[Json]
+) -> dict[str, Any]:
     """Return the fields of the thread after the run: a chat waits for its next message or continues with one that is
     queued, a goal ends with its run."""
     journal = stage.journal
     if journal.head.kind == "chat":
         now = journal.clock.now()
-        if journal.queued or journal.unanswered:
+        if journal.queued or journal.unanswered_inputs:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [waiting("input", now)], "wake_at": None}
     summary = said if action.summary is None else action.summary
-    ended = result(action.status, summary, action.error, output=journal.open.output, data=action.data)
+    ended = result(action.status, summary, action.error, output=journal.open_run.output, data=action.data)
     if doubts:
         ended["in_doubt"] = list(doubts)
     return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
 
 
-def _pending(stage: Stage) -> list[Json]:
+def _pending(stage: RunContext) -> list[Json]:
     """The calls that others are to answer, of all runs that are open."""
-    lanes = (lane for lane in stage.journal.ledger.lanes if isinstance(lane, Journal))
+    lanes = (lane for lane in stage.journal.ledger.lanes if isinstance(lane, RunSession))
     return [
         {"tool_use_id": call.id, "name": call.name, "input": call.input}
         for lane in lanes
-        for call in lane.situation.calls
-        if call.state != "answered" and lane.situation.member_run(call) is None
+        for call in lane.snapshot.calls
+        if call.state != "answered" and lane.snapshot.member_run(call) is None
     ]

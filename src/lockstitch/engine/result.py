@@ -37,7 +37,7 @@ class Result:
     container_id: str | None
     title: str | None
     store: Store = field(repr=False)
-    in_line: UUID | None = None
+    queued_message_id: UUID | None = None
     """The id of the delivery, if the message waits in line; `run_id` is the same. `result_for` finds its answer."""
 
     async def messages(self) -> list[Message]:
@@ -78,7 +78,7 @@ def summary_of(head: Thread, said: str | None) -> str | None:
     return said or ((head.result or {}).get("summary") if head.ended else None) or said
 
 
-async def result_of(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
+async def result_of_run(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
     """The result of a run as it stands."""
     doubts = shown(run)
     waits = open_waits(head) if run.status == "waiting" else []
@@ -105,7 +105,7 @@ async def result_of(store: Store, head: Thread, run: Run, output_text: str | Non
         error=run.error,
         in_doubt=doubts,
         waiting_for=waits,
-        generated_files=await store.desk.files_of(head, run) if run.state.get("files") else [],
+        generated_files=await store.execution.files_of(head, run) if run.state.get("files") else [],
         container_id=run.state.get("container_id"),
         title=head.title,
         store=store,
@@ -130,11 +130,11 @@ def run_waiting(head: Thread, delivery_id: UUID, at: datetime) -> Run:
 async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Result:
     """The result of a message that waits in the inbox of a thread."""
     run = run_waiting(head, delivery_id, store.clock.now())
-    return replace(await result_of(store, head, run, None), in_line=delivery_id)
+    return replace(await result_of_run(store, head, run, None), queued_message_id=delivery_id)
 
 
-async def result_in(store: Store, run: Run) -> Result:
+async def result_from_store(store: Store, run: Run) -> Result:
     """The result of a run that somebody else drove, as it stands in the store."""
     head = await store.thread(run.thread_id)
-    said = await store.desk.answer_at(head, run.output_position) if run.output_position else None
-    return await result_of(store, head, run, summary_of(head, said))
+    said = await store.execution.answer_text_at(head, run.output_position) if run.output_position else None
+    return await result_of_run(store, head, run, summary_of(head, said))

@@ -15,13 +15,13 @@ from uuid import UUID
 from lockstitch.backend import Find, Where
 from lockstitch.engine.concurrency import run_blocking
 from lockstitch.engine.decision.action import Finish
-from lockstitch.engine.session.run_context import Stage
-from lockstitch.engine.session.run_session import Journal
+from lockstitch.engine.session.run_context import RunContext
+from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.model import Json, Notice, codec, format_time
+from lockstitch.model import Json, WebhookEvent, codec, format_time
 from lockstitch.store import Store
 
-Hook = str | Callable[[Json], "Awaitable[object] | object"]
+Webhook = str | Callable[[Json], "Awaitable[object] | object"]
 """A URL that a notice is posted to as JSON, or a function that gets it."""
 
 TIMEOUT: Final = 10.0
@@ -35,12 +35,12 @@ AT_ONCE: Final = 20
 _log = logging.getLogger("lockstitch")
 
 
-class Telling:
+class WebhookDispatcher:
     """The hooks of an app by name, and what is still to be told to them."""
 
-    def __init__(self, hooks: Iterable[Hook] | Mapping[str, Hook]) -> None:
-        self._hooks: dict[str, Hook] = (
-            dict(cast("Mapping[str, Hook]", hooks))
+    def __init__(self, hooks: Iterable[Webhook] | Mapping[str, Webhook]) -> None:
+        self._hooks: dict[str, Webhook] = (
+            dict(cast("Mapping[str, Webhook]", hooks))
             if isinstance(hooks, Mapping)
             else {_name(hook): hook for hook in hooks}
         )
@@ -79,10 +79,10 @@ class Telling:
             _log.warning("What is to be told waits: %s", exc)
 
     async def _tell_all(self, store: Store, where: Sequence[Where]) -> None:
-        for notice in await store.backend.find(Find(Notice, where, order=("due_at", "id"), limit=AT_ONCE)):
+        for notice in await store.backend.find(Find(WebhookEvent, where, order=("due_at", "id"), limit=AT_ONCE)):
             await self._tell(store, notice)
 
-    async def _tell(self, store: Store, notice: Notice) -> None:
+    async def _tell(self, store: Store, notice: WebhookEvent) -> None:
         pause = min(FIRST_PAUSE * 2**notice.tries, LONGEST_PAUSE)
         later = store.clock.now() + timedelta(seconds=pause)
         # First, so that others who look meanwhile leave it alone, and a hook that kills us is not tried at once.
@@ -94,14 +94,14 @@ class Telling:
         except Exception as exc:  # somebody else's code or server
             _log.warning("The hook %s could not be told, and is tried again in %.0f s: %s", notice.hook, pause, exc)
             return
-        await store.backend.delete(Find(Notice, (Where("id", "=", notice.id),)))
+        await store.backend.delete(Find(WebhookEvent, (Where("id", "=", notice.id),)))
 
 
-def _name(hook: Hook) -> str:
+def _name(hook: Webhook) -> str:
     return hook if isinstance(hook, str) else getattr(hook, "__qualname__", type(hook).__qualname__)
 
 
-async def _call(hook: Hook, told: Json) -> None:
+async def _call(hook: Webhook, told: Json) -> None:
     if isinstance(hook, str):
         await run_blocking(lambda: _post(hook, told))
         return
@@ -129,24 +129,24 @@ PEOPLE: Final = frozenset({"approval", "doubt", "frontend_tools", "input"})
 """The kinds of waiting that only somebody outside can end."""
 
 
-def notices_of_wait(stage: Stage, waits: Sequence[Json]) -> list[Notice]:
+def webhook_events_of_wait(stage: RunContext, waits: Sequence[Json]) -> list[WebhookEvent]:
     """Who is to be told that a thread begins to wait for somebody."""
     asked = [one for one in waits if one.get("kind") in PEOPLE]
     if not asked:
         return []
-    return notices(stage.journal, stage.hooks, "waiting", {"waiting_for": asked})
+    return webhook_events(stage.journal, stage.hooks, "waiting", {"waiting_for": asked})
 
 
-def notices_of_end(stage: Stage, action: Finish) -> list[Notice]:
+def webhook_events_of_end(stage: RunContext, action: Finish) -> list[WebhookEvent]:
     """Who is to be told that a run has failed."""
     if action.status != "failed":
         return []
-    return notices(stage.journal, stage.hooks, "failed", {"error": action.error})
+    return webhook_events(stage.journal, stage.hooks, "failed", {"error": action.error})
 
 
-def notices(
-    journal: Journal, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
-) -> list[Notice]:
+def webhook_events(
+    journal: RunSession, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
+) -> list[WebhookEvent]:
     """A notice for each of the hooks."""
     head, now = journal.head, journal.clock.now()
     body: Json = {
@@ -160,4 +160,4 @@ def notices(
         "title": head.title,
         **more,
     }
-    return [Notice(thread_id=head.id, hook=hook, event=event, body=body, due_at=now, at=now) for hook in hooks]
+    return [WebhookEvent(thread_id=head.id, hook=hook, event=event, body=body, due_at=now, at=now) for hook in hooks]

@@ -23,9 +23,9 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 from weakref import WeakSet
 
-from lockstitch.backend import READY, WORK
-from lockstitch.engine.events import Live, sweep
-from lockstitch.engine.executor import Driver
+from lockstitch.backend import WATCHING, WORK_READY
+from lockstitch.engine.events import LiveTextWriter, sweep
+from lockstitch.engine.executor import Executor
 from lockstitch.engine.result import Result
 from lockstitch.errors import Conflict, LockstitchError, StoreError
 from lockstitch.model import Thread
@@ -38,16 +38,16 @@ POLL: Final = 2.0
 REAP: Final = 5.0
 """Seconds between two looks for dead workers anywhere."""
 
-NEIGHBOURS: Final = 0.2
+LOCAL_DEATH_CHECK_SECONDS: Final = 0.2
 """Seconds between two looks for dead workers of this host, which ask nobody but this machine."""
 
-OTHERS: Final = 60.0
+UNKNOWN_AGENT_CHECK_SECONDS: Final = 60.0
 """Seconds between two looks for threads of agents that this app does not have."""
 
 KEPT: Final = timedelta(days=1)
 """How long a worker that died is still shown."""
 
-PATIENCE: Final = 30.0
+RETRY_AFTER_SECONDS: Final = 30.0
 """Seconds until a thread that could not be driven is tried again."""
 
 ALONE: Final = 30.0
@@ -61,7 +61,7 @@ _log = logging.getLogger("lockstitch")
 
 
 @dataclass(frozen=True, slots=True)
-class Drive:
+class ThreadExecution:
     """A thread that a worker has begun with; and with `seconds`, what came of it when it went no further.
 
     No result and no problem: it was left to others, or there was nothing to do.
@@ -70,7 +70,7 @@ class Drive:
     head: Thread
     seconds: float | None = None
     result: Result | None = None
-    problem: BaseException | None = None
+    error: BaseException | None = None
 
 
 def _patience(alone: float, losses: int) -> float:
@@ -78,7 +78,7 @@ def _patience(alone: float, losses: int) -> float:
     return alone * 2 ** min(max(losses - 1, 0), 5)
 
 
-def _nobody(_: Drive) -> None:
+def _nobody(_: ThreadExecution) -> None:
     """Nobody is told."""
 
 
@@ -90,19 +90,19 @@ class AgentHost(Protocol):
         """The names of the agents, sorted."""
         ...
 
-    def driver(self, head: Thread, store: Store, **options: Any) -> Driver:
+    def executor(self, head: Thread, store: Store, **options: Any) -> Executor:
         """Return the driver of a thread of one of these agents."""
         ...
 
-    async def announce(self, store: Store) -> None:
+    async def register(self, store: Store) -> None:
         """Prepare a store before its first claim."""
         ...
 
-    async def tell_due(self, store: Store) -> None:
+    async def deliver_webhooks(self, store: Store) -> None:
         """Deliver the notices that are due."""
         ...
 
-    def tell_soon(self, store: Store) -> None:
+    def deliver_webhooks_soon(self, store: Store) -> None:
         """Deliver the notices that are due in the background."""
         ...
 
@@ -117,29 +117,29 @@ class WorkerLoop:
         *,
         concurrency: int = 10,
         all_projects: bool = True,
-        deadline: float | None = None,
+        default_tool_timeout: float | None = None,
         lease: float | None = None,
         poll: float = POLL,
         reap: float = REAP,
         until_idle: bool = False,
         alone: float = ALONE,
         drain: float = DRAIN,
-        told: Callable[[Drive], None] | None = None,
+        on_progress: Callable[[ThreadExecution], None] | None = None,
     ) -> None:
         self._host = host
         self._store = store
         self._concurrency = concurrency
         self._all_projects = all_projects
-        self._deadline = deadline
+        self._deadline = default_tool_timeout
         self._lease = lease
         self._poll = poll
         self._reap = reap
         self._until_idle = until_idle
         self._alone = alone
         self._drain = drain
-        self._told = told or _nobody
+        self._told = on_progress or _nobody
         self._driving: set[asyncio.Task[None]] = set()
-        self._news = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._leaving = False
         self._due: datetime | None = None
         self._asked = 0.0
@@ -157,16 +157,16 @@ class WorkerLoop:
         self._drain_at = 0.0
         self._suspects_at = 0.0
         _loops.add(self)
-        self.driven = 0
+        self.executed_count = 0
         """Threads that this worker has driven as far as they went."""
 
     async def run(self) -> None:
         """Work until `leave` or cancelled. What is held then is given back: at its next commit, or at once."""
         await self._register()
-        beside = [asyncio.create_task(self._listen()), asyncio.create_task(self._upkeep())]
+        beside = [asyncio.create_task(self._watch_store()), asyncio.create_task(self._maintenance())]
         try:
             while not self._leaving:
-                self._news.clear()
+                self._wake_event.clear()
                 claimed = await self._claim()
                 for head in claimed:
                     self._begin(head)
@@ -175,7 +175,7 @@ class WorkerLoop:
                 if claimed and await self._may_be_more():
                     continue
                 if not claimed and not self._driving:
-                    await self._look_at_others()
+                    await self._warn_unknown_agents()
                 await self._wait()
             await asyncio.gather(*self._driving, return_exceptions=True)
         finally:
@@ -188,16 +188,16 @@ class WorkerLoop:
         """How many threads it is in just now."""
         return len(self._driving)
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Take no more, and give back what is held as soon as that costs nothing."""
         self._leaving = True
-        self._news.set()
+        self._wake_event.set()
 
     async def _register(self) -> None:
         while True:
             try:
-                await self._store.register(lease_seconds=self._lease)
-                await self._host.announce(self._store)
+                await self._store.register_worker(lease_seconds=self._lease)
+                await self._host.register(self._store)
                 return
             except StoreError as exc:
                 _log.warning("The store does not answer: %s", exc)
@@ -286,7 +286,7 @@ class WorkerLoop:
         except BaseException:
             # Cancelled after the claim: no task executes the threads that it claimed.
             for head in claimed:
-                self._store.desk.leave(head)
+                self._store.execution.leave(head)
             claimed = []
             raise
         finally:
@@ -295,21 +295,21 @@ class WorkerLoop:
 
     async def _ready_suspect(self) -> Thread | None:
         project = None if self._all_projects else self._store.project
-        return await self._store.desk.ready_suspect(self._host.agent_names, project)
+        return await self._store.execution.ready_suspect(self._host.agent_names, project)
 
     def _clear(self, thread_id: UUID) -> None:
         """A suspect made progress, or is no longer executed here: other threads may be started again."""
         if thread_id in self._suspects:
             self._suspects.discard(thread_id)
             self._alone_until = 0.0
-            self._news.set()
+            self._wake_event.set()
 
     async def _may_be_more(self) -> bool:
         """Whether a claim may have left something that there is a place for: limits have it take less than it could."""
         if len(self._driving) >= self._concurrency:
             return False
         with suppress(LockstitchError):
-            return await self._store.desk.limited(self._host.agent_names)
+            return await self._store.execution.has_limit(self._host.agent_names)
         return False
 
     def _begin(self, head: Thread) -> None:
@@ -323,28 +323,28 @@ class WorkerLoop:
         self._driving.discard(task)
         # The task may have been cancelled before it started, or have failed before it executed the thread.
         self._clear(head.id)
-        self._store.desk.leave(head)
-        self.driven += 1
-        self._news.set()
+        self._store.execution.leave(head)
+        self.executed_count += 1
+        self._wake_event.set()
 
     async def _drive(self, head: Thread) -> None:
         store = self._store.in_project(head.project)
-        live = Live(store.backend, head)
-        driver = self._host.driver(
+        live = LiveTextWriter(store.backend, head)
+        driver = self._host.executor(
             head,
             store,
-            leaving=lambda: self._leaving or (self._draining and head.id not in self._suspects),
+            should_release=lambda: self._leaving or (self._draining and head.id not in self._suspects),
             deadline=self._deadline,
-            patience=PATIENCE,
-            live=live.hear,
+            retry_after=RETRY_AFTER_SECONDS,
+            live=live.on_event,
             cleared=lambda: self._clear(head.id),
         )
         began = time.monotonic()
         result: Result | None = None
         problem: BaseException | None = None
-        self._tell(Drive(head))
+        self._tell(ThreadExecution(head))
         try:
-            result = await driver.go_on(head)
+            result = await driver.execute_held(head)
             for wait in result.waiting_for if result is not None else ():
                 if wait.get("kind") == "retry":
                     _log.warning("Thread %s is left to others: %s.", head.id, wait.get("reason"))
@@ -359,26 +359,26 @@ class WorkerLoop:
             _log.exception("Thread %s could not be driven, and is tried again later", head.id)
         finally:
             self._clear(head.id)
-            self._tell(Drive(head, time.monotonic() - began, result, problem))
+            self._tell(ThreadExecution(head, time.monotonic() - began, result, problem))
             await live.close()
-        self._host.tell_soon(store)
+        self._host.deliver_webhooks_soon(store)
 
-    def _tell(self, drive: Drive) -> None:
+    def _tell(self, drive: ThreadExecution) -> None:
         """Tell whoever looks on; what is held must be driven and given back whatever that raises."""
         try:
             self._told(drive)
         except Exception:  # somebody else's code
             _log.exception("What became of thread %s could not be told", drive.head.id)
 
-    async def _look_at_others(self) -> None:
+    async def _warn_unknown_agents(self) -> None:
         """Say which agents' threads are ready that this app has no code for; once each. Asked only by idle workers,
         now and then, so that nothing has to be looked through to find them."""
         if time.monotonic() < self._others_at:
             return
-        self._others_at = time.monotonic() + OTHERS
+        self._others_at = time.monotonic() + UNKNOWN_AGENT_CHECK_SECONDS
         project = None if self._all_projects else self._store.project
         with suppress(LockstitchError):
-            for name in await self._store.desk.ready_agents_but(self._host.agent_names, project):
+            for name in await self._store.execution.ready_agents_except(self._host.agent_names, project):
                 if name not in self._others:
                     self._others.add(name)
                     _log.warning("Threads of agent %s are ready, which this app does not have: left to others.", name)
@@ -392,7 +392,7 @@ class WorkerLoop:
         with suppress(TimeoutError):
             # Not wait_for: in Python 3.11 that may swallow a cancel that comes together with the news.
             async with asyncio.timeout(pause):
-                await self._news.wait()
+                await self._wake_event.wait()
 
     async def _next_due(self) -> datetime | None:
         """When the next timer ends; not asked more often than it matters."""
@@ -400,47 +400,47 @@ class WorkerLoop:
         if now - self._asked > self._poll / 4:
             self._asked = now
             with suppress(LockstitchError):
-                self._due = await self._store.desk.next_due(self._host.agent_names)
+                self._due = await self._store.execution.next_wake_at(self._host.agent_names)
         elif self._due is not None and self._due <= self._store.clock.now():
             # It was claimed, or is just being claimed by another.
             self._due = None
         return self._due
 
-    async def _listen(self) -> None:
+    async def _watch_store(self) -> None:
         """Turn the store's hints into news."""
         while True:
             try:
                 async with aclosing(self._store.backend.watch()) as sightings:
                     async for sighting in sightings:
                         # What became ready before there was anybody to hear it is looked for once.
-                        if sighting in (READY, WORK):
-                            self._news.set()
+                        if sighting in (WATCHING, WORK_READY):
+                            self._wake_event.set()
             except Exception as exc:  # without this task work is found by polling only
                 _log.warning("Hints of the store do not arrive: %s", exc)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
-    async def _upkeep(self) -> None:
+    async def _maintenance(self) -> None:
         """Give back what dead workers hold, and tell what is still to be told."""
         with suppress(LockstitchError):
-            await self._store.desk.sweep_workers(self._store.clock.now() - KEPT)
+            await self._store.execution.forget_dead_workers(self._store.clock.now() - KEPT)
         await sweep(self._store.backend)
         while True:
             began = time.monotonic()
             try:
                 if not self._driving:
                     # Nobody else beats for a worker that drives nothing.
-                    await self._store.register()
+                    await self._store.register_worker()
                 if given_back := await self._store.reap():
-                    self._news.set()
+                    self._wake_event.set()
                     await sweep(self._store.backend, given_back)
-                await self._store.desk.reconcile()
-                await self._host.tell_due(self._store)
+                await self._store.execution.reconcile()
+                await self._host.deliver_webhooks(self._store)
             except Exception as exc:  # without this task the lease of an idle worker runs out
                 _log.warning("Looking after other workers failed: %s", exc)
             until = began + self._reap * random.uniform(0.75, 1.25)
             # Nobody tells of a death, so there is nothing to wait for but time.
-            while time.monotonic() < until and not self._store.desk.neighbour_died():  # noqa: ASYNC110
-                await asyncio.sleep(min(NEIGHBOURS, self._reap))
+            while time.monotonic() < until and not self._store.execution.local_worker_died():  # noqa: ASYNC110
+                await asyncio.sleep(min(LOCAL_DEATH_CHECK_SECONDS, self._reap))
 
     async def _nothing_left(self) -> bool:
         """Whether no thread of these agents is ready or held: for whoever only wants to see work done."""
@@ -458,7 +458,7 @@ _loops: WeakSet[WorkerLoop] = WeakSet()
 """All workers of this process: while one of them executes a suspect alone, none starts anything."""
 
 
-async def work(app: AgentHost, *, store: Store, **options: Any) -> None:
+async def run_worker(app: AgentHost, *, store: Store, **options: Any) -> None:
     """Execute the threads of an app's agents until cancelled: a worker inside a process of yours.
 
     The options are those of WorkerLoop: told, concurrency, all_projects, deadline, poll, until_idle, alone.

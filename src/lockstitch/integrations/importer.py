@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError
-from lockstitch.integrations.spans.batch import Outcome
-from lockstitch.integrations.spans.ingest import Ingest
-from lockstitch.integrations.spans.span import Attachment, Bridge, Item, Piece, Remark, is_root
+from lockstitch.integrations.spans.batch import BatchOutcome
+from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root
 from lockstitch.model import Json, codec
 from lockstitch.store import Store
 
@@ -31,7 +31,7 @@ OnBad = Callable[[LockstitchError], None]
 """Is told of a part that cannot be read, where what follows it can."""
 
 
-class Source(NamedTuple):
+class ImportSource(NamedTuple):
     """Something to read: its name, as people know it, and how its items are come by."""
 
     name: str
@@ -70,7 +70,7 @@ class Report:
     def spans(self) -> int:
         return len(self._spans)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: BatchOutcome) -> None:
         self._traces.difference_update(map(_hash, outcome.gone))
         self._traces.update(map(_hash, outcome.traces))
         self._spans.update(map(_hash, outcome.spans))
@@ -120,26 +120,26 @@ class Report:
 Progress = Callable[[Report, str], None]
 
 
-class Importing:
+class TraceImport:
     """One import: what is read through a bridge's reader goes into one project of a store."""
 
     def __init__(
         self,
         store: Store,
-        bridge: Bridge,
+        bridge: TraceSource,
         *,
         replace: bool = False,
         keep_secrets: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        self._ingest = Ingest(store, bridge, keep_secrets=keep_secrets)
+        self._ingest = SpanIngest(store, bridge, keep_secrets=keep_secrets)
         self._replace = replace
         self._progress = progress
         self._report = Report()
         self._whole: dict[str, set[str]] = {}
         """Traces whose root lists everything below it."""
 
-    async def run(self, sources: Iterator[Source]) -> Report:
+    async def run(self, sources: Iterator[ImportSource]) -> Report:
         """Import file by file, and return the report. What cannot be read or written is named and left out.
 
         Each file is committed before the next one is read. Raises `StoreError` if the store does not work; the files
@@ -164,7 +164,7 @@ class Importing:
             self._report.removed += await self._ingest.drop_others(trace_id, keep)
         return self._report
 
-    async def _import(self, source: Source, file: "_File") -> None:
+    async def _import(self, source: ImportSource, file: "_File") -> None:
         """Read and write one file, batch by batch."""
         batch: list[Item] = []
         size = 0
@@ -188,7 +188,7 @@ class Importing:
     async def _write(self, batch: Sequence[Item], file: "_File") -> None:
         """Write a batch. If that fails, it is halved until the spans that cannot be written are alone."""
         try:
-            outcome = await self._ingest.take(batch)
+            outcome = await self._ingest.write(batch)
         except StoreError:
             raise
         except Exception as exc:
@@ -218,7 +218,7 @@ class Importing:
 
     def _note_children(self, item: Item) -> None:
         """A root that lists its children was given whole: what is not listed is no part of the trace any more."""
-        if isinstance(item, Attachment | Remark) or not item.get("children") or not is_root(item):
+        if isinstance(item, Attachment | SpanFeedback) or not item.get("children") or not is_root(item):
             return
         self._whole.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
 
@@ -237,7 +237,7 @@ class _File:
     failure: Exception | None = None
     """The first error that writing it raised."""
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: BatchOutcome) -> None:
         self.traces = (self.traces - outcome.gone) | outcome.traces
         self.spans += len(outcome.spans)
 
@@ -252,7 +252,7 @@ class _File:
 
 
 def _name(item: Item) -> str:
-    if isinstance(item, Attachment | Remark):
+    if isinstance(item, Attachment | SpanFeedback):
         return item.span_id or ""
     return item["id"]
 
@@ -260,10 +260,10 @@ def _name(item: Item) -> str:
 def _size(item: Item) -> int:
     if isinstance(item, Attachment):
         return len(item.content)
-    return 200 if isinstance(item, Remark) else _weight(item)
+    return 200 if isinstance(item, SpanFeedback) else _weight(item)
 
 
-def _weight(piece: Piece) -> int:
+def _weight(piece: SpanData) -> int:
     try:
         return len(codec.dumps(piece))
     except LockstitchError:
@@ -290,8 +290,8 @@ async def import_traces(store: Store, source: str, path: str, **options: Any) ->
 class Opened(NamedTuple):
     """A bridge, and what there is to read through it."""
 
-    bridge: Bridge
-    sources: Iterator[Source]
+    bridge: TraceSource
+    sources: Iterator[ImportSource]
 
     async def into(
         self, store: Store, *, replace: bool = False, keep_secrets: bool = False, progress: Progress | None = None
@@ -301,7 +301,7 @@ class Opened(NamedTuple):
         With `replace` the traces are whole: spans that are in them no more are removed. Values in metadata that look
         like secrets are replaced unless `keep_secrets`.
         """
-        importing = Importing(store, self.bridge, replace=replace, keep_secrets=keep_secrets, progress=progress)
+        importing = TraceImport(store, self.bridge, replace=replace, keep_secrets=keep_secrets, progress=progress)
         return await importing.run(self.sources)
 
 
@@ -319,11 +319,11 @@ def open_bridge(name: str, path: str, standard_input: BinaryIO) -> Opened:
 def _langsmith(path: str, standard_input: BinaryIO) -> Opened:
     from lockstitch.integrations import langsmith
 
-    def source(found: Path | None) -> Source:
+    def source(found: Path | None) -> ImportSource:
         def items(on_bad: OnBad) -> Iterator[Item]:
             return langsmith.read(found) if found else langsmith.read(standard_input, _PIPED)
 
-        return Source(str(found or _PIPED), items)
+        return ImportSource(str(found or _PIPED), items)
 
     return Opened(langsmith.LangSmith(), map(source, _files(path, langsmith.files)))
 
@@ -334,13 +334,13 @@ def _otel(path: str, standard_input: BinaryIO) -> Opened:
     except ModuleNotFoundError as exc:
         raise Refused("Reading OpenTelemetry needs opentelemetry-proto: pip install 'lockstitch[otel]'") from exc
 
-    def source(found: Path | None) -> Source:
+    def source(found: Path | None) -> ImportSource:
         def items(on_bad: OnBad) -> Iterator[Item]:
             if found:
                 return otel.read_file(found, on_bad=on_bad)
             return otel.read_stream(standard_input, _PIPED, on_bad=on_bad)
 
-        return Source(str(found or _PIPED), items)
+        return ImportSource(str(found or _PIPED), items)
 
     return Opened(otel.OpenTelemetry(), map(source, _files(path, otel.files)))
 

@@ -90,15 +90,15 @@ def _refuse_nan(value: Any) -> None:
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
-def keepable(text: str) -> str:
+def storable_text(text: str) -> str:
     """`text`, with a replacement character for each lone surrogate."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
-def message_of(problem: BaseException) -> str:
+def error_text(problem: BaseException) -> str:
     """What an exception says; its kind where it says nothing."""
     try:
         said = str(problem)
     except Exception:  # an exception whose text cannot be made is still one
         said = ""
-    return keepable(said) or type(problem).__name__
+    return storable_text(said) or type(problem).__name__

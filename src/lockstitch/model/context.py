@@ -26,7 +26,7 @@ from uuid import UUID
 from lockstitch.model import codec
 from lockstitch.model.message import Message, answer_of, user
 from lockstitch.model.record import Json
-from lockstitch.model.stitch import MESSAGES, Stitch
+from lockstitch.model.stitch import MESSAGE_TYPES, Stitch
 
 
 def replaces_context(stitch: Stitch) -> bool:
@@ -71,7 +71,7 @@ def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Messag
     return _messages(stays, replaced, whole=False)
 
 
-def seen(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
+def visible_stitches(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
     """What a run sees of its lane's log, by what it was given when it began."""
     first = int(given.get("context_from") or 0)
     without: Any = given.get("without") or []
@@ -83,7 +83,7 @@ def seen(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
     ]
 
 
-def injected(answer: Stitch, lane: UUID, agent: str) -> Stitch:
+def injected_message(answer: Stitch, lane: UUID, agent: str) -> Stitch:
     """What another of a team answered, as a member's context has it, in front of what the member is asked."""
     said = user(f"{agent} answered:\n\n{answer_of(answer.message)}")
     return answer.changed(type="input", run_id=lane, lane=lane, message=said, calls=None, data={})
@@ -92,7 +92,7 @@ def injected(answer: Stitch, lane: UUID, agent: str) -> Stitch:
 def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:
     """All messages of a run as they were said; compactions and injected messages are no part of it."""
     log = sorted(
-        (stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in MESSAGES),
+        (stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in MESSAGE_TYPES),
         key=lambda stitch: stitch.position,
     )
     return _messages(log, {}, whole=True)
@@ -151,7 +151,7 @@ def _contribution(stitch: Stitch, replaced: dict[int, Any]) -> list[Message]:
     return [stitch.message] if stitch.message is not None else []
 
 
-class GrowingContext:
+class ContextBuilder:
     """The context of one lane. `messages` is what `context(stitches, lane)` would give, at any time; that list only
     grows, and where the context begins anew there is a new list.
 

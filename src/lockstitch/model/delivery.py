@@ -9,14 +9,14 @@ from pydantic import Field
 from lockstitch.model.ids import as_id, new_id
 from lockstitch.model.message import user
 from lockstitch.model.record import Json, Record, Text, Time
-from lockstitch.model.stitch import CHAIN, Entry, Stitch, place
+from lockstitch.model.stitch import CHAIN_TYPES, Entry, Stitch, at_position
 from lockstitch.model.thread import Thread
 
 _ANSWERS: Final = ("tool_call", "permission")
 """Entries that answer a call, or agree to it."""
 
 
-class Letter(Record):
+class Delivery(Record):
     """One delivery, unique per thread, sender and call.
 
     `call_id` is the key of the call that the delivery answers (`call_key`). Call ids may repeat within a thread, so a
@@ -39,20 +39,20 @@ class Letter(Record):
     position: int | None = None
     at: Time
 
-    def opened(self) -> Entry:
+    def as_entry(self) -> Entry:
         """The entry that an inbox row carries."""
         return Entry.from_json(self.entry or {})
 
 
-class Arrival(NamedTuple):
+class DeliveryEffect(NamedTuple):
     """What a letter's arrival does: the letter as it is kept, changed fields of the head, the stitch if any."""
 
-    letter: Letter | None
+    letter: Delivery | None
     head: dict[str, Any]
     stitch: Stitch | None
 
 
-def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
+def apply_delivery(head: Thread, letter: Delivery, now: datetime) -> DeliveryEffect:
     """Decide what `letter` does to a thread whose row is locked.
 
     A thread that has ended does not change, and the delivery is not stored. For any other thread `delivered` rises.
@@ -67,28 +67,28 @@ def receive(head: Thread, letter: Letter, now: datetime) -> Arrival:
     Otherwise the entry becomes a stitch at once. If the thread waited for the delivery, it becomes `pending`.
     """
     if head.ended:
-        return Arrival(None, {}, None)
+        return DeliveryEffect(None, {}, None)
     changes: dict[str, Any] = {"delivered": head.delivered + 1, "updated_at": now}
     if letter.kind == "children":
         changes["pending_children"] = max(0, head.pending_children - 1)
-    entry = letter.opened()
+    entry = letter.as_entry()
     if head.held:
-        return Arrival(letter, changes, None)
+        return DeliveryEffect(letter, changes, None)
     if entry.type == "input":
-        return Arrival(letter, {**changes, **(_woken(now) if _rests(head) else {})}, None)
-    if entry.type in _ANSWERS and letter.call_id and not _awaits(head, letter):
-        return Arrival(letter, changes, None)
-    stitch = place(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
+        return DeliveryEffect(letter, {**changes, **(_woken(now) if _rests(head) else {})}, None)
+    if entry.type in _ANSWERS and letter.call_id and not answers_awaited_call(head, letter):
+        return DeliveryEffect(letter, changes, None)
+    stitch = at_position(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
     changes["position"] = stitch.position
-    if entry.type in CHAIN:
+    if entry.type in CHAIN_TYPES:
         changes["tip_id"] = stitch.id
-    waits = _left_to_wait_for(head, letter, entry)
-    if wakes(head, letter):
+    waits = remaining_waits(head, letter, entry)
+    if wakes_thread(head, letter):
         # Answers to several calls may come in one commit: those that are left are still waited for.
         changes |= {**_woken(now), "waiting_for": waits if entry.type in _ANSWERS else []}
     elif waits != head.waiting_for:
         changes["waiting_for"] = waits
-    return Arrival(letter.changed(entry=None, position=stitch.position), changes, stitch)
+    return DeliveryEffect(letter.changed(entry=None, position=stitch.position), changes, stitch)
 
 
 def _woken(now: datetime) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _rests(head: Thread) -> bool:
     )
 
 
-def wakes(head: Thread, letter: Letter) -> bool:
+def wakes_thread(head: Thread, letter: Delivery) -> bool:
     """Whether a waiting thread has what it waits for once `letter` is there.
 
     Children are awaited by their ids, all of them or any; where none are named, all that are open.
@@ -110,31 +110,31 @@ def wakes(head: Thread, letter: Letter) -> bool:
     if head.status != "waiting":
         return False
     if letter.kind != "children":
-        return head.waits_for(letter.kind, letter.call_id or None) is not None
-    awaited = head.waits_for("children")
+        return head.wait_for(letter.kind, letter.call_id or None) is not None
+    awaited = head.wait_for("children")
     if awaited is None:
         return False
     names: list[str] | None = awaited.get("ids")
     if names is None:
         return awaited.get("mode") == "any" or head.pending_children <= 1
-    child = str(letter.opened().child_id)
+    child = str(letter.as_entry().child_id)
     return child in names and (awaited.get("mode") == "any" or all(name == child for name in names))
 
 
-def _awaits(head: Thread, letter: Letter) -> bool:
+def answers_awaited_call(head: Thread, letter: Delivery) -> bool:
     """True if a thread waits for the answer to this call, or is ready with the answer to another one."""
-    asked = any(_answers(one, letter, letter.opened()) for one in head.waiting_for)
+    asked = any(_answers(one, letter, letter.as_entry()) for one in head.waiting_for)
     return asked and head.status in ("waiting", "pending")
 
 
-def _answers(wait: Json, letter: Letter, entry: Entry) -> bool:
+def _answers(wait: Json, letter: Delivery, entry: Entry) -> bool:
     """True if a letter answers this entry of `waiting_for`, named by the key of its call or by its id."""
     if wait.get("kind") != letter.kind or letter.call_id not in (wait.get("id"), wait.get("key")):
         return False
     return wait.get("run") is None or wait.get("run") == str(entry.run_id)
 
 
-def _left_to_wait_for(head: Thread, letter: Letter, entry: Entry) -> list[Json]:
+def remaining_waits(head: Thread, letter: Delivery, entry: Entry) -> list[Json]:
     """Return what a thread waits for once `letter` is there, without the call that it answers or the child that has
     reported."""
     if entry.type in _ANSWERS and letter.call_id:
@@ -150,21 +150,21 @@ def _left_to_wait_for(head: Thread, letter: Letter, entry: Entry) -> list[Json]:
     ]
 
 
-def report(
+def child_report(
     child: Thread,
     parent_id: UUID,
     status: str,
     summary: str,
     now: datetime,
     **data: Any,
-) -> Letter:
+) -> Delivery:
     """The letter to the parent. Its sender is the child alone, so that a child reports once, however it ends."""
     said = f"[thread_result thread={child.id} status={status}] goal: {child.goal}\n summary: {summary}"
     told: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
     entry = Entry(
         type="thread_result",
         run_id=_named(child, "parent_run"),
-        lane=lane_of(child),
+        lane=reporting_lane(child),
         child_id=child.id,
         name=child.agent,
         status=status,
@@ -172,10 +172,10 @@ def report(
         data=told,
         at=now,
     )
-    return Letter(thread_id=parent_id, sender=str(child.id), kind="children", entry=entry.as_json(), at=now)
+    return Delivery(thread_id=parent_id, sender=str(child.id), kind="children", entry=entry.as_json(), at=now)
 
 
-def lane_of(child: Thread) -> UUID | None:
+def reporting_lane(child: Thread) -> UUID | None:
     """The lane of its parent that a child was made in, where its report goes: a member's, or the thread's own."""
     return _named(child, "parent_lane")
 

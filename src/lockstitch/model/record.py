@@ -69,7 +69,7 @@ class Record(BaseModel):
 
     table: ClassVar[str]
     primary_key: ClassVar[tuple[str, ...]] = ("id",)
-    given: ClassVar[frozenset[str]] = frozenset()
+    generated: ClassVar[frozenset[str]] = frozenset()
     """Fields that the database gives where a new record leaves them open (None)."""
 
     def __init__(self, **values: Any) -> None:
@@ -83,7 +83,7 @@ class Record(BaseModel):
             raise refusal(type(self).__name__, exc) from exc
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
+    def unchecked(cls, values: dict[str, Any]) -> Self:
         """The record of values that are ours and already checked, so not checked again; the dict becomes its own."""
         record = cls.__new__(cls)
         object.__setattr__(record, "__dict__", values)
@@ -94,9 +94,9 @@ class Record(BaseModel):
 
     def changed(self, **values: Any) -> Self:
         """The same record with other values in some fields; the new values are trusted."""
-        return self.of({**self.__dict__, **values})
+        return self.unchecked({**self.__dict__, **values})
 
-    def checked(self, values: dict[str, Any]) -> dict[str, Any]:
+    def validate_fields(self, values: dict[str, Any]) -> dict[str, Any]:
         """Other values for some fields, checked as those of a new record would be."""
         checks = _checks(type(self))
         try:
@@ -112,7 +112,7 @@ class Record(BaseModel):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        return cls.of({column.name: _rich(column.kind, values.get(column.name)) for column in columns(cls)})
+        return cls.unchecked({column.name: _rich(column.kind, values.get(column.name)) for column in columns(cls)})
 
 
 def refusal(what: str, exc: ValidationError) -> Refused:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from lockstitch.model.ids import new_id
 from lockstitch.model.record import Count, Json, Number, Record, Text, Time
-from lockstitch.model.thread import TERMINAL
+from lockstitch.model.thread import TERMINAL_STATUSES
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 Role = Literal["agent", "team", "workflow", "trace"]
@@ -58,7 +58,7 @@ class Run(Record):
 
     @property
     def open(self) -> bool:
-        return self.status not in TERMINAL
+        return self.status not in TERMINAL_STATUSES
 
     @property
     def lane(self) -> UUID | None:

@@ -41,7 +41,7 @@ class AgentVersion(Record):
     created_at: Time
 
 
-class AgentLink(Record):
+class TeamMember(Record):
     """A member of a team's version."""
 
     table: ClassVar[str] = "agent_links"
@@ -170,7 +170,7 @@ class Feedback(Record):
     updated_at: Time
 
 
-class RawBody(Record):
+class IngestBody(Record):
     """A body as another system sent it: acknowledged once it is here, parsed after; `problem` is its quarantine."""
 
     table: ClassVar[str] = "arrivals"
@@ -185,7 +185,7 @@ class RawBody(Record):
     at: Time
 
 
-class Delta(Record):
+class LiveDelta(Record):
     """Text on its way to readers; gone once its stitch is committed."""
 
     table: ClassVar[str] = "live"
@@ -227,7 +227,7 @@ class Audit(Record):
     at: Time
 
 
-class Metric(Record):
+class DailyMetric(Record):
     """A day's totals of the runs that were removed, so that purging loses no figure."""
 
     table: ClassVar[str] = "metrics"
@@ -277,7 +277,7 @@ class Limit(Record):
     agents: list[Name] = []
 
 
-class Notice(Record):
+class WebhookEvent(Record):
     """Something that people outside are to be told: made in the commit that it tells of, gone once it was told.
 
     Its id is the key by which a receiver knows one that it was told twice.
@@ -295,7 +295,7 @@ class Notice(Record):
     at: Time
 
 
-class ModelCall(Record):
+class MirroredModelCall(Record):
     """That a span of a mirror tells of a model call, by the provider's own id of its response."""
 
     table: ClassVar[str] = "model_calls"
@@ -317,10 +317,10 @@ def hour_of(moment: datetime) -> str:
     return moment.isoformat()[:13]
 
 
-SHELVES: tuple[type[Record], ...] = (
+SIDE_RECORDS: tuple[type[Record], ...] = (
     Agent,
     AgentVersion,
-    AgentLink,
+    TeamMember,
     Blob,
     BlobUse,
     File,
@@ -328,25 +328,25 @@ SHELVES: tuple[type[Record], ...] = (
     Knowledge,
     Eval,
     Feedback,
-    RawBody,
-    Delta,
+    IngestBody,
+    LiveDelta,
     Token,
     Audit,
-    Metric,
+    DailyMetric,
     Archive,
     Limit,
-    Notice,
-    ModelCall,
+    WebhookEvent,
+    MirroredModelCall,
 )
 """Every kind of side record, in an order in which they can be copied."""
 
-OWNED: dict[type[Record], str] = {
+OWNED_BY_THREAD: dict[type[Record], str] = {
     BlobUse: "thread_id",
     File: "thread_id",
     Feedback: "thread_id",
-    Delta: "thread_id",
+    LiveDelta: "thread_id",
     Archive: "thread_id",
-    Notice: "thread_id",
-    ModelCall: "thread_id",
+    WebhookEvent: "thread_id",
+    MirroredModelCall: "thread_id",
 }
 """The kinds that go when their thread goes, and the field that names it."""

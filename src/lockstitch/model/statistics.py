@@ -25,7 +25,7 @@ TOOL_ERRORS: Final = ("error", "failed", "in_doubt")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StatsFilter:
     """Of which runs figures are wanted, and by what they are put together.
 
     Runs count by when they began: since then, and before `until`. `project` None means all. Of a model, only what it
@@ -43,7 +43,7 @@ class Asked:
     threads: Sequence[UUID] | None = None
 
 
-class Figures(NamedTuple):
+class UsageRow(NamedTuple):
     """What the runs of one group used.
 
     A run and what failed counts under its own model, tokens and cost under that of each call. `cost` is None while none
@@ -79,7 +79,7 @@ class Figures(NamedTuple):
         }
 
 
-class Latency(NamedTuple):
+class LatencyRow(NamedTuple):
     """How long the calls of one tool or model, or those of one day or hour, took in ms, and how many went wrong.
 
     Percentiles are by nearest rank: times that were measured. `timed` calls have one; without any they are None.
@@ -103,7 +103,7 @@ class Latency(NamedTuple):
         return {**self._asdict(), "error_rate": self.error_rate}
 
 
-class Outline(NamedTuple):
+class StitchOutline(NamedTuple):
     """A stitch without what it says: all that the shape of a run needs."""
 
     position: int
@@ -139,17 +139,19 @@ TOLD: Final = ("cost", "first_token_ms", "purpose", "delay")
 TELLING: Final = frozenset({"llm_call", "api_retry"})
 """The types that have such details."""
 
-STITCHED: Final = tuple(name for name in Outline._fields if name not in TOLD)
+STITCHED: Final = tuple(name for name in StitchOutline._fields if name not in TOLD)
 """The fields of an outline that a stitch has too."""
 
 
-def outline(stitch: Stitch) -> Outline:
+def outline(stitch: Stitch) -> StitchOutline:
     """The outline of a stitch that was read whole."""
     fields = (getattr(stitch, name) for name in STITCHED)
-    return Outline(*fields, *(told([stitch.data.get(name) for name in TOLD]) if stitch.type in TELLING else ()))
+    return StitchOutline(
+        *fields, *(outline_facts([stitch.data.get(name) for name in TOLD]) if stitch.type in TELLING else ())
+    )
 
 
-def told(values: Sequence[Any]) -> tuple[float | None, int | None, str | None, float | None]:
+def outline_facts(values: Sequence[Any]) -> tuple[float | None, int | None, str | None, float | None]:
     """The details of an outline from what stands under their names: content of whoever wrote it, so anything."""
     cost, first, purpose, delay = values
     began = _number(first)
@@ -169,16 +171,16 @@ def _word(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def in_parts(cost: float | None) -> int | None:
+def to_micro_parts(cost: float | None) -> int | None:
     """A cost in the whole parts that costs are added in."""
     return None if cost is None else round(min(cost, 1e15) * PARTS)
 
 
-def added(figures: Iterable[Figures], group: tuple[str | None, ...] = ()) -> Figures:
+def sum_usage(figures: Iterable[UsageRow], group: tuple[str | None, ...] = ()) -> UsageRow:
     """The sum of figures, exact in any order."""
     rows = list(figures)
-    costs = [part for row in rows if (part := in_parts(row.cost)) is not None]
-    return Figures(
+    costs = [part for row in rows if (part := to_micro_parts(row.cost)) is not None]
+    return UsageRow(
         group,
         sum(row.runs for row in rows),
         sum(row.failed_runs for row in rows),
@@ -188,11 +190,11 @@ def added(figures: Iterable[Figures], group: tuple[str | None, ...] = ()) -> Fig
     )
 
 
-def latency(name: str | None, durations: Iterable[int | None], errors: int) -> Latency:
+def latency(name: str | None, durations: Iterable[int | None], errors: int) -> LatencyRow:
     """The latency of calls that took so long; None: nobody measured it."""
     every = list(durations)
     known = sorted(one for one in every if one is not None)
     if not known:
-        return Latency(name, len(every), errors)
+        return LatencyRow(name, len(every), errors)
     ranks = [known[-(-len(known) * percent // 100) - 1] for percent in (50, 95, 99)]
-    return Latency(name, len(every), errors, len(known), sum(known) / len(known), *ranks, max_ms=known[-1])
+    return LatencyRow(name, len(every), errors, len(known), sum(known) / len(known), *ranks, max_ms=known[-1])

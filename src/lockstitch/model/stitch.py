@@ -11,10 +11,10 @@ from lockstitch.model.ids import new_id
 from lockstitch.model.message import tool_uses
 from lockstitch.model.record import Count, Json, Record, Text, Time
 
-CHAIN: Final = frozenset({"llm_call", "tool_call", "thread_result"})
+CHAIN_TYPES: Final = frozenset({"llm_call", "tool_call", "thread_result"})
 """The types that previous_id links into one list per thread."""
 
-MESSAGES: Final = frozenset(
+MESSAGE_TYPES: Final = frozenset(
     {
         *("input", "llm_call", "tool_call", "thread_result"),
         *("max_steps_reached", "final_answer_validation_failed", "wait_timed_out"),
@@ -22,13 +22,13 @@ MESSAGES: Final = frozenset(
 )
 """The types whose messages are a run's history: what was said in it, by the user, the model, tools or the runtime."""
 
-ERRORS: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
+ERROR_TYPES: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
 """The types that `errors` lists."""
 
 TAKEN_OVER: Final = "thread_taken_over"
 """A worker executes a thread that another worker lost. It is no progress of the thread."""
 
-TYPES: Final = (
+STITCH_TYPES: Final = (
     *("input", "llm_call", "tool_call", "thread_result"),
     *("compaction", "fork"),
     *("run_started", "run_paused", "run_resumed", "run_completed", "run_failed"),
@@ -81,9 +81,9 @@ class Entry(Record):
             raise Refused(f"A {self.type} stitch {problem}; nothing was written.")
 
     @property
-    def linked(self) -> bool:
+    def in_chain(self) -> bool:
         """Whether it is part of the thread's list; those of a mirror, which hang below something, are none."""
-        return self.type in CHAIN and self.parent_id is None
+        return self.type in CHAIN_TYPES and self.parent_id is None
 
 
 def _inconsistency(entry: Entry) -> str | None:
@@ -96,7 +96,7 @@ def _inconsistency(entry: Entry) -> str | None:
     if entry.type == "thread_result":
         if entry.child_id is None:
             return "needs the child_id of the thread it reports"
-    elif entry.child_id is not None and entry.type in CHAIN:
+    elif entry.child_id is not None and entry.type in CHAIN_TYPES:
         return "reports no thread, so it has no child_id"
     return None
 
@@ -129,14 +129,16 @@ def call_key(response_id: UUID, call_index: int) -> str:
     return f"{response_id.hex}-{call_index}"
 
 
-def place(entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None, fence: int, now: datetime) -> Stitch:
+def at_position(
+    entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None, fence: int, now: datetime
+) -> Stitch:
     """`entry` at its position; entries were checked when they were made."""
     values = dict(entry.__dict__)
     if values["at"] is None:
         values["at"] = now
     values["thread_id"] = thread_id
     values["position"] = position
-    values["previous_id"] = previous_id if entry.linked else None
+    values["previous_id"] = previous_id if entry.in_chain else None
     values["fence"] = fence
     values["log_id"] = None
-    return Stitch.of(values)
+    return Stitch.unchecked(values)

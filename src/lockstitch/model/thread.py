@@ -15,9 +15,9 @@ Kind = Literal["chat", "goal", "task", "trace"]
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 WaitKind = Literal["children", "frontend_tools", "approval", "doubt", "input", "timer", "retry"]
 
-TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+TERMINAL_STATUSES: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
-PERSONAL: frozenset[str] = frozenset({"approval", "doubt", "input", "frontend_tools"})
+PERSON_WAIT_KINDS: frozenset[str] = frozenset({"approval", "doubt", "input", "frontend_tools"})
 """Kinds of waiting that a person ends. All others end by themselves."""
 
 MAX_CRASHES: Final = 3
@@ -84,7 +84,7 @@ class Thread(Record):
 
     @property
     def ended(self) -> bool:
-        return self.status in TERMINAL
+        return self.status in TERMINAL_STATUSES
 
     @property
     def suspect(self) -> bool:
@@ -100,7 +100,7 @@ class Thread(Record):
     def held(self) -> bool:
         return self.worker_id is not None
 
-    def waits_for(self, kind: str, call_id: str | None = None) -> Json | None:
+    def wait_for(self, kind: str, call_id: str | None = None) -> Json | None:
         """Return the entry of waiting_for that a delivery of this kind answers, if there is one.
 
         `call_id` is the id or the key of a call.
@@ -128,13 +128,13 @@ def open_waits(waiting_for: Sequence[Json]) -> list[Json]:
     return [one for one in waiting_for if one.get("kind") != "input" or one.get("id") is not None]
 
 
-def personal_waits(waiting_for: Sequence[Json]) -> list[Json]:
+def person_waits(waiting_for: Sequence[Json]) -> list[Json]:
     """What a person alone can end, longest first."""
-    waits = [one for one in open_waits(waiting_for) if one.get("kind") in PERSONAL]
+    waits = [one for one in open_waits(waiting_for) if one.get("kind") in PERSON_WAIT_KINDS]
     return sorted(waits, key=lambda one: str(one.get("since")))
 
 
-def asks_since(waiting_for: Sequence[Json]) -> datetime | None:
+def awaiting_person_since(waiting_for: Sequence[Json]) -> datetime | None:
     """Since when somebody is waited for."""
-    times = [parse_time(str(one["since"])) for one in personal_waits(waiting_for) if one.get("since")]
+    times = [parse_time(str(one["since"])) for one in person_waits(waiting_for) if one.get("since")]
     return min(times, default=None)

@@ -45,7 +45,7 @@ class Worker(Record):
     doing: Json = {}
 
 
-def this_process(now: datetime, lease_seconds: float = 30.0) -> Worker:
+def current_process(now: datetime, lease_seconds: float = 30.0) -> Worker:
     """Return a worker record for the calling process."""
     pid = os.getpid()
     return Worker(
@@ -61,7 +61,7 @@ def this_process(now: datetime, lease_seconds: float = 30.0) -> Worker:
     )
 
 
-def provably_dead(worker: Worker) -> bool:
+def is_provably_dead(worker: Worker) -> bool:
     """True if the process of `worker` has certainly ended.
 
     The caller must see the same processes: same host name, same boot, same PID namespace. A pid may belong to another
@@ -169,7 +169,7 @@ def _ended(pid: int) -> bool:
     return state in "ZX"
 
 
-class Wish(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What a worker asks for when it wants whatever is ready.
 
     In `agents` an empty name stands for threads that have none; None for all of them.
@@ -184,20 +184,20 @@ class Wish(NamedTuple):
     suspects: bool | None = None
     alone: bool = False
 
-    def within(self, held: Mapping[str, int], ready: Iterable[str]) -> "Wish":
+    def limited_to(self, held: Mapping[str, int], ready: Iterable[str]) -> "ClaimRequest":
         """The wish cut to what its limits leave, when so many of each agent are held and these have something ready.
 
         Agents without room are left out, and the rest get no more than the smallest room among them: then it does
         not matter whose threads are chosen.
         """
-        room = rooms(self.limits, held)
+        room = free_slots(self.limits, held)
         wanted = {agent for agent in ready if self.agents is None or agent in self.agents}
         agents = sorted(agent for agent in wanted if room.get(agent, 1) > 0)
         left = [room[agent] for agent in agents if agent in room]
         return self._replace(agents=agents, limit=min([self.limit, *left]))
 
 
-def rooms(limits: Iterable[Limit], held: Mapping[str, int]) -> dict[str, int]:
+def free_slots(limits: Iterable[Limit], held: Mapping[str, int]) -> dict[str, int]:
     """How many more threads may be held of every agent that a limit names."""
     room: dict[str, int] = {}
     for limit in limits:
@@ -207,7 +207,7 @@ def rooms(limits: Iterable[Limit], held: Mapping[str, int]) -> dict[str, int]:
     return room
 
 
-def covering(limits: Iterable[Limit], agents: Collection[str | None] | None) -> list[Limit]:
+def limits_covering(limits: Iterable[Limit], agents: Collection[str | None] | None) -> list[Limit]:
     """The limits that say something about these agents, or about any."""
     return [limit for limit in limits if agents is None or any(agent in agents for agent in limit.agents)]
 
@@ -220,7 +220,7 @@ def most_suspect(ready: Iterable[Thread]) -> list[Thread]:
     )
 
 
-def in_turns(ready: Iterable[Thread], after: str) -> list[Thread]:
+def in_fair_order(ready: Iterable[Thread], after: str) -> list[Thread]:
     """Threads in the order in which they are claimed.
 
     Projects take turns, from the first behind `after` on and then from the front: one thread of each, then the second

@@ -3,38 +3,38 @@
 What an application needs to bring routes and pages of its own is here too.
 """
 
-from lockstitch.server.api.messages import followed, waited
-from lockstitch.server.api.schemas import Body, Exact, Moment, Plain, Ref
-from lockstitch.server.app import create, router
-from lockstitch.server.auth import Actor, Admin, Caller, Reader, Writer, the
-from lockstitch.server.extensions import Annex, Section, Serves
-from lockstitch.server.pages.common.render import back, base_of, is_part, page
+from lockstitch.server.api.messages import stream_run, wait_for_run
+from lockstitch.server.api.schemas import Body, ExactJSON, TextParam, ThreadRefParam, TimeParam
+from lockstitch.server.app import create_app, router
+from lockstitch.server.auth import Admin, Caller, FormWriter, Reader, Writer, plugin_of
+from lockstitch.server.extensions import HasServerExtension, NavLink, ServerExtension
+from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.problems import Problem
 from lockstitch.server.settings import Settings
 
 __all__ = [
-    "Actor",
     "Admin",
-    "Annex",
     "Body",
     "Caller",
-    "Exact",
-    "Moment",
-    "Plain",
+    "ExactJSON",
+    "FormWriter",
+    "HasServerExtension",
+    "NavLink",
     "Problem",
     "Reader",
-    "Ref",
-    "Section",
-    "Serves",
+    "ServerExtension",
     "Settings",
+    "TextParam",
+    "ThreadRefParam",
+    "TimeParam",
     "Writer",
-    "back",
-    "base_of",
-    "create",
-    "followed",
-    "is_part",
-    "page",
+    "base_path",
+    "create_app",
+    "is_htmx_request",
+    "plugin_of",
+    "redirect_to",
+    "render_page",
     "router",
-    "the",
-    "waited",
+    "stream_run",
+    "wait_for_run",
 ]

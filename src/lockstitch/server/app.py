@@ -13,21 +13,21 @@ from starlette.types import Receive, Scope, Send
 from lockstitch.agents import App
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.server import api, health, ingest, openapi, pages, problems
-from lockstitch.server.extensions import annexes_of
-from lockstitch.server.ingest.processor import digesting
-from lockstitch.server.ingest_queue import Intake
-from lockstitch.server.middleware import Guard
+from lockstitch.server.extensions import server_extensions_of
+from lockstitch.server.ingest.processor import ingest_running
+from lockstitch.server.ingest_buffer import IngestBuffer
+from lockstitch.server.middleware import RequestGuard
 from lockstitch.server.pages.common.render import problem_page
 from lockstitch.server.pages.navbar import BarShown
 from lockstitch.server.settings import Settings
-from lockstitch.server.state import House
-from lockstitch.server.streams.changes import News
+from lockstitch.server.state import ServerState
+from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.store import Store
 from lockstitch.version import VERSION
 
 
 @asynccontextmanager
-async def working(house: House) -> AsyncGenerator[None]:
+async def worker_running(house: ServerState) -> AsyncGenerator[None]:
     """While this is open, what is begun here is driven. Leaving gives every thread back at its next commit."""
     if house.app is None or not house.settings.work:
         yield
@@ -37,25 +37,32 @@ async def working(house: House) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        loop.leave()
+        loop.stop()
         with suppress(asyncio.CancelledError):
             await task
 
 
-def create(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
+def create_app(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
     """A server over an open store, as an ASGI app. `app` is the code of the agents that it may run."""
     settings = settings or Settings()
-    house = House(store, app, settings, News(store.backend), Intake(store, settings), annexes=annexes_of(app))
-    annexes = house.annexes.by_name.values()
+    house = ServerState(
+        store,
+        app,
+        settings,
+        ChangeFeed(store.backend),
+        IngestBuffer(store, settings),
+        extensions=server_extensions_of(app),
+    )
+    extensions = house.extensions.by_name.values()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             if app is not None:
-                await app.ready(store)
-            await stack.enter_async_context(working(house))
+                await app.setup(store)
+            await stack.enter_async_context(worker_running(house))
             await stack.enter_async_context(house.news.open())
-            await stack.enter_async_context(digesting(store, house.intake, settings))
+            await stack.enter_async_context(ingest_running(store, house.intake, settings))
             yield
 
     server = FastAPI(
@@ -68,17 +75,17 @@ def create(store: Store, app: App | None = None, settings: Settings | None = Non
         openapi_url=None,
     )
     server.state.house = house
-    server.add_middleware(Guard, settings=settings, figures=house.figures)
+    server.add_middleware(RequestGuard, settings=settings, figures=house.figures)
     problems.handle(server, problem_page)
-    added = [router for annex in annexes for router in annex.api]
+    added = [router for extension in extensions for router in extension.api]
     served = (health.router, *api.routers(), *ingest.routers(), *added)
     for router in served:
         server.include_router(router)
     openapi.document(server, served, "/api/openapi.json")
-    added = [router for annex in annexes for router in annex.pages]
+    added = [router for extension in extensions for router in extension.pages]
     for router in (*pages.routers(), *added):
         server.include_router(router, dependencies=[BarShown])
-    for name, package in house.annexes.static.items():
+    for name, package in house.extensions.static.items():
         server.mount(f"/static/{name}", _Files(packages=[(package, "static")]), name=f"static-{name}")
     server.mount("/static", _Files(packages=[("lockstitch.server", "static")]), name="static")
     return server
@@ -86,7 +93,7 @@ def create(store: Store, app: App | None = None, settings: Settings | None = Non
 
 def router(store: Store, app: App | None = None, settings: Settings | None = None) -> APIRouter:
     """The same for a FastAPI of one's own: `server.include_router(router(store, app), prefix="/agents")`."""
-    inner = create(store, app, settings)
+    inner = create_app(store, app, settings)
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncGenerator[None]:

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 from lockstitch.agents import App
 from lockstitch.model import codec
 from lockstitch.server.problems import Problem
-from lockstitch.server.state import House, house_of
+from lockstitch.server.state import ServerState, server_state
 from lockstitch.store import Store
 from lockstitch.store.tables import SCOPES
 
@@ -32,7 +32,7 @@ _REALM: Final = {"WWW-Authenticate": 'Bearer realm="lockstitch"'}
 class Caller:
     """Who asks, and the store as they may see it."""
 
-    house: House
+    state: ServerState
     store: Store
     actor: str
     scopes: frozenset[str]
@@ -44,9 +44,9 @@ class Caller:
     @property
     def app(self) -> App:
         """The code of the agents, for what cannot be done without."""
-        if self.house.app is None:
+        if self.state.app is None:
             raise Problem(409, "No agents here", "This server was started without code of agents: name it with --app.")
-        return self.house.app
+        return self.state.app
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -54,7 +54,7 @@ class Caller:
 
 async def caller_of(connection: HTTPConnection) -> Caller:
     """The caller of a request. Problem 401 when they must show a token and show none that is good."""
-    house = house_of(connection)
+    house = server_state(connection)
     secret = _secret(connection)
     token = await house.store.tokens.find(secret) if secret else None
     if token is not None:
@@ -96,13 +96,13 @@ async def check_form(request: Request) -> None:
         raise Problem(403, "Not from here", "This form was not made by this server's pages. Load the page again.")
 
 
-def the(kind: type[Any]) -> Any:
+def plugin_of(kind: type[Any]) -> Any:
     """A dependency that gives the application of this kind: `application: Annotated[Planner, the(Planner)]`."""
 
     async def application(request: Request) -> Any:
-        app = house_of(request).app
+        app = server_state(request).app
         assert app is not None, "Only an app's own routes ask for its applications."
-        return app.application(kind)
+        return app.plugin(kind)
 
     return Depends(application)
 
@@ -116,7 +116,7 @@ Reader = Annotated[Caller, need("read")]
 Writer = Annotated[Caller, need("write")]
 Ingester = Annotated[Caller, need("ingest")]
 Admin = Annotated[Caller, need("admin")]
-Actor = Annotated[Caller, Depends(_act)]
+FormWriter = Annotated[Caller, Depends(_act)]
 
 
 def _secret(connection: HTTPConnection) -> str:
@@ -126,7 +126,7 @@ def _secret(connection: HTTPConnection) -> str:
     return connection.headers.get("x-api-key", "") or connection.cookies.get(TOKEN_COOKIE, "")
 
 
-def _project(connection: HTTPConnection, house: House) -> str:
+def _project(connection: HTTPConnection, house: ServerState) -> str:
     named = connection.headers.get(PROJECT_HEADER) or connection.cookies.get(PROJECT_COOKIE)
     if not named:
         return house.store.project

@@ -14,7 +14,7 @@ from lockstitch.model import Worker
 from lockstitch.model.thread import Status
 from lockstitch.server.auth import Admin
 from lockstitch.server.problems import Problem
-from lockstitch.server.state import house_of
+from lockstitch.server.state import server_state
 from lockstitch.store import Store
 from lockstitch.store.ingest_queue import QueueStatus
 from lockstitch.version import VERSION
@@ -48,7 +48,7 @@ async def readyz(request: Request) -> Response:
     The answer tells about the ingest queue of all projects: as text, or as JSON if the request accepts
     `application/json`. The status is `ready`, or `degraded` if a body has waited for more than a minute.
     """
-    house = house_of(request)
+    house = server_state(request)
     try:
         async with asyncio.timeout(PATIENCE):
             await house.store.backend.find(Find(Worker, limit=1))
@@ -80,8 +80,8 @@ def _told(queue: QueueStatus) -> str:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(caller: Admin) -> Response:
     """Figures of this process and of the whole store, all projects, as Prometheus reads them."""
-    store = caller.house.store
-    text = caller.house.figures.text(await _gauges(store, await caller.house.intake.queue().status()))
+    store = caller.state.store
+    text = caller.state.figures.text(await _gauges(store, await caller.state.intake.queue().status()))
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -30,7 +30,7 @@ _OTHER: Final = "other"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Figures:
+class RequestMetrics:
     """Counts requests by route and outcome, and how long they took."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def fields(**named: Any) -> dict[str, Any]:
     return {_FIELDS: named}
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """A record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -104,7 +104,7 @@ class JsonLines(logging.Formatter):
 def logging_to(stream: TextIO) -> Generator[None]:
     """Have everything that Lockstitch logs go there, a line each, for as long as this is open."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLogFormatter())
     logger = logging.getLogger("lockstitch")
     before = logger.handlers, logger.level, logger.propagate
     logger.handlers, logger.propagate = [handler], False
@@ -147,17 +147,17 @@ about: ContextVar[dict[str, Any] | None] = ContextVar("about", default=None)
 """What the line in the log says of the request at hand beyond the usual: routes put ids of threads and runs into it."""
 
 
-def mention(**ids: Any) -> None:
+def add_log_fields(**ids: Any) -> None:
     """Have the log's line of this request name a thread, a run or whatever it was about."""
     known = about.get()
     if known is not None:
         known.update({name: str(value) for name, value in ids.items() if value is not None})
 
 
-class Guard:
+class RequestGuard:
     """Turns away what should not reach a route, and writes a line of log for everything."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, figures: Figures) -> None:
+    def __init__(self, app: ASGIApp, *, settings: Settings, figures: RequestMetrics) -> None:
         self._app = app
         self._settings = settings
         self._figures = figures

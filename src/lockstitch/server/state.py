@@ -6,34 +6,34 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from lockstitch.agents import App
-from lockstitch.server.extensions import Annexes
-from lockstitch.server.ingest_queue import Intake
-from lockstitch.server.middleware import Figures
+from lockstitch.server.extensions import ServerExtensions
+from lockstitch.server.ingest_buffer import IngestBuffer
+from lockstitch.server.middleware import RequestMetrics
 from lockstitch.server.settings import Settings
-from lockstitch.server.streams.changes import News
+from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ServerState:
     """One server's belongings."""
 
     store: Store
     app: App | None
     settings: Settings
-    news: News
-    intake: Intake
+    news: ChangeFeed
+    intake: IngestBuffer
     """Where traces of others come in."""
-    figures: Figures = field(default_factory=Figures)
-    annexes: Annexes = field(default_factory=lambda: Annexes({}))
+    figures: RequestMetrics = field(default_factory=RequestMetrics)
+    extensions: ServerExtensions = field(default_factory=lambda: ServerExtensions({}))
     """What the app's applications add."""
 
 
-def house_of(connection: HTTPConnection) -> House:
-    return house_of_app(connection.app)
+def server_state(connection: HTTPConnection) -> ServerState:
+    return server_state_of_app(connection.app)
 
 
-def house_of_app(app: Any) -> House:
+def server_state_of_app(app: Any) -> ServerState:
     house: Any = app.state.house
-    assert isinstance(house, House)
+    assert isinstance(house, ServerState)
     return house

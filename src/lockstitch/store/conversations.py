@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Fields, TakesPart
+from lockstitch.backend import Fields, JoinsTransactions
 from lockstitch.errors import Refused
 from lockstitch.model import (
     Entry,
@@ -23,13 +23,13 @@ from lockstitch.model import (
     waiting,
 )
 from lockstitch.model.message import blocks, tool_uses, user
-from lockstitch.store.core import Core
-from lockstitch.store.transaction import Draft
+from lockstitch.store.core import StoreCore
+from lockstitch.store.transaction import ThreadUpdate
 
 _NOT_CARRIED = "This call was not answered in the conversation that was taken over."
 
 
-async def adopt(store: Core, messages: Sequence[Message], fields: dict[str, Any]) -> Thread:
+async def adopt(store: StoreCore, messages: Sequence[Message], fields: dict[str, Any]) -> Thread:
     """Write the messages as turns, in one append; the thread's context is then what they were.
 
     A turn begins with what a user says. Calls that nobody answered are answered as errors, because a context is
@@ -144,7 +144,7 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
 NOT_CARRIED_OVER = "This call was not carried over into the fork; it has no result here."
 
 
-async def fork(core: Core, head: Thread, at: int | None, fields: dict[str, Any]) -> Thread:
+async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, Any]) -> Thread:
     """A new thread whose context is that of `head` at a position. Its fork stitch holds it once.
 
     Calls that were open there are answered with an error, so that the fork's context is valid.
@@ -152,7 +152,7 @@ async def fork(core: Core, head: Thread, at: int | None, fields: dict[str, Any])
     position = head.position if at is None else at
     if not 1 <= position <= head.position:
         raise Refused(f"Thread {head.id} has positions 1 to {head.position}; there is no {position} to fork at.")
-    log = await core.desk.context_stitches(head, until=position)
+    log = await core.execution.context_stitches(head, until=position)
     origin: Json = {"thread_id": str(head.id), "position": position}
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
     given: dict[str, Any] = {
@@ -165,7 +165,7 @@ async def fork(core: Core, head: Thread, at: int | None, fields: dict[str, Any])
     }
     thread = core.new_thread(**given, state={"forked_from": origin})
     entry = Entry(type="fork", data={"forked_from": origin, "messages": _messages(log)})
-    await core.commit([Draft(thread, [entry])], threads=[thread])
+    await core.commit([ThreadUpdate(thread, [entry])], threads=[thread])
     return await core.thread(thread)
 
 
@@ -191,14 +191,14 @@ def _messages(log: list[Stitch], lane: UUID | None = None) -> list[Message]:
 Task = Json | str
 
 
-async def start(store: Core, fields: Fields, at: datetime | None, connection: object | None) -> Thread:
+async def start(store: StoreCore, fields: Fields, at: datetime | None, connection: object | None) -> Thread:
     """Make a thread that waits for a worker, or first for its time to come."""
     given = {**fields, **(_waiting_until(at, store.clock.now()) if at is not None else {})}
     if connection is None:
         return await store.create(**given)
     if given.get("parent_id") is not None:
         raise Refused("A child is made by its parent, not in a transaction of yours; leave parent_id out.")
-    if not isinstance(store.backend, TakesPart):
+    if not isinstance(store.backend, JoinsTransactions):
         raise Refused("Only a store on PostgreSQL can take part in your transaction; leave `connection` out.")
     thread = store.new_thread(**given)
     await store.backend.insert_within(connection, thread)

@@ -16,36 +16,36 @@ from lockstitch.errors import (
 )
 from lockstitch.model import (
     Clock,
+    Delivery,
     Entry,
     Eval,
     Feedback,
     File,
     Json,
-    Letter,
     Memory,
-    Notice,
     Record,
     Run,
     Stitch,
     Thread,
+    WebhookEvent,
     Worker,
     as_id,
     codec,
 )
 from lockstitch.store.lease_keeper import LeaseKeeper
 from lockstitch.store.leases import Leases
-from lockstitch.store.queries.execution import Desk
-from lockstitch.store.queries.log import Reading, Watching
-from lockstitch.store.tables import Agents, Shelf
-from lockstitch.store.threads import ThreadRef, Threads
-from lockstitch.store.transaction import Draft
+from lockstitch.store.queries.execution import ExecutionQueries
+from lockstitch.store.queries.log import LogQueries, LogWatcher
+from lockstitch.store.tables import Agents, RecordTable
+from lockstitch.store.threads import ThreadRef, ThreadsApi
+from lockstitch.store.transaction import ThreadUpdate
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
-from lockstitch.store.writes.mirrors import Mirrors
-from lockstitch.store.writes.writer import Appended, Appender
+from lockstitch.store.writes.mirrors import MirrorStore
+from lockstitch.store.writes.writer import Committed, CommitWriter
 
 
-class Core(Threads):
+class StoreCore(ThreadsApi):
     """What everything else of a store is built on."""
 
     def __init__(
@@ -64,19 +64,19 @@ class Core(Threads):
         self._migrate = migrate
         self._create = create
         self._leases = Leases(backend, clock, again)
-        self._appender = Appender(backend, clock, self._leases)
+        self._appender = CommitWriter(backend, clock, self._leases)
         self._archives = Archives(backend, clock)
         self._media = Media(backend, clock)
-        self._reading = Reading(backend, self._archives, self._media)
-        self._watching = Watching(backend, self._reading)
+        self._reading = LogQueries(backend, self._archives, self._media)
+        self._watching = LogWatcher(backend, self._reading)
         self.lease_keeper = LeaseKeeper(backend, self._leases)
-        self.desk = Desk(backend, clock, self._reading, self._media, self._leases, self._appender)
+        self.execution = ExecutionQueries(backend, clock, self._reading, self._media, self._leases, self._appender)
         self.agents = Agents(backend, clock)
-        self.memories = Shelf(backend, Memory)
-        self.files = Shelf(backend, File)
-        self.feedback = Shelf(backend, Feedback)
-        self.evals = Shelf(backend, Eval)
-        self.mirrors = Mirrors(backend)
+        self.memories = RecordTable(backend, Memory)
+        self.files = RecordTable(backend, File)
+        self.feedback = RecordTable(backend, Feedback)
+        self.evals = RecordTable(backend, Eval)
+        self.mirrors = MirrorStore(backend)
 
     async def __aenter__(self) -> Self:
         try:
@@ -112,14 +112,14 @@ class Core(Threads):
         *,
         fields: Fields | None = None,
         new_runs: Sequence[Run] = (),
-        runs: Sequence[tuple[Run, Fields]] = (),
-        taken: Sequence[Letter] = (),
-        letters: Sequence[Letter] = (),
-        threads: Sequence[Thread] = (),
-        notices: Sequence[Notice] = (),
-        uses: Sequence[str] = (),
+        run_updates: Sequence[tuple[Run, Fields]] = (),
+        consumed: Sequence[Delivery] = (),
+        deliveries: Sequence[Delivery] = (),
+        new_threads: Sequence[Thread] = (),
+        webhook_events: Sequence[WebhookEvent] = (),
+        blob_refs: Sequence[str] = (),
         records: Sequence[Record] = (),
-    ) -> Appended:
+    ) -> Committed:
         """Append to a thread as it was seen, in one commit with everything that belongs to it, or raise Conflict.
 
         `fields` are changed fields of the head, `runs` changed fields of runs as they were seen. Going to wait or to
@@ -128,24 +128,27 @@ class Core(Threads):
         `records` are an application's own, put in the same transaction.
         """
         spawned = 0
-        if threads:
-            spawned = sum(thread.parent_id == head.id for thread in threads)
+        if new_threads:
+            spawned = sum(thread.parent_id == head.id for thread in new_threads)
             # The lock order rests on depths, so they are not left to whoever makes a child.
-            threads = [
-                thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread for thread in threads
+            new_threads = [
+                thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread
+                for thread in new_threads
             ]
-        draft = Draft(head, entries, fields or {}, new_runs, runs, taken, spawned, uses)
-        return (await self.commit([draft], letters=letters, threads=threads, notices=notices, records=records))[0]
+        draft = ThreadUpdate(head, entries, fields or {}, new_runs, run_updates, consumed, spawned, blob_refs)
+        return (
+            await self.commit([draft], letters=deliveries, threads=new_threads, notices=webhook_events, records=records)
+        )[0]
 
     async def commit(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[ThreadUpdate],
         *,
-        letters: Sequence[Letter] = (),
+        letters: Sequence[Delivery] = (),
         threads: Sequence[Thread] = (),
-        notices: Sequence[Notice] = (),
+        notices: Sequence[WebhookEvent] = (),
         records: Sequence[Record] = (),
-    ) -> list[Appended]:
+    ) -> list[Committed]:
         """Append to several threads in one commit, all or none."""
         addressed = await self._addressed(letters, drafts) if letters else ()
         return await self._appender.commit(drafts, addressed, threads, notices, records)
@@ -173,25 +176,27 @@ class Core(Threads):
         head = await self.thread(ref)
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} mirrors what happened in another system; nobody there reads this.")
-        receipt = (await self._appender.deliver([(head.depth, self.letter(head, entry, kind, sender, call_id))]))[0]
+        receipt = (await self._appender.deliver([(head.depth, self.new_delivery(head, entry, kind, sender, call_id))]))[
+            0
+        ]
         if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:
             raise ThreadEnded(f"Thread {head.id} is {head.status} and takes no more.", thread_id=head.id)
         return receipt
 
-    def letter(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Letter:
+    def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:
         """A letter to a thread, for `append(..., letters=[…])` or `deliver`."""
         now = self.clock.now()
         body = (entry if entry.at else entry.changed(at=now)).as_json()
-        return Letter(thread_id=head.id, sender=sender, call_id=call_id, kind=kind, entry=body, at=now)
+        return Delivery(thread_id=head.id, sender=sender, call_id=call_id, kind=kind, entry=body, at=now)
 
-    async def inbox(self, head: Thread) -> tuple[Thread, list[Letter]]:
+    async def inbox(self, head: Thread) -> tuple[Thread, list[Delivery]]:
         """The letters that wait for a thread's holder, oldest first, and the head that has them taken into account.
 
         Large media in them stand in blobs already; they come back with the stitches that the letters become.
         """
         fresh = await self.thread(head.id)
         where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-        letters = await self.backend.find(Find(Letter, where, order=("id",)))
+        letters = await self.backend.find(Find(Delivery, where, order=("id",)))
         seen = head.changed(
             delivered=fresh.delivered,
             pending_children=fresh.pending_children,
@@ -199,16 +204,16 @@ class Core(Threads):
         )
         return seen, letters
 
-    async def keep_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
+    async def store_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
         """Keep a text once, by its hash, for the requests of a thread that refer to it; the hash."""
         head = await self.thread(ref)
         return await self._media.keep_text(head.id, text, media_type)
 
     # Leases
 
-    async def register(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
+    async def register_worker(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
         """This process as a worker, or its lease renewed; its id is what `claim` and `append` act under."""
-        return await self._leases.beat(lease_seconds, doing)
+        return await self._leases.heartbeat(lease_seconds, doing)
 
     async def claim(self, ref: ThreadRef, *, take_over: bool = False, unlimited: bool = False) -> Thread:
         """Take one thread for this process, or ThreadBusy with who holds it or which limit is reached.
@@ -248,7 +253,7 @@ class Core(Threads):
     async def last_stitch(self, ref: ThreadRef) -> Stitch | None:
         """The newest llm_call, tool_call or thread_result of a thread."""
         head = await self.thread(ref)
-        return None if head.tip_id is None else await self._reading.tip(head, head.tip_id)
+        return None if head.tip_id is None else await self._reading.last_linked(head, head.tip_id)
 
     async def stitch(self, stitch_id: UUID | str) -> Stitch:
         """One stitch by its id."""
@@ -265,7 +270,7 @@ class Core(Threads):
         found = await self.backend.get(Run, (wanted,)) if wanted else None
         if found is None:
             name = codec.check_text(str(run_id), "The id")
-            found = await self.backend.run_mirrored(self.project, name)
+            found = await self.backend.mirrored_run(self.project, name)
         if found is None:
             raise NotFound(f"There is no run {run_id} in this store.")
         await self.thread(found.thread_id)
@@ -288,7 +293,9 @@ class Core(Threads):
                 "`lockstitch migrate` makes one; or check the URL."
             ) from exc
 
-    async def _addressed(self, letters: Sequence[Letter], drafts: Sequence[Draft]) -> list[tuple[int, Letter]]:
+    async def _addressed(
+        self, letters: Sequence[Delivery], drafts: Sequence[ThreadUpdate]
+    ) -> list[tuple[int, Delivery]]:
         """Letters with the depth of their receiver: the parent's of a draft is known, others are looked up."""
         depths: dict[UUID, int] = {}
         for draft in drafts:

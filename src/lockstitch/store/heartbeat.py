@@ -18,19 +18,19 @@ from lockstitch.backend import FullBackend
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Worker
 
-BEAT = 5.0
+HEARTBEAT_SECONDS = 5.0
 """Seconds between two beats; a lease lasts six of them."""
 
 MARGIN: Final = 0.1
 """The part of a lease before its end at which work stops, if no beat was accepted."""
 
-HUNG = 300.0
+HUNG_LOOP_SECONDS = 300.0
 """Seconds after which an event loop that does not answer is taken to hang."""
 
 _log = logging.getLogger("lockstitch")
 
 
-class Pulse:
+class Heartbeat:
     """Beats for one worker until it is stopped, or the worker is lost."""
 
     def __init__(
@@ -42,12 +42,12 @@ class Pulse:
     ) -> None:
         self.worker = worker
         self._connect = connect
-        self.listen(doing, lost)
-        self._every = min(BEAT, worker.lease_seconds / 6)
+        self.set_callbacks(doing, lost)
+        self._every = min(HEARTBEAT_SECONDS, worker.lease_seconds / 6)
         self._driving_loop = asyncio.get_running_loop()
         self._answered = self.accepted = time.monotonic()
         """When the loop last answered, and when the last beat was sent that the store accepted."""
-        self._told: Json = {}
+        self._activity: Json = {}
         self._hung = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -55,7 +55,7 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name="lockstitch-pulse", daemon=True)
         self._thread.start()
 
-    def listen(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> None:
+    def set_callbacks(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> None:
         """Who is asked what the process does, and who is told when its lease is lost; both on the loop of this call."""
         self._doing, self._lost = doing, lost
 
@@ -75,30 +75,30 @@ class Pulse:
             asyncio.run(self._beat_on())
         except Exception:  # the last resort of a thread that nobody waits for
             _log.exception("The beat of this process has ended")
-            self._lose("its beat has ended")
+            self._report_lost("its beat has ended")
 
     async def _beat_on(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         backend: FullBackend | None = None
         try:
             while not await self._pause():
-                if self._hangs():
+                if self._loop_is_hung():
                     continue
                 sent = time.monotonic()
                 try:
                     # Connected at the first beat only: most processes have done their work before that.
                     backend = backend or self._connect()
                     async with asyncio.timeout(self._every):
-                        alive = await backend.beat(self.worker.changed(doing=self._told))
+                        alive = await backend.heartbeat(self.worker.changed(doing=self._activity))
                 except Exception as exc:  # whatever it is, it may be over by the next beat
                     said = str(exc) or "the store does not answer"
                     if time.monotonic() > self.accepted + self.worker.lease_seconds * (1 - MARGIN):
-                        self._lose(f"its lease could not be renewed: {said}")
+                        self._report_lost(f"its lease could not be renewed: {said}")
                         return
                     _log.warning("A beat of this process failed: %s", said)
                     continue
                 if not alive:
-                    self._lose("it was declared dead after its lease had run out")
+                    self._report_lost("it was declared dead after its lease had run out")
                     return
                 self.accepted = sent
         finally:
@@ -121,17 +121,17 @@ class Pulse:
     def _answer(self) -> None:
         """Called by the loop that drives threads: it is alive, and says what it does."""
         self._answered = time.monotonic()
-        self._told = self._doing()
+        self._activity = self._doing()
 
-    def _hangs(self) -> bool:
+    def _loop_is_hung(self) -> bool:
         silent = time.monotonic() - self._answered
-        hangs = silent > HUNG
+        hangs = silent > HUNG_LOOP_SECONDS
         if hangs and not self._hung:
             _log.error("The event loop has not answered for %.0f s, so its threads are left to others.", silent)
         self._hung = hangs
         return hangs
 
-    def _lose(self, why: str) -> None:
+    def _report_lost(self, why: str) -> None:
         self._stopped = True
         with suppress(RuntimeError):
             self._driving_loop.call_soon_threadsafe(self._lost, why)

@@ -8,7 +8,7 @@ from uuid import UUID
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import NotFound
 from lockstitch.model import Clock, Json, format_time, parse_time
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 
 WAITING: Final = (Where("parsed", "=", False), Where("problem", "is null"))
 QUARANTINED: Final = Where("problem", "is not null")
@@ -54,15 +54,15 @@ class IngestQueue:
     async def status(self) -> QueueStatus:
         """Return how many bodies wait, for how long, and how many are in quarantine."""
         count = self._backend.count
-        waiting = await count(Find(RawBody, (*self._of_project, *WAITING)))
-        quarantined = await count(Find(RawBody, (*self._of_project, QUARANTINED)))
+        waiting = await count(Find(IngestBody, (*self._of_project, *WAITING)))
+        quarantined = await count(Find(IngestBody, (*self._of_project, QUARANTINED)))
         first = await self._oldest() if waiting else None
         if first is None:
             return QueueStatus(waiting, None, 0, quarantined)
         now = self._clock.now()
         stuck = 0
         if now - first > STUCK:
-            stuck = await count(Find(RawBody, (*self._of_project, *WAITING, Where("at", "<", now - STUCK))))
+            stuck = await count(Find(IngestBody, (*self._of_project, *WAITING, Where("at", "<", now - STUCK))))
         return QueueStatus(waiting, max(0.0, (now - first).total_seconds()), stuck, quarantined)
 
     async def quarantined(self, limit: int | None = None) -> list[Quarantined]:
@@ -72,15 +72,15 @@ class IngestQueue:
             async for row, size in self._one_by_one(limit)
         ]
 
-    async def held(self, row_id: UUID) -> RawBody:
+    async def held(self, row_id: UUID) -> IngestBody:
         """Return one body in quarantine. Raises `NotFound` if there is none with this id."""
         where = (*self._of_project, QUARANTINED, Where("id", "=", row_id))
-        found = await self._backend.find(Find(RawBody, where, limit=1))
+        found = await self._backend.find(Find(IngestBody, where, limit=1))
         if not found:
             raise NotFound(f"There is no body {row_id} in quarantine.")
         return found[0]
 
-    async def retry(self, row_id: UUID) -> RawBody:
+    async def retry(self, row_id: UUID) -> IngestBody:
         """Put a body from quarantine into the queue again. Its waiting time starts now."""
         row = await self.held(row_id)
         headers = {_ARRIVED: format_time(row.at), **row.headers}
@@ -92,7 +92,7 @@ class IngestQueue:
     async def drop(self, row_id: UUID) -> None:
         """Delete a body in quarantine."""
         row = await self.held(row_id)
-        await self._backend.delete(Find(RawBody, (Where("id", "=", row.id),)))
+        await self._backend.delete(Find(IngestBody, (Where("id", "=", row.id),)))
 
     async def _oldest(self) -> datetime | None:
         """Return since when the first body waits.
@@ -101,19 +101,19 @@ class IngestQueue:
         """
         known = self._first
         where = (*self._of_project, *WAITING)
-        if known is not None and await self._backend.count(Find(RawBody, (*where, Where("id", "=", known[0])))):
+        if known is not None and await self._backend.count(Find(IngestBody, (*where, Where("id", "=", known[0])))):
             return known[1]
-        found = await self._backend.find(Find(RawBody, where, order=("id",), limit=1))
+        found = await self._backend.find(Find(IngestBody, where, order=("id",), limit=1))
         self._first = (found[0].id, found[0].at) if found else None
         return found[0].at if found else None
 
-    async def _one_by_one(self, limit: int | None) -> AsyncIterator[tuple[RawBody, int]]:
+    async def _one_by_one(self, limit: int | None) -> AsyncIterator[tuple[IngestBody, int]]:
         """Yield rows without their bodies, and the sizes of these. Bodies may be large, so no two are read at once."""
         after = None
         number = 0
         where = (*self._of_project, QUARANTINED)
         while limit is None or number < limit:
-            found = await self._backend.find(Find(RawBody, where, order=("-id",), after=after, limit=1))
+            found = await self._backend.find(Find(IngestBody, where, order=("-id",), after=after, limit=1))
             if not found:
                 return
             after = (found[0].id,)
@@ -121,6 +121,6 @@ class IngestQueue:
             yield found[0].changed(body=b""), len(found[0].body)
 
 
-def _arrived_at(row: RawBody) -> datetime:
+def _arrived_at(row: IngestBody) -> datetime:
     text = row.headers.get(_ARRIVED)
     return parse_time(text) if isinstance(text, str) else row.at

@@ -13,10 +13,10 @@ from weakref import WeakSet
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.model import Json, Thread
-from lockstitch.store.heartbeat import BEAT
+from lockstitch.store.heartbeat import HEARTBEAT_SECONDS
 from lockstitch.store.leases import Leases
 
-LOOK: Final = 0.25
+CANCEL_POLL_SECONDS: Final = 0.25
 """Seconds between two reads of cancel requests."""
 
 _log = logging.getLogger("lockstitch")
@@ -42,7 +42,7 @@ class HeldThread(Protocol):
         """End the run: a cancel request has arrived."""
         ...
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """Stop without writing: another worker takes the thread over."""
         ...
 
@@ -69,7 +69,7 @@ class LeaseKeeper:
         """Renew the lease while a thread executes, and interrupt the thread if a cancel request arrives."""
         self._held.add(thread)
         try:
-            self._renews = not await self._leases.pulse(self._activity, self.on_lease_lost)
+            self._renews = not await self._leases.start_heartbeat(self._activity, self.on_lease_lost)
             self._watch_requests()
             yield
         finally:
@@ -87,7 +87,7 @@ class LeaseKeeper:
         """Stop all threads: other workers take them over, or have done so."""
         _log.error("Lease lost (%s); other workers continue its threads", why)
         for thread in self._held:
-            thread.lose(why)
+            thread.mark_lost(why)
 
     def _activity(self) -> Json:
         return {str(thread.thread_id): thread.activity for thread in self._held}
@@ -106,12 +106,12 @@ class LeaseKeeper:
         clock = asyncio.get_running_loop().time
         renewed = checked = clock()
         while self._held:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CANCEL_POLL_SECONDS)
             try:
-                if self._renews and clock() - renewed >= BEAT:
-                    await self._leases.beat(None, self._activity())
+                if self._renews and clock() - renewed >= HEARTBEAT_SECONDS:
+                    await self._leases.heartbeat(None, self._activity())
                     renewed = clock()
-                if clock() - checked >= BEAT / 5:
+                if clock() - checked >= HEARTBEAT_SECONDS / 5:
                     checked = clock()
                     await self.check_declared_dead()
                     await self._leases.releases.reconcile_if_due()

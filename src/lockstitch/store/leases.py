@@ -14,9 +14,9 @@ from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadBusy, ThreadEnded
-from lockstitch.model import Clock, Json, Limit, Thread, Worker, provably_dead, this_process
-from lockstitch.model.worker import covering, host_clock
-from lockstitch.store.heartbeat import Pulse
+from lockstitch.model import Clock, Json, Limit, Thread, Worker, current_process, is_provably_dead
+from lockstitch.model.worker import host_clock, limits_covering
+from lockstitch.store.heartbeat import Heartbeat
 from lockstitch.store.release import Releases
 
 KEPT = timedelta(seconds=1)
@@ -32,15 +32,15 @@ class Limits:
         self._known: list[Limit] = []
         self._read_at: datetime | None = None
 
-    async def of(self, agents: Collection[str | None] | None) -> list[Limit]:
+    async def covering(self, agents: Collection[str | None] | None) -> list[Limit]:
         """The limits that cover one of these agents, or any agent."""
         now = self._clock.now()
         if self._read_at is None or abs(now - self._read_at) >= KEPT:
             self._known = await self._backend.find(Find(Limit, order=("name",)))
             self._read_at = now
-        return covering(self._known, agents)
+        return limits_covering(self._known, agents)
 
-    async def refuse(self, head: Thread, limits: Sequence[Limit]) -> None:
+    async def require_room(self, head: Thread, limits: Sequence[Limit]) -> None:
         """Raise ThreadBusy if one of these limits leaves no room for a thread that is not held."""
         for limit in limits:
             where = (
@@ -60,7 +60,7 @@ class Limits:
 
 _ATTEMPTS = 5
 
-LEASE = 30.0
+LEASE_SECONDS = 30.0
 """Seconds that a process may be silent before what it holds is others'."""
 
 
@@ -70,15 +70,15 @@ class Leases:
     def __init__(self, backend: FullBackend, clock: Clock, again: Callable[[], FullBackend] | None = None) -> None:
         self._backend = backend
         self._clock = clock
-        self._again = again
+        self._connect_again = again
         """Makes another backend for the same place, over which the pulse beats."""
-        self._pulse: Pulse | None = None
+        self._pulse: Heartbeat | None = None
         self._limits = Limits(backend, clock)
         self._last_project = ""
         self._worker: Worker | None = None
-        self._neighbours: list[Worker] = []
-        self._beaten: datetime | None = None
-        self._lease_seconds = LEASE
+        self._local_workers: list[Worker] = []
+        self._last_heartbeat: datetime | None = None
+        self._lease_seconds = LEASE_SECONDS
         self._lock = asyncio.Lock()
         self.releases = Releases(backend, clock, lambda: self.worker_id)
 
@@ -87,20 +87,20 @@ class Leases:
         """Under which id this process appends to what it holds."""
         return self._worker.id if self._worker else None
 
-    async def beat(self, lease_seconds: float | None, doing: Json | None) -> Worker:
+    async def heartbeat(self, lease_seconds: float | None, doing: Json | None) -> Worker:
         """Register this process, or renew its lease. ThreadBusy once it was declared dead; then it may begin anew."""
         async with self._lock:
             self._lease_seconds = lease_seconds or self._lease_seconds
-            worker = self._worker or this_process(self._clock.now(), self._lease_seconds)
-            if not await self._backend.beat(worker.changed(doing=doing or {})):
+            worker = self._worker or current_process(self._clock.now(), self._lease_seconds)
+            if not await self._backend.heartbeat(worker.changed(doing=doing or {})):
                 self._worker = None
                 raise ThreadBusy("This process was declared dead after its lease ran out; what it held went to others.")
-            self._worker, self._beaten = worker, self._clock.now()
+            self._worker, self._last_heartbeat = worker, self._clock.now()
             return worker
 
-    async def pulse(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
+    async def start_heartbeat(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
         """Have the lease renewed by a thread of its own from now on; False where the store is this process's alone."""
-        if self._again is None:
+        if self._connect_again is None:
             return False
         worker = await self.registered()
 
@@ -110,8 +110,8 @@ class Leases:
 
         if self._pulse is None or not self._pulse.alive or self._pulse.worker.id != worker.id:
             self._stop_pulse()
-            self._pulse = Pulse(worker, self._again)
-        self._pulse.listen(doing, lose)
+            self._pulse = Heartbeat(worker, self._connect_again)
+        self._pulse.set_callbacks(doing, lose)
         return True
 
     async def declared_dead(self) -> bool:
@@ -145,7 +145,7 @@ class Leases:
 
     async def registered(self) -> Worker:
         """This process as a worker, made one if it is none yet."""
-        return self._worker or await self.beat(None, None)
+        return self._worker or await self.heartbeat(None, None)
 
     async def claim(self, head: Thread, take_over: bool, *, unlimited: bool = False) -> Thread:
         """Take one thread, from a holder that is dead too. ThreadBusy when it is held, or a limit leaves no room.
@@ -156,7 +156,7 @@ class Leases:
             raise Refused(f"Thread {head.id} mirrors what happened in another system; nothing runs in it.")
         worker = await self.registered()
         for _ in range(_ATTEMPTS):
-            limits = [] if unlimited else await self._limits.of([head.agent])
+            limits = [] if unlimited else await self._limits.covering([head.agent])
             claimed = await self.releases.claim(self._backend.claim(worker.id, thread_id=head.id, limits=limits))
             if claimed:
                 return claimed[0]
@@ -164,14 +164,14 @@ class Leases:
             holder = await self._holder(head)
             if head.ended:
                 raise ThreadEnded(f"Thread {head.id} is {head.status}.", thread_id=head.id)
-            if holder is None or self._left(holder) <= 0:
-                await self._limits.refuse(head, limits)
+            if holder is None or self._lease_remaining(holder) <= 0:
+                await self._limits.require_room(head, limits)
             if holder is not None and holder.id == worker.id:
                 # Another task of this process executes it, unless it could not be released before.
                 if not await self.releases.release_unexecuted(head):
                     raise self._busy(head, holder)
-            elif holder is not None and (take_over or provably_dead(holder)):
-                await self._backend.release(holder.id, cause="died" if provably_dead(holder) else "taken_over")
+            elif holder is not None and (take_over or is_provably_dead(holder)):
+                await self._backend.release(holder.id, cause="died" if is_provably_dead(holder) else "taken_over")
             elif holder is not None:
                 raise self._busy(head, holder)
             # Nobody holds it any more: somebody else has just released it, so ask again.
@@ -179,7 +179,7 @@ class Leases:
 
     async def limited(self, agents: Sequence[str | None]) -> bool:
         """Whether a limit covers one of these agents, so that their threads must be claimed."""
-        return bool(await self._limits.of(agents))
+        return bool(await self._limits.covering(agents))
 
     async def claim_next(
         self,
@@ -192,7 +192,7 @@ class Leases:
     ) -> list[Thread]:
         """Claim ready threads, starting with the project whose turn is next for this process."""
         worker = await self.registered()
-        limits = await self._limits.of(agents)
+        limits = await self._limits.covering(agents)
         claimed = await self.releases.claim(
             self._backend.claim(
                 worker.id,
@@ -223,18 +223,18 @@ class Leases:
         others = [worker for worker in alive if worker.id != self.worker_id]
         # Skip workers whose last heartbeat is close to one that this process has just sent. Otherwise a hundred workers
         # would query each other constantly. For the rest, the store's clock decides.
-        own = next((worker for worker in alive if worker.id == self.worker_id and self._beats), None)
+        own = next((worker for worker in alive if worker.id == self.worker_id and self._heartbeat_is_recent), None)
         for worker in others:
-            dead = provably_dead(worker)
+            dead = is_provably_dead(worker)
             if dead or own is None or _silence(own, worker) > worker.lease_seconds / 2:
                 cause = "died" if dead else "expired"
                 given += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
-        given += await self._made_by_the_dead()
+        given += await self._release_of_dead_workers()
         host = socket.gethostname()
-        self._neighbours = [worker for worker in others if worker.host == host and not provably_dead(worker)]
+        self._local_workers = [worker for worker in others if worker.host == host and not is_provably_dead(worker)]
         return given
 
-    async def _made_by_the_dead(self) -> list[UUID]:
+    async def _release_of_dead_workers(self) -> list[UUID]:
         """Release threads that workers created, and hold, after they were declared dead without having noticed it."""
         dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
         made = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
@@ -245,18 +245,18 @@ class Leases:
         ]
 
     @property
-    def _beats(self) -> bool:
+    def _heartbeat_is_recent(self) -> bool:
         """Whether a beat of this process was accepted a short while ago."""
         recent = self._lease_seconds / 3
         if self._pulse is not None and self._pulse.alive and time.monotonic() - self._pulse.accepted < recent:
             return True
-        return self._beaten is not None and (self._clock.now() - self._beaten).total_seconds() < recent
+        return self._last_heartbeat is not None and (self._clock.now() - self._last_heartbeat).total_seconds() < recent
 
     def neighbour_died(self) -> bool:
         """Whether a worker of this host has died since `reap` looked last. Asks nobody but this machine."""
-        return any(provably_dead(worker) for worker in self._neighbours)
+        return any(is_provably_dead(worker) for worker in self._local_workers)
 
-    async def sweep(self, before: datetime) -> int:
+    async def forget_dead_workers(self, before: datetime) -> int:
         """Forget workers that died before then; how many."""
         return await self._backend.delete(Find(Worker, (Where("dead", "=", True), Where("beat_at", "<", before))))
 
@@ -281,12 +281,12 @@ class Leases:
     def _busy(self, head: Thread, holder: Worker) -> ThreadBusy:
         return ThreadBusy(
             f"Thread {head.id} is held by process {holder.pid} on {holder.host} (worker {holder.id}), "
-            f"lease for {max(self._left(holder), 0):.0f} s more.",
+            f"lease for {max(self._lease_remaining(holder), 0):.0f} s more.",
             thread_id=head.id,
             reason="holder",
         )
 
-    def _left(self, holder: Worker) -> float:
+    def _lease_remaining(self, holder: Worker) -> float:
         """Return the seconds until a lease expires. On PostgreSQL it is an estimate, by this machine's clock."""
         here = host_clock(self._clock)
         if holder.uptime is not None and here.measures(holder):

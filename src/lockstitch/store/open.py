@@ -30,10 +30,12 @@ def open_store(
     """
     clock = clock or SystemClock()
     backend, again = _backend(url, clock, create)
-    return Store(backend, clock=clock, project=project, migrate=migrate, create=create, again=again, scratch=_in_memory)
+    return Store(
+        backend, clock=clock, project=project, migrate=migrate, create=create, again=again, scratch=open_memory_store
+    )
 
 
-def _in_memory() -> Store:
+def open_memory_store() -> Store:
     return open_store("sqlite:///:memory:")
 
 
@@ -46,7 +48,7 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
         # A # belongs to the path: without this the store would quietly be another file.
         parts = urlsplit(url, allow_fragments=False)
     except ValueError as exc:
-        raise Refused(f"{shown(url)!r} is no store ({exc}). Write {_FORMS}.") from exc
+        raise Refused(f"{redacted_url(url)!r} is no store ({exc}). Write {_FORMS}.") from exc
     scheme = parts.scheme
     if scheme == "sqlite":
         from lockstitch.backends.sqlite.backend import SqliteBackend
@@ -76,7 +78,7 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
         if not create:
             _require(Path(path) / disk.STORE, path)
         return FilesBackend(Path(path), clock), partial(FilesBackend, Path(path).absolute(), clock)
-    raise Refused(f"{shown(url)!r} is no store. Write {_FORMS}.")
+    raise Refused(f"{redacted_url(url)!r} is no store. Write {_FORMS}.")
 
 
 def _path(url: str, host: str, path: str) -> str:
@@ -111,6 +113,6 @@ def _require(file: Path, path: str) -> None:
         )
 
 
-def shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """A URL as people may see it: without its password and its options."""
     return re.sub(r"(://[^:/?]*:).*@", r"\1***@", url.partition("?")[0])

@@ -30,10 +30,10 @@ from uuid import UUID
 
 from lockstitch.backend import Commit, Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreError
-from lockstitch.model import Clock, Letter, Thread
-from lockstitch.store.transaction import Draft, build
+from lockstitch.model import Clock, Delivery, Thread
+from lockstitch.store.transaction import ThreadUpdate, plan_commit
 
-LATE = (1.0, 15.0)
+STRAY_CHECK_SECONDS = (1.0, 15.0)
 """Seconds after an unknown outcome at which `reconcile` runs again: a transaction that was on its way then may commit
 later, but not after the store has ended it."""
 
@@ -202,7 +202,7 @@ class Releases:
                 _log.debug("Reconciliation failed: %s", exc)
                 await asyncio.sleep(random.uniform(0.5, 1.5))
                 continue
-            late = next((self._doubted + pause for pause in LATE if self._doubted + pause > began), None)
+            late = next((self._doubted + pause for pause in STRAY_CHECK_SECONDS if self._doubted + pause > began), None)
             if late is None:
                 return
             await asyncio.sleep(max(0.0, late - time.monotonic()))
@@ -260,8 +260,8 @@ class Releases:
                 self.doubt()
             if head is None or Tenure.of(head) != request.tenure:
                 return
-            change = build(
-                Draft(head, fields=await self._left(head, request.fields)), head.worker_id, self._clock.now()
+            change = plan_commit(
+                ThreadUpdate(head, fields=await self._left(head, request.fields)), head.worker_id, self._clock.now()
             )
             try:
                 await self._backend.append(Commit((change.change,)))
@@ -277,7 +277,7 @@ class Releases:
             fields = {"status": "waiting", "wake_at": head.wake_at} if head.waiting_for else {"status": "pending"}
         if fields.get("status") == "waiting" and not fields.get("wake_at"):
             where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-            if head.cancel_requested or await self._backend.find(Find(Letter, where, limit=1)):
+            if head.cancel_requested or await self._backend.find(Find(Delivery, where, limit=1)):
                 return {"status": "pending"}
         return fields
 

@@ -7,27 +7,27 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
+from lockstitch.backend import FullBackend, QueryResult, SearchHit, Sizes, ThreadUsage
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
-from lockstitch.model import ERRORS, Clock, Json, Message, Record, Stitch, Thread, codec
+from lockstitch.model import ERROR_TYPES, Clock, Json, Message, Record, Stitch, Thread, codec
 from lockstitch.store import conversations, tables
-from lockstitch.store.core import Core
+from lockstitch.store.core import StoreCore
 from lockstitch.store.ingest_queue import IngestQueue
 from lockstitch.store.maintenance import copy as copying
 from lockstitch.store.maintenance import doctor, retention
 from lockstitch.store.queries import overview
-from lockstitch.store.queries.log import Page
+from lockstitch.store.queries.log import HistoryPage
 from lockstitch.store.queries.overview import Overview
 from lockstitch.store.reports.diff import Difference, difference
 from lockstitch.store.reports.statistics import Statistics
-from lockstitch.store.reports.traces import LINES, Trace, Tracer
+from lockstitch.store.reports.traces import LINES, Trace, TraceReader
 from lockstitch.store.tables import Audits, Tokens
 from lockstitch.store.threads import ThreadRef
 
 
-class Store(Core):
+class Store(StoreCore):
     """One durable record. Safe for many tasks of one event loop; open one per process."""
 
     def __init__(
@@ -83,7 +83,9 @@ class Store(Core):
         """The message list the model would get now."""
         return await self._reading.context(await self.thread(ref), lane)
 
-    async def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> Page:
+    async def history(
+        self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None
+    ) -> HistoryPage:
         """Finished turns, newest first; by offset, or by cursor: `before` a sequence number."""
         return await self._reading.turns(await self.thread(ref), limit, offset, before)
 
@@ -102,11 +104,11 @@ class Store(Core):
 
         Of a large one the first lines, down to a depth; what they say is read for those alone.
         """
-        return await Tracer(self, self._archives, depth, limit).trace(await self.run(run_id))
+        return await TraceReader(self, self._archives, depth, limit).trace(await self.run(run_id))
 
-    async def shape(self, run_id: UUID | str, *, limit: int) -> Trace:
+    async def trace_outline(self, run_id: UUID | str, *, limit: int) -> Trace:
         """The same tree without texts, for pictures of large runs: times, counts, costs and names."""
-        return await Tracer(self, self._archives, None, limit).shape(await self.run(run_id))
+        return await TraceReader(self, self._archives, None, limit).shape(await self.run(run_id))
 
     async def difference(self, a: UUID | str, b: UUID | str) -> Difference:
         """What differs between two runs, mirrors or not: as wholes, and step by step."""
@@ -116,7 +118,7 @@ class Store(Core):
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         """The latest errors across all threads of the project, newest first."""
-        return await self._reading.latest(self.project, limit, since, ERRORS)
+        return await self._reading.latest(self.project, limit, since, ERROR_TYPES)
 
     async def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         """The latest stitches across all threads of the project, newest first."""
@@ -127,11 +129,11 @@ class Store(Core):
         stitch = await self.stitch(stitch_id)
         return await self._reading.request(stitch, await self.thread(stitch.thread_id))
 
-    async def average_tokens(self, since: datetime) -> list[Usage]:
+    async def average_tokens(self, since: datetime) -> list[ThreadUsage]:
         """Per thread, the average of input and output tokens of its turns started since then."""
         return await self.backend.average_tokens(self.project, since)
 
-    async def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+    async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
         """Where every word of `text` stands: in titles, in what was asked and what was answered. Best first."""
         return await self.backend.search(self.project, codec.check_text(text, "The text"), limit)
 
@@ -141,7 +143,7 @@ class Store(Core):
 
     async def sql(
         self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
-    ) -> Answer:
+    ) -> QueryResult:
         """Run one read-only SQL statement over the core tables, or over those of a lens. All projects are seen.
 
         The statement may come from a user who is not trusted with the database: it is stopped after `seconds`, its
@@ -158,7 +160,7 @@ class Store(Core):
         It is a sqlite3.Connection, or a psycopg.AsyncConnection whose search_path is the lens; of a store of files it
         leads to a copy as it was when this was called. All projects are seen.
         """
-        async with look_through(self, name, blocking=False) as connection:
+        async with open_lens(self, name, blocking=False) as connection:
             yield connection
 
     # Applications
@@ -167,17 +169,21 @@ class Store(Core):
         """Make the tables of an application, or bring them to its version. Refused for a store of files."""
         await tables.extend(self.backend, extension)
 
-    async def ask(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
+    async def query(
+        self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
+    ) -> Any:
         """What a named query of an application gives that only reads: tuples, or records of the kind `into`."""
-        return await tables.ask(self.backend, extension, name, values, into)
+        return await tables.ask(self.backend, extension, name, values, record_type)
 
-    async def tell(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
+    async def execute(
+        self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
+    ) -> Any:
         """The same for one that writes, in a transaction of its own."""
-        return await tables.ask(self.backend, extension, name, values, into, writes=True)
+        return await tables.ask(self.backend, extension, name, values, record_type, writes=True)
 
-    async def lens_parts(self, name: str, dialect: str) -> list[str]:
+    async def lens_sql(self, name: str, dialect: str) -> list[str]:
         """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
-        added = [one.lens(catalog.check(name), dialect) for one in await tables.present(self.backend)]
+        added = [one.lens(catalog.check(name), dialect) for one in await tables.installed_extensions(self.backend)]
         return [part for part in added if part]
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
@@ -216,7 +222,7 @@ class Store(Core):
         given |= {"key": key, "priority": priority, "user_id": user_id}
         return await conversations.start(self, given, at, connection)
 
-    async def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
+    async def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
         """An existing conversation as a thread: a turn for each thing the user said."""
         return await conversations.adopt(self, messages, fields)
 
@@ -237,20 +243,20 @@ class Store(Core):
 
     async def copy_to(
         self, target: "Store", *, tree: ThreadRef | None = None, progress: copying.Progress | None = None
-    ) -> copying.Copied:
+    ) -> copying.CopyReport:
         """Copy everything, or one tree, into another store. What is there already is not copied again."""
         root = None if tree is None else await self.thread(tree)
         return await copying.copy(self, target, root, progress)
 
-    async def verify(self) -> doctor.Report:
+    async def verify(self) -> doctor.DoctorReport:
         """Read the whole store and say what is wrong with it."""
         return await doctor.verify(self)
 
-    async def glance(self) -> doctor.Report:
+    async def counts(self) -> doctor.DoctorReport:
         """Count what is there, without reading it."""
         return await doctor.glance(self)
 
-    async def rebuild(self) -> bool:
+    async def rebuild_files(self) -> bool:
         """Make derived files anew from the log, where a backend keeps any; whether it does."""
         return await doctor.rebuild(self)
 
@@ -264,7 +270,7 @@ async def ask(
     lens: str | None = None,
     force: bool = False,
     own: bool = False,
-) -> Answer:
+) -> QueryResult:
     """`store.sql`, and with `own` the same for a statement that Lockstitch has written itself."""
     if lens is not None:
         catalog.check(lens)
@@ -276,7 +282,7 @@ async def ask(
 
 
 @asynccontextmanager
-async def look_through(store: Store, name: str, *, blocking: bool) -> AsyncGenerator[Any]:
+async def open_lens(store: Store, name: str, *, blocking: bool) -> AsyncGenerator[Any]:
     """`store.lens`, for those who await (`blocking=False`) and for those who do not."""
     opened = store.backend.lens(catalog.check(name), blocking=blocking)
     if opened is not None:
@@ -285,7 +291,7 @@ async def look_through(store: Store, name: str, *, blocking: bool) -> AsyncGener
         return
     async with (
         _copied(store, store._scratch) as copy,  # pyright: ignore[reportPrivateUsage]
-        look_through(copy, name, blocking=blocking) as connection,
+        open_lens(copy, name, blocking=blocking) as connection,
     ):
         yield connection
 

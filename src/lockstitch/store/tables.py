@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
-from lockstitch.backend import Extends, Find, FullBackend, Where
+from lockstitch.backend import Find, FullBackend, SupportsExtensions, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.extension import Extension, known, register
-from lockstitch.model import Agent, AgentLink, AgentVersion, Clock, Json, Record, codec
+from lockstitch.model import Agent, AgentVersion, Clock, Json, Record, TeamMember, codec
 from lockstitch.model.side_records import Audit, Token
 
 R = TypeVar("R", bound=Record)
 
 
-class Shelf(Generic[R]):
+class RecordTable(Generic[R]):
     """Keeps records of one kind: put replaces the one with the same key."""
 
     def __init__(self, backend: FullBackend, kind: type[R]) -> None:
@@ -45,7 +45,7 @@ def _where(equal: dict[str, Any]) -> list[Where]:
     return [Where(field, "is null") if value is None else Where(field, "=", value) for field, value in equal.items()]
 
 
-class Agents(Shelf[Agent]):
+class Agents(RecordTable[Agent]):
     """Agents by project and name, each with its versions."""
 
     def __init__(self, backend: FullBackend, clock: Clock) -> None:
@@ -92,12 +92,12 @@ class Agents(Shelf[Agent]):
             Where("team", "=", team.name),
             Where("version", "=", team.version),
         )
-        if not members or await self._backend.count(Find(AgentLink, where)) == len(members):
+        if not members or await self._backend.count(Find(TeamMember, where)) == len(members):
             return
         about: Json = {"project": team.project, "team": team.name, "version": team.version}
         await self._backend.put(
             [
-                AgentLink(**about, place=place, member=name, member_version=version)
+                TeamMember(**about, place=place, member=name, member_version=version)
                 for place, (name, version) in enumerate(members, start=1)
             ]
         )
@@ -137,13 +137,15 @@ class Tokens:
         self._clock = clock
         self._project = project
 
-    async def make(self, name: str, scopes: Iterable[str], *, expires_at: datetime | None = None) -> tuple[Token, str]:
+    async def create(
+        self, name: str, scopes: Iterable[str], *, expires_at: datetime | None = None
+    ) -> tuple[Token, str]:
         """A new token, and its secret, which is never to be had again."""
         wanted = list(dict.fromkeys(scopes))
         wrong = [scope for scope in wanted if scope not in SCOPES]
         if wrong or not wanted:
             raise Refused(f"A token's scopes are some of {', '.join(SCOPES)}; not {', '.join(wrong) or 'none'}.")
-        if any(one.name == name for one in await self.live()):
+        if any(one.name == name for one in await self.valid()):
             raise Refused(f"Project {self._project} has a token {name} already; revoke it, or choose another name.")
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
@@ -157,18 +159,18 @@ class Tokens:
         await self._backend.put([token])
         return token, secret
 
-    async def listed(self) -> list[Token]:
+    async def all(self) -> list[Token]:
         """All tokens of the project, the oldest first, revoked ones too."""
         found = await self._backend.find(Find(Token, (Where("project", "=", self._project),)))
         return sorted(found, key=lambda token: (token.created_at, token.name))
 
-    async def live(self) -> list[Token]:
+    async def valid(self) -> list[Token]:
         """The tokens that open something now."""
-        return [token for token in await self.listed() if self._valid(token)]
+        return [token for token in await self.all() if self._valid(token)]
 
     async def revoke(self, name: str) -> Token:
         """Have a token open nothing any more, from the next request on."""
-        for token in await self.live():
+        for token in await self.valid():
             if token.name == name:
                 revoked = token.changed(revoked_at=self._clock.now())
                 await self._backend.put([revoked])
@@ -180,7 +182,7 @@ class Tokens:
         token = await self._backend.get(Token, (_digest(secret),))
         return token if token is not None and self._valid(token) else None
 
-    async def any_live(self) -> bool:
+    async def any_valid(self) -> bool:
         """Whether any project has a token that opens something."""
         return any(self._valid(token) for token in await self._backend.find(Find(Token)))
 
@@ -196,7 +198,7 @@ def _digest(secret: str) -> str:
 
 async def extend(backend: FullBackend, extension: Extension) -> None:
     register(extension)
-    await _able(backend, extension).extend(extension)
+    await require_extensions(backend, extension).extend(extension)
 
 
 async def ask(
@@ -208,22 +210,22 @@ async def ask(
     *,
     writes: bool = False,
 ) -> list[Any]:
-    return await _able(backend, extension).ask(extension, name, parameters, into, writes=writes)
+    return await require_extensions(backend, extension).run_query(extension, name, parameters, into, writes=writes)
 
 
-async def present(backend: FullBackend) -> list[Extension]:
+async def installed_extensions(backend: FullBackend) -> list[Extension]:
     """The extensions that a store has, as far as their code is here."""
-    return known(await backend.extensions()) if isinstance(backend, Extends) else []
+    return known(await backend.extensions()) if isinstance(backend, SupportsExtensions) else []
 
 
-async def absent(backend: FullBackend) -> list[str]:
+async def missing_extensions(backend: FullBackend) -> list[str]:
     """The names of those that a store has and whose code is not here."""
-    names = await backend.extensions() if isinstance(backend, Extends) else []
+    names = await backend.extensions() if isinstance(backend, SupportsExtensions) else []
     return sorted({*names} - {one.name for one in known(names)})
 
 
-def _able(backend: FullBackend, extension: Extension) -> Extends:
-    if not isinstance(backend, Extends):
+def require_extensions(backend: FullBackend, extension: Extension) -> SupportsExtensions:
+    if not isinstance(backend, SupportsExtensions):
         raise Refused(
             f"{extension.name} keeps tables of its own, which a store of files has none of. Use SQLite or PostgreSQL."
         )
@@ -238,7 +240,7 @@ class Audits:
         self._clock = clock
         self._project = project
 
-    async def note(self, actor: str, act: str, subject: str, **data: Any) -> None:
+    async def record(self, actor: str, act: str, subject: str, **data: Any) -> None:
         await self._backend.put(
             [Audit(project=self._project, actor=actor, act=act, subject=subject, data=data, at=self._clock.now())]
         )

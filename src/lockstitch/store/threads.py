@@ -6,27 +6,27 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import EDITABLE, Commit, Edit, Fields, Find, FullBackend, Where
+from lockstitch.backend import EDITABLE, Commit, Fields, Find, FullBackend, ThreadEdit, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.model import Clock, Letter, Record, Thread, as_id, codec, waiting
-from lockstitch.model.delivery import report
-from lockstitch.store.queries.overview import below
-from lockstitch.store.writes.writer import Appender
+from lockstitch.model import Clock, Delivery, Record, Thread, as_id, codec, waiting
+from lockstitch.model.delivery import child_report
+from lockstitch.store.queries.overview import descendants_of
+from lockstitch.store.writes.writer import CommitWriter
 
 ThreadRef = Thread | UUID | str
 """A thread, its id, or its key in the store's project."""
 
 
-class Threads:
+class ThreadsApi:
     """The threads of a project."""
 
     backend: FullBackend
     clock: Clock
     project: str
-    _appender: Appender
+    _appender: CommitWriter
 
     async def create(
-        self, *, records: Sequence[Record] = (), removed: Sequence[ThreadRef] = (), **fields: Any
+        self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
     ) -> Thread:
         """A new thread. KeyTaken when its key is in use.
 
@@ -36,12 +36,12 @@ class Threads:
         if fields.get("parent_id") is not None:
             fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
         thread = self.new_thread(**fields)
-        gone = [await self.thread(ref) for ref in removed]
-        letters = await self._told_of(gone)
+        gone = [await self.thread(ref) for ref in delete_threads]
+        letters = await self._reports_of_deleted(gone)
         await self._appender.commit([], letters, threads=[thread], records=records, removed=[one.id for one in gone])
         return thread
 
-    async def _told_of(self, gone: Sequence[Thread]) -> list[tuple[int, Letter]]:
+    async def _reports_of_deleted(self, gone: Sequence[Thread]) -> list[tuple[int, Delivery]]:
         """What parents are told that may wait for threads which go; those that go themselves are told nothing."""
         open_ = [one for one in gone if one.parent_id is not None and not one.ended]
         if not open_:
@@ -126,14 +126,14 @@ class Threads:
         """How many threads `threads` would list."""
         return await self.backend.count(self._threads(since, all_projects, equal))
 
-    async def asking(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
+    async def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
         """Threads that wait for a person, the longest first. `after` is the last one of the page before."""
         find = self._asking()
         order = ("asks_since", "id")
         seen = (after.asks_since, after.id) if after else None
         return await self.backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
 
-    async def count_asking(self) -> int:
+    async def count_awaiting_person(self) -> int:
         """How many threads wait for a person."""
         return await self.backend.count(self._asking())
 
@@ -152,7 +152,7 @@ class Threads:
 
     async def tree(self, ref: ThreadRef) -> list[Thread]:
         """The thread and all its descendants, parents before children."""
-        return await below(self.backend, [await self.thread(ref)])
+        return await descendants_of(self.backend, [await self.thread(ref)])
 
     async def request_cancel(self, ref: ThreadRef) -> list[Thread]:
         """Request the end of a thread and of all its descendants. Returns those that have not ended, parents first.
@@ -180,7 +180,7 @@ class Threads:
         """Mark threads as to be cancelled, in one commit. Waiting threads are woken."""
         fields = {"cancel_requested": True, "wake_at": self.clock.now()}
         ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
-        await self.backend.append(Commit([Edit(head.id, fields) for head in ordered]))
+        await self.backend.append(Commit([ThreadEdit(head.id, fields) for head in ordered]))
 
     async def edit(self, ref: ThreadRef, **fields: Any) -> None:
         """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
@@ -188,7 +188,7 @@ class Threads:
         if wrong:
             raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
         head = await self.thread(ref)
-        await self._appender.edit(Edit(head.id, head.checked(fields)))
+        await self._appender.edit(ThreadEdit(head.id, head.validate_fields(fields)))
 
     async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
         """Delete a thread, its descendants and everything of theirs; how many threads. ThreadBusy while held.
@@ -225,7 +225,7 @@ class Threads:
         return Find(Thread, where)
 
 
-def _deleted(child: Thread, now: datetime) -> Letter:
+def _deleted(child: Thread, now: datetime) -> Delivery:
     """What the parent of a thread is told that is deleted before it has ended."""
     assert child.parent_id is not None
-    return report(child, child.parent_id, "cancelled", "It was deleted.", now)
+    return child_report(child, child.parent_id, "cancelled", "It was deleted.", now)

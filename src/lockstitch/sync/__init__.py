@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstitch.sync.portal import Portal
 from lockstitch.sync.store import SyncStore, open_store
-from lockstitch.sync.tables import SyncAgents, SyncShelf
+from lockstitch.sync.tables import SyncAgents, SyncTable
 
 if TYPE_CHECKING:
     from lockstitch.sync.agents import (
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Portal",
     "SyncAgents",
-    "SyncShelf",
     "SyncStore",
+    "SyncTable",
     "answer",
     "approve",
     "cancel",

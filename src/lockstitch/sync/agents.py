@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lockstitch import agents as runtime
 from lockstitch.agents import Agent, App, Event, Result
-from lockstitch.agents.agent import Call, Prompt
+from lockstitch.agents.agent import Prompt, RunOptions
 from lockstitch.agents.evals.grader import Case, Grader
 from lockstitch.agents.evals.results import Evaluation
 from lockstitch.agents.evals.runner import Progress
 from lockstitch.engine.events import Listener
 from lockstitch.model import Json, Thread
 from lockstitch.store.threads import ThreadRef
-from lockstitch.sync.portal import Work
+from lockstitch.sync.portal import PortalTask
 from lockstitch.sync.store import SyncStore, open_store
 
 if TYPE_CHECKING:
@@ -28,24 +28,24 @@ def run(
     *,
     store: SyncStore | None = None,
     thread: ThreadRef | None = None,
-    **call: Unpack[Call],
+    **call: Unpack[RunOptions],
 ) -> Result:
     if store is None:
         with open_store("sqlite:///:memory:") as memory:
             return run(agent, prompt, store=memory, thread=thread, **call)
-    return _outcome(store, lambda: agent.run(prompt, store=store.awaited, thread=thread, **call))
+    return _outcome(store, lambda: agent.run(prompt, store=store.async_store, thread=thread, **call))
 
 
 def stream(
-    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **call: Unpack[Call]
+    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
 ) -> Generator[Event, None, None]:
-    events = agent.stream(prompt, store=store.awaited, thread=thread, **call)
+    events = agent.stream(prompt, store=store.async_store, thread=thread, **call)
 
     async def tell(listener: Listener) -> None:
         async for event in events:
             listener(event)
 
-    work: Work[Event, None] = store.portal.begin(tell)
+    work: PortalTask[Event, None] = store.portal.begin(tell)
     try:
         yield from work
         work.result()
@@ -56,7 +56,7 @@ def stream(
 def start(
     agent: Agent, *, store: SyncStore, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
 ) -> Thread:
-    return store.portal.call(agent.start(store=store.awaited, goal=goal, key=key, kind=kind, **fields))
+    return store.portal.call(agent.start(store=store.async_store, goal=goal, key=key, kind=kind, **fields))
 
 
 def resume(
@@ -70,13 +70,13 @@ def resume(
     detach: bool = False,
 ) -> Result | None:
     options: dict[str, Any] = {"deps": deps, "listener": listener, "take_over": take_over, "detach": detach}
-    return _outcome(store, lambda: agent.resume(thread, store=store.awaited, **options))
+    return _outcome(store, lambda: agent.resume(thread, store=store.async_store, **options))
 
 
 def submit(
     agent: Agent, thread: ThreadRef, results: Sequence[Json], *, store: SyncStore, **options: Any
 ) -> Result | None:
-    return _outcome(store, lambda: agent.submit(thread, results, store=store.awaited, **options))
+    return _outcome(store, lambda: agent.submit(thread, results, store=store.async_store, **options))
 
 
 def retry(
@@ -89,7 +89,7 @@ def retry(
     detach: bool = False,
 ) -> Result | None:
     options: dict[str, Any] = {"deps": deps, "listener": listener, "detach": detach}
-    return _outcome(store, lambda: agent.retry(thread, store=store.awaited, **options))
+    return _outcome(store, lambda: agent.retry(thread, store=store.async_store, **options))
 
 
 def close(agent: Agent | App, *, store: SyncStore) -> None:
@@ -98,11 +98,11 @@ def close(agent: Agent | App, *, store: SyncStore) -> None:
 
 
 def approve(store: SyncStore, ref: ThreadRef, call_id: str, *, by: str | None = None) -> None:
-    store.portal.call(runtime.approve(store.awaited, ref, call_id, by=by))
+    store.portal.call(runtime.approve(store.async_store, ref, call_id, by=by))
 
 
 def deny(store: SyncStore, ref: ThreadRef, call_id: str, *, reason: str | None = None, by: str | None = None) -> None:
-    store.portal.call(runtime.deny(store.awaited, ref, call_id, reason=reason, by=by))
+    store.portal.call(runtime.deny(store.async_store, ref, call_id, reason=reason, by=by))
 
 
 def settle(
@@ -115,19 +115,19 @@ def settle(
     unknown: bool = False,
     by: str | None = None,
 ) -> None:
-    store.portal.call(runtime.settle(store.awaited, ref, call_id, done=done, redo=redo, unknown=unknown, by=by))
+    store.portal.call(runtime.settle(store.async_store, ref, call_id, done=done, redo=redo, unknown=unknown, by=by))
 
 
 def submit_results(store: SyncStore, ref: ThreadRef, results: Sequence[Json]) -> None:
-    store.portal.call(runtime.submit_results(store.awaited, ref, results))
+    store.portal.call(runtime.submit_results(store.async_store, ref, results))
 
 
 def answer(store: SyncStore, ref: ThreadRef, text: str, *, call_id: str | None = None, by: str | None = None) -> None:
-    store.portal.call(runtime.answer(store.awaited, ref, text, call_id=call_id, by=by))
+    store.portal.call(runtime.answer(store.async_store, ref, text, call_id=call_id, by=by))
 
 
 def cancel(store: SyncStore, ref: ThreadRef) -> Thread:
-    return _outcome(store, lambda: runtime.cancel(store.awaited, ref))
+    return _outcome(store, lambda: runtime.cancel(store.async_store, ref))
 
 
 def evaluate(
@@ -145,12 +145,14 @@ def evaluate(
 ) -> Evaluation:
     options: dict[str, Any] = {"name": name, "version": version, "concurrency": concurrency, "deps": deps}
     options |= {"progress": progress, "dataset_name": dataset_name}
-    return _outcome(store, lambda: runtime.evaluate(agent, dataset, store=store.awaited, graders=graders, **options))
+    return _outcome(
+        store, lambda: runtime.evaluate(agent, dataset, store=store.async_store, graders=graders, **options)
+    )
 
 
 def _outcome(store: SyncStore, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """What came of it. Whoever is interrupted leaves when the thread was given back, not before."""
-    under_way: Work[None, T] = store.portal.begin(lambda _: work())
+    under_way: PortalTask[None, T] = store.portal.begin(lambda _: work())
     try:
         for _ in under_way:
             pass
@@ -162,4 +164,4 @@ def _outcome(store: SyncStore, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def import_traces(store: SyncStore, source: str, path: str, **options: Any) -> "Report":
     from lockstitch.integrations.importer import import_traces as awaited
 
-    return store.portal.call(awaited(store.awaited, source, path, **options))
+    return store.portal.call(awaited(store.async_store, source, path, **options))

@@ -10,24 +10,24 @@ from uuid import UUID
 from lockstitch.backend import Fields, Receipt
 from lockstitch.model import (
     Clock,
+    Delivery,
     Entry,
     Eval,
     Feedback,
     File,
     Json,
-    Letter,
     Memory,
-    Notice,
     Record,
     Run,
     Stitch,
     Thread,
+    WebhookEvent,
     Worker,
 )
-from lockstitch.store import Appended, Draft, Store
+from lockstitch.store import Committed, Store, ThreadUpdate
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import CLOSING, Portal
-from lockstitch.sync.tables import SyncAgents, SyncShelf
+from lockstitch.sync.tables import SyncAgents, SyncTable
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ INTERRUPTED = 0.5
 """Seconds that closing may take for whoever was interrupted and wants to leave."""
 
 
-class SyncCore:
+class SyncStoreCore:
     """What everything else of a blocking store is built on."""
 
     def __init__(self, open_it: Callable[[], Store]) -> None:
@@ -47,10 +47,10 @@ class SyncCore:
             self._portal.close(_patience(exc))
             raise
         self.agents = SyncAgents(store.agents, self._portal)
-        self.memories: SyncShelf[Memory] = SyncShelf(store.memories, self._portal)
-        self.files: SyncShelf[File] = SyncShelf(store.files, self._portal)
-        self.feedback: SyncShelf[Feedback] = SyncShelf(store.feedback, self._portal)
-        self.evals: SyncShelf[Eval] = SyncShelf(store.evals, self._portal)
+        self.memories: SyncTable[Memory] = SyncTable(store.memories, self._portal)
+        self.files: SyncTable[File] = SyncTable(store.files, self._portal)
+        self.feedback: SyncTable[Feedback] = SyncTable(store.feedback, self._portal)
+        self.evals: SyncTable[Eval] = SyncTable(store.evals, self._portal)
 
     def __enter__(self) -> Self:
         try:
@@ -71,7 +71,7 @@ class SyncCore:
         return self._portal
 
     @property
-    def awaited(self) -> Store:
+    def async_store(self) -> Store:
         """The store as code on that loop sees it."""
         return self._store
 
@@ -91,8 +91,10 @@ class SyncCore:
 
     # Threads
 
-    def create(self, *, records: Sequence[Record] = (), removed: Sequence[ThreadRef] = (), **fields: Any) -> Thread:
-        return self._call(self._store.create(records=records, removed=removed, **fields))
+    def create(
+        self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
+    ) -> Thread:
+        return self._call(self._store.create(records=records, delete_threads=delete_threads, **fields))
 
     def new_thread(self, **fields: Any) -> Thread:
         return self._store.new_thread(**fields)
@@ -122,11 +124,11 @@ class SyncCore:
     def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
         return self._call(self._store.count(since=since, all_projects=all_projects, **equal))
 
-    def asking(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
-        return self._call(self._store.asking(limit=limit, after=after))
+    def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
+        return self._call(self._store.awaiting_person(limit=limit, after=after))
 
-    def count_asking(self) -> int:
-        return self._call(self._store.count_asking())
+    def count_awaiting_person(self) -> int:
+        return self._call(self._store.count_awaiting_person())
 
     def children(self, ref: ThreadRef) -> list[Thread]:
         return self._call(self._store.children(ref))
@@ -158,39 +160,39 @@ class SyncCore:
         *,
         fields: Fields | None = None,
         new_runs: Sequence[Run] = (),
-        runs: Sequence[tuple[Run, Fields]] = (),
-        taken: Sequence[Letter] = (),
-        letters: Sequence[Letter] = (),
-        threads: Sequence[Thread] = (),
-        notices: Sequence[Notice] = (),
-        uses: Sequence[str] = (),
+        run_updates: Sequence[tuple[Run, Fields]] = (),
+        consumed: Sequence[Delivery] = (),
+        deliveries: Sequence[Delivery] = (),
+        new_threads: Sequence[Thread] = (),
+        webhook_events: Sequence[WebhookEvent] = (),
+        blob_refs: Sequence[str] = (),
         records: Sequence[Record] = (),
-    ) -> Appended:
+    ) -> Committed:
         return self._call(
             self._store.append(
                 head,
                 entries,
                 fields=fields,
                 new_runs=new_runs,
-                runs=runs,
-                taken=taken,
-                letters=letters,
-                threads=threads,
-                notices=notices,
-                uses=uses,
+                run_updates=run_updates,
+                consumed=consumed,
+                deliveries=deliveries,
+                new_threads=new_threads,
+                webhook_events=webhook_events,
+                blob_refs=blob_refs,
                 records=records,
             )
         )
 
     def commit(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[ThreadUpdate],
         *,
-        letters: Sequence[Letter] = (),
+        letters: Sequence[Delivery] = (),
         threads: Sequence[Thread] = (),
-        notices: Sequence[Notice] = (),
+        notices: Sequence[WebhookEvent] = (),
         records: Sequence[Record] = (),
-    ) -> list[Appended]:
+    ) -> list[Committed]:
         return self._call(
             self._store.commit(drafts, letters=letters, threads=threads, notices=notices, records=records)
         )
@@ -201,19 +203,19 @@ class SyncCore:
     def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
         return self._call(self._store.deliver(ref, entry, kind=kind, sender=sender, call_id=call_id))
 
-    def letter(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Letter:
-        return self._store.letter(head, entry, kind, sender, call_id)
+    def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:
+        return self._store.new_delivery(head, entry, kind, sender, call_id)
 
-    def inbox(self, head: Thread) -> tuple[Thread, list[Letter]]:
+    def inbox(self, head: Thread) -> tuple[Thread, list[Delivery]]:
         return self._call(self._store.inbox(head))
 
-    def keep_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
-        return self._call(self._store.keep_text(ref, text, media_type))
+    def store_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
+        return self._call(self._store.store_text(ref, text, media_type))
 
     # Leases
 
-    def register(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
-        return self._call(self._store.register(lease_seconds=lease_seconds, doing=doing))
+    def register_worker(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
+        return self._call(self._store.register_worker(lease_seconds=lease_seconds, doing=doing))
 
     def claim(self, ref: ThreadRef, *, take_over: bool = False, unlimited: bool = False) -> Thread:
         return self._call(self._store.claim(ref, take_over=take_over, unlimited=unlimited))

@@ -87,7 +87,7 @@ class Portal:
         if not self.inside:
             self._thread.join(patience)
 
-    def begin(self, work: Callable[[Callable[[E], None]], Coroutine[Any, Any, T]]) -> "Work[E, T]":
+    def begin(self, work: Callable[[Callable[[E], None]], Coroutine[Any, Any, T]]) -> "PortalTask[E, T]":
         """Begin something that tells of itself: it is given what to call with whatever it tells."""
         told: SimpleQueue[E | None] = SimpleQueue()
 
@@ -96,7 +96,7 @@ class Portal:
             task.add_done_callback(lambda _: told.put(None))
             return task
 
-        return Work(self, self.call(start()), told)
+        return PortalTask(self, self.call(start()), told)
 
     def cancel(self, task: "asyncio.Task[Any]") -> None:
         """Ask a task of the loop to end."""
@@ -104,7 +104,7 @@ class Portal:
             self._loop.call_soon_threadsafe(task.cancel)
 
 
-class Work(Generic[E, T]):
+class PortalTask(Generic[E, T]):
     """Something under way on a loop. Iterate over what it tells, from one thread; then ask for its result."""
 
     def __init__(self, portal: Portal, task: "asyncio.Task[T]", told: "SimpleQueue[E | None]") -> None:

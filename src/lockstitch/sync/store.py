@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
-from lockstitch.backend import Answer, FullBackend, Hit, Sizes, Usage
+from lockstitch.backend import FullBackend, QueryResult, SearchHit, Sizes, ThreadUsage
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, Json, Message, Record, Stitch, Thread
-from lockstitch.store import Copied, Page, Report, Store
+from lockstitch.store import CopyReport, DoctorReport, HistoryPage, Store
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.conversations import Task
 from lockstitch.store.maintenance.copy import Progress
 from lockstitch.store.queries.overview import Overview
 from lockstitch.store.reports.diff import Difference
 from lockstitch.store.reports.traces import LINES, Trace
-from lockstitch.store.store import ThreadRef, look_through
-from lockstitch.sync.core import SyncCore
+from lockstitch.store.store import ThreadRef, open_lens
+from lockstitch.sync.core import SyncStoreCore
 from lockstitch.sync.portal import CLOSING, Elsewhere
 from lockstitch.sync.tables import SyncStatistics
 
@@ -37,7 +37,7 @@ def open_store(
     return SyncStore(lambda: open_async_store(url, project=project, clock=clock, migrate=migrate, create=create))
 
 
-class SyncStore(SyncCore):
+class SyncStore(SyncStoreCore):
     """One durable record, for programs that do not await. Safe for many threads; open one per process."""
 
     def in_project(self, project: str) -> "SyncStore":
@@ -81,8 +81,8 @@ class SyncStore(SyncCore):
     def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
         return self._call(self._store.fork(ref, at=at, **fields))
 
-    def adopt(self, messages: Sequence[Message], **fields: Any) -> Thread:
-        return self._call(self._store.adopt(messages, **fields))
+    def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
+        return self._call(self._store.import_messages(messages, **fields))
 
     def overview(self, threads: Sequence[Thread]) -> list[Overview]:
         return self._call(self._store.overview(threads))
@@ -92,7 +92,7 @@ class SyncStore(SyncCore):
     def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
         return self._call(self._store.context(ref, lane=lane))
 
-    def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> Page:
+    def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> HistoryPage:
         return self._call(self._store.history(ref, limit=limit, offset=offset, before=before))
 
     def messages(self, run_id: UUID | str) -> list[Message]:
@@ -104,8 +104,8 @@ class SyncStore(SyncCore):
     def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
         return self._call(self._store.trace(run_id, depth=depth, limit=limit))
 
-    def shape(self, run_id: UUID | str, *, limit: int) -> Trace:
-        return self._call(self._store.shape(run_id, limit=limit))
+    def trace_outline(self, run_id: UUID | str, *, limit: int) -> Trace:
+        return self._call(self._store.trace_outline(run_id, limit=limit))
 
     def difference(self, a: UUID | str, b: UUID | str) -> Difference:
         return self._call(self._store.difference(a, b))
@@ -119,10 +119,10 @@ class SyncStore(SyncCore):
     def request(self, stitch_id: UUID | str) -> Json:
         return self._call(self._store.request(stitch_id))
 
-    def average_tokens(self, since: datetime) -> list[Usage]:
+    def average_tokens(self, since: datetime) -> list[ThreadUsage]:
         return self._call(self._store.average_tokens(since))
 
-    def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+    def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
         return self._call(self._store.search(text, limit=limit))
 
     def size(self, ref: ThreadRef | None = None) -> Sizes:
@@ -130,12 +130,12 @@ class SyncStore(SyncCore):
 
     def sql(
         self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
-    ) -> Answer:
+    ) -> QueryResult:
         return self._call(self._store.sql(query, limit=limit, seconds=seconds, lens=lens, force=force))
 
     @contextmanager
     def lens(self, name: str) -> Generator[Any]:
-        opened = look_through(self._store, name, blocking=True)
+        opened = open_lens(self._store, name, blocking=True)
         connection = self._call(opened.__aenter__())
         try:
             yield connection
@@ -147,14 +147,16 @@ class SyncStore(SyncCore):
     def extend(self, extension: Extension) -> None:
         self._portal.call(self._store.extend(extension))
 
-    def ask(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
-        return self._portal.call(self._store.ask(extension, name, into=into, **values))
+    def query(self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any) -> Any:
+        return self._portal.call(self._store.query(extension, name, record_type=record_type, **values))
 
-    def tell(self, extension: Extension, name: str, *, into: type[Record] | None = None, **values: Any) -> Any:
-        return self._portal.call(self._store.tell(extension, name, into=into, **values))
+    def execute(
+        self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
+    ) -> Any:
+        return self._portal.call(self._store.execute(extension, name, record_type=record_type, **values))
 
-    def lens_parts(self, name: str, dialect: str) -> list[str]:
-        return self._portal.call(self._store.lens_parts(name, dialect))
+    def lens_sql(self, name: str, dialect: str) -> list[str]:
+        return self._portal.call(self._store.lens_sql(name, dialect))
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> Generator[Stitch, None, None]:
         source = self._store.watch(ref, after=after, recent=recent)
@@ -184,17 +186,17 @@ class SyncStore(SyncCore):
 
     def copy_to(
         self, target: "SyncStore", *, tree: ThreadRef | None = None, progress: Progress | None = None
-    ) -> Copied:
+    ) -> CopyReport:
         return self._call(self._store.copy_to(target._as_target(), tree=tree, progress=progress))
 
-    def verify(self) -> Report:
+    def verify(self) -> DoctorReport:
         return self._call(self._store.verify())
 
-    def glance(self) -> Report:
-        return self._call(self._store.glance())
+    def counts(self) -> DoctorReport:
+        return self._call(self._store.counts())
 
-    def rebuild(self) -> bool:
-        return self._call(self._store.rebuild())
+    def rebuild_files(self) -> bool:
+        return self._call(self._store.rebuild_files())
 
     def _as_target(self) -> Store:
         """This store for a copy that runs on another store's loop."""

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
-from lockstitch.model import Agent, AgentVersion, Json, Metric, Record, Run
-from lockstitch.model.statistics import Group, Latency, Span
-from lockstitch.store.reports.statistics import Only, Statistics, Table
-from lockstitch.store.tables import Agents, Shelf
+from lockstitch.model import Agent, AgentVersion, DailyMetric, Json, Record, Run
+from lockstitch.model.statistics import Group, LatencyRow, Span
+from lockstitch.store.reports.statistics import RunFilter, Statistics, UsageTable
+from lockstitch.store.tables import Agents, RecordTable
 from lockstitch.sync.portal import Portal
 
 R = TypeVar("R", bound=Record)
 
 
-class SyncShelf(Generic[R]):
+class SyncTable(Generic[R]):
     """The side records of one kind."""
 
-    def __init__(self, shelf: Shelf[R], portal: Portal) -> None:
+    def __init__(self, shelf: RecordTable[R], portal: Portal) -> None:
         self._shelf = shelf
         self._portal = portal
 
@@ -32,7 +32,7 @@ class SyncShelf(Generic[R]):
         return self._portal.call(self._shelf.delete(**equal))
 
 
-class SyncAgents(SyncShelf[Agent]):
+class SyncAgents(SyncTable[Agent]):
     """Agents by project and name, each with its versions."""
 
     def __init__(self, agents: Agents, portal: Portal) -> None:
@@ -64,18 +64,18 @@ class SyncStatistics:
         self._statistics = statistics
         self._portal = portal
 
-    def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[Only]) -> Table:
+    def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
         return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
 
-    def tools(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Latency]:
+    def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> Sequence[LatencyRow]:
         return self._portal.call(self._statistics.tools(all_projects=all_projects, **only))
 
-    def models(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Latency]:
+    def models(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> Sequence[LatencyRow]:
         return self._portal.call(self._statistics.models(all_projects=all_projects, **only))
 
     def latency(
-        self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[Only]
-    ) -> Sequence[Latency]:
+        self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[RunFilter]
+    ) -> Sequence[LatencyRow]:
         return self._portal.call(self._statistics.latency(kind, per, all_projects=all_projects, **only))
 
     def runs(
@@ -84,9 +84,9 @@ class SyncStatistics:
         order: Literal["newest", "slowest"] = "newest",
         limit: int = 20,
         all_projects: bool = False,
-        **only: Unpack[Only],
+        **only: Unpack[RunFilter],
     ) -> Sequence[Run]:
         return self._portal.call(self._statistics.runs(order=order, limit=limit, all_projects=all_projects, **only))
 
-    def daily(self, *, all_projects: bool = False, **only: Unpack[Only]) -> Sequence[Metric]:
+    def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> Sequence[DailyMetric]:
         return self._portal.call(self._statistics.daily(all_projects=all_projects, **only))

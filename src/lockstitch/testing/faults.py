@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockstitch.backend import Commit, FullBackend, Receipt
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response
 from lockstitch.engine.ports.tool import Tool, ToolContext
 from lockstitch.errors import Refused
 from lockstitch.model import Json
@@ -81,7 +81,7 @@ class _KillingProvider:
         self.name = provider.name
         self.model = getattr(provider, "model", provider.name)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         self._points.pass_point("provider.before")
         async for piece in self._provider.stream(request):
             if isinstance(piece, Response):

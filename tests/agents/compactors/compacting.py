@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from lockstitch.engine.ports.compactor import Compacted, Compactor, Sight
+from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Compactor
 from lockstitch.engine.usage import estimate_all
 from lockstitch.model import Message, Stitch, context
 from lockstitch.model.context import kept_positions, replaced_positions, replaces_context
@@ -37,17 +37,17 @@ def finish(coroutine: Any) -> Any:
     raise AssertionError("it waits for something")
 
 
-def sight(stitches: Sequence[Stitch], lane: UUID | None = None) -> Sight:
-    return Sight(stitches, OVERHEAD + estimate_all(context(stitches, lane)), lane)
+def sight(stitches: Sequence[Stitch], lane: UUID | None = None) -> CompactionInput:
+    return CompactionInput(stitches, OVERHEAD + estimate_all(context(stitches, lane)), lane)
 
 
 def compact(
     compactor: Compactor, stitches: Sequence[Stitch], lane: UUID | None = None, summarizer: Summarizer | None = None
-) -> Compacted | None:
+) -> CompactionResult | None:
     return finish(compactor.compact(sight(stitches, lane), summarizer or Summarizer()))
 
 
-def apply(log: Log, compacted: Compacted, lane: UUID | None = None) -> list[Message]:
+def apply(log: Log, compacted: CompactionResult, lane: UUID | None = None) -> list[Message]:
     """Write a compaction into the log; the context after it."""
     log.add("compaction", lane, data=compacted.as_data())
     return context(log.stitches, lane)

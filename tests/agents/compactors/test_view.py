@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lockstitch.agents.compactors.view import View
 from lockstitch.agents.registry import compactor
-from lockstitch.engine.ports.compactor import Compactor, Sight
+from lockstitch.engine.ports.compactor import CompactionInput, Compactor
 from lockstitch.engine.usage import estimate_all
 from lockstitch.model import context, open_calls
 from tests.agents.compactors.compacting import OVERHEAD, Summarizer, apply, compact, enrich, finish, first_said, needed
@@ -47,7 +47,7 @@ compactors = st.one_of(
 @thorough
 @given(rich_logs, lanes)
 def test_untouched_the_view_is_the_context(log: Log, lane: UUID | None) -> None:
-    view = View(Sight(log.stitches, 10, lane))
+    view = View(CompactionInput(log.stitches, 10, lane))
 
     assert view.messages == context(log.stitches, lane)
     assert view.compacted() is None
@@ -100,7 +100,7 @@ def test_it_depends_only_on_what_the_context_is_made_of(log: Log, lane: UUID | N
     assert compact(one, own, lane) == compacted
     if own:
         tokens = OVERHEAD + estimate_all(context(own, lane))
-        assert finish(one.compact(Sight(own, tokens), Summarizer())) == compacted
+        assert finish(one.compact(CompactionInput(own, tokens), Summarizer())) == compacted
     assert compact(one, log.stitches[::-1], lane) == compacted
     assert [stitch.as_json() for stitch in log.stitches] == before
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from lockstitch.agents.evals.grader import Answered, Case
+from lockstitch.agents.evals.grader import Case, GradedAnswer
 from lockstitch.agents.evals.graders import NAMES, JsonSchemaGrader, JudgeGrader, grader
 from lockstitch.errors import Refused
 from lockstitch.store import Store
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.anyio
 PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
 
 
-def answered(text: str, expected: Any = None, schema: Any = None, output: Any = None) -> Answered:
-    return Answered(Case("c", "?", expected, schema), text, output, cast("Store", None), "t")
+def answered(text: str, expected: Any = None, schema: Any = None, output: Any = None) -> GradedAnswer:
+    return GradedAnswer(Case("c", "?", expected, schema), text, output, cast("Store", None), "t")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from lockstitch.agents.agent import Agent
-from lockstitch.agents.evals.grader import Answered, Case, Grade
+from lockstitch.agents.evals.grader import Case, Grade, GradedAnswer
 from lockstitch.agents.evals.graders import ContainsGrader, JudgeGrader
-from lockstitch.agents.evals.results import Outcome
+from lockstitch.agents.evals.results import CaseOutcome
 from lockstitch.agents.evals.runner import evaluate, key_of
 from lockstitch.agents.memories import RecordMemoryStore
 from lockstitch.agents.providers.scripted import Scripted
@@ -66,7 +66,7 @@ class Stopping(ContainsGrader):
     def __init__(self, after: int) -> None:
         self.left = after
 
-    async def grade(self, answered: Answered) -> Grade:
+    async def grade(self, answered: GradedAnswer) -> Grade:
         if not self.left:
             raise KeyError("cut off")
         self.left -= 1
@@ -80,7 +80,7 @@ async def test_cases_that_are_done_are_not_run_again(store: Store) -> None:
     assert quiz.asked == ["2 + 2?", "Capital?"]
     told: list[tuple[str, int, int]] = []
 
-    def progress(outcome: Outcome, done: int, all_: int) -> None:
+    def progress(outcome: CaseOutcome, done: int, all_: int) -> None:
         told.append((outcome.case, done, all_))
 
     made = await evaluate(
@@ -141,7 +141,7 @@ async def test_a_model_as_judge_is_recorded_and_paid_for_and_asked_once(store: S
     cases = [Case("open", "Capital?")]
 
     class Cut(ContainsGrader):
-        async def grade(self, answered: Answered) -> Grade:
+        async def grade(self, answered: GradedAnswer) -> Grade:
             raise KeyError("cut off")
 
         def check(self, case: Case) -> str | None:
@@ -152,7 +152,7 @@ async def test_a_model_as_judge_is_recorded_and_paid_for_and_asked_once(store: S
     assert len(asked) == 2, "a verdict that is none is asked for again"
 
     class Whole(ContainsGrader):
-        async def grade(self, answered: Answered) -> Grade:
+        async def grade(self, answered: GradedAnswer) -> Grade:
             return Grade(1.0)
 
         check = Cut.check

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.engine.ports.provider import ModelRequest, Piece, Provider, ProviderError, Response
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Provider, ProviderError, Response
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aVZCT1I="}}
 LINK = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
@@ -36,10 +36,10 @@ def request(*messages: Any, **settings: Any) -> ModelRequest:
     return ModelRequest(messages=given, **settings)
 
 
-async def ask(provider: Provider, asked: ModelRequest) -> tuple[list[Piece], Response]:
+async def ask(provider: Provider, asked: ModelRequest) -> tuple[list[Chunk], Response]:
     """All pieces of an answer, and the response, which comes last."""
     parts = [part async for part in provider.stream(asked)]
-    pieces = [part for part in parts if isinstance(part, Piece)]
+    pieces = [part for part in parts if isinstance(part, Chunk)]
     assert parts[-1] is not None
     assert len(pieces) == len(parts) - 1
     response = parts[-1]
@@ -58,12 +58,12 @@ async def failure(provider: Provider, asked: ModelRequest) -> ProviderError:
     return caught.value
 
 
-def joined(pieces: list[Piece], kind: str) -> str:
+def joined(pieces: list[Chunk], kind: str) -> str:
     return "".join(piece.text for piece in pieces if piece.kind == kind)
 
 
-async def first_text(pieces: AsyncIterator[Piece | Response]) -> str:
+async def first_text(pieces: AsyncIterator[Chunk | Response]) -> str:
     async for piece in pieces:
-        if isinstance(piece, Piece) and piece.kind == "text":
+        if isinstance(piece, Chunk) and piece.kind == "text":
             return piece.text
     raise AssertionError("no text came")

@@ -12,7 +12,7 @@ from lockstitch.agents.providers.anthropic import AnthropicProvider
 from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
 from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.agents.registry import provider_for
+from lockstitch.agents.registry import resolve_provider
 from lockstitch.engine.ports.provider import ModelRequest, ProviderError
 from tests.agents.fake_api import Answer, FakeApi, fake_api
 from tests.agents.providers.asking import answer, request
@@ -39,7 +39,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_name_means_a_provider_and_a_model(name: str, base_url: str | None, kind: type[object]) -> None:
-    provider, model = provider_for(name, base_url=base_url)
+    provider, model = resolve_provider(name, base_url=base_url)
     assert type(provider) is kind
     assert model == name.partition(":")[2]
 
@@ -47,14 +47,14 @@ def test_a_name_means_a_provider_and_a_model(name: str, base_url: str | None, ki
 @pytest.mark.usefixtures("_keys")
 def test_a_url_of_the_environment_counts_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example.org/v1")
-    assert isinstance(provider_for("openai:some-model")[0], OpenAIChatProvider)
+    assert isinstance(resolve_provider("openai:some-model")[0], OpenAIChatProvider)
 
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("_keys")
 async def test_keys_and_urls_of_the_environment_are_used(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-    provider, model = provider_for("anthropic:claude-sonnet-5")
+    provider, model = resolve_provider("anthropic:claude-sonnet-5")
     api.answer(Answer([TEXT]))
     assert (await answer(provider, request("Hi", model=model))).model == "claude-sonnet-5"
     assert api.requests[0].headers["authorization"] == "Bearer key"
@@ -64,7 +64,7 @@ async def test_keys_and_urls_of_the_environment_are_used(api: FakeApi, monkeypat
 @pytest.mark.parametrize("name", ["claude-sonnet-5", "anthropic:", "oracle:delphi", "", ":x"])
 def test_what_names_no_model(name: str) -> None:
     with pytest.raises(ProviderError, match=r"as in anthropic:claude-") as caught:
-        provider_for(name)
+        resolve_provider(name)
     assert caught.value.kind == "setup"
 
 
@@ -78,7 +78,7 @@ def test_what_names_no_model(name: str) -> None:
 )
 def test_a_missing_key_is_told_before_anything_is_sent(name: str, variable: str) -> None:
     with pytest.raises(ProviderError, match=variable) as caught:
-        provider_for(name)
+        resolve_provider(name)
     assert caught.value.kind == "setup"
     assert not caught.value.retryable
 
@@ -87,19 +87,19 @@ def test_credentials_that_cannot_be_read_are_told_too(tmp_path: Path, monkeypatc
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("ANTHROPIC_PROFILE", "mine")
     with pytest.raises(ProviderError, match="ANTHROPIC_API_KEY") as caught:
-        provider_for("anthropic:claude-sonnet-5")
+        resolve_provider("anthropic:claude-sonnet-5")
     assert caught.value.kind == "setup"
 
 
 def test_a_server_on_this_machine_needs_no_key() -> None:
-    assert isinstance(provider_for("openai:llama3", base_url="http://localhost:11434/v1")[0], OpenAIChatProvider)
+    assert isinstance(resolve_provider("openai:llama3", base_url="http://localhost:11434/v1")[0], OpenAIChatProvider)
 
 
 @pytest.mark.parametrize("base_url", ["example.org/v1", "ftp://example.org", "https://"])
 def test_a_base_url_that_is_none(base_url: str) -> None:
     for name in ("anthropic:x", "openai:x"):
         with pytest.raises(ProviderError, match="no base URL") as caught:
-            provider_for(name, base_url=base_url, api_key="key")
+            resolve_provider(name, base_url=base_url, api_key="key")
         assert caught.value.kind == "setup"
 
 
@@ -108,9 +108,9 @@ def test_a_missing_sdk_is_told_with_its_extra(name: str, extra: str) -> None:
     code = f"""
 import sys
 sys.modules[{extra!r}] = None
-from lockstitch.agents.registry import provider_for
+from lockstitch.agents.registry import resolve_provider
 try:
-    provider_for({name!r})
+    resolve_provider({name!r})
 except Exception as error:
     print(type(error).__name__, error.kind, error)
 """
@@ -124,8 +124,8 @@ def test_asking_for_one_provider_loads_no_sdk_of_another(tmp_path: Path) -> None
     script.write_text('["Hello."]')
     code = f"""
 import sys
-from lockstitch.agents.registry import provider_for
-provider_for("scripted:{script}")
+from lockstitch.agents.registry import resolve_provider
+resolve_provider("scripted:{script}")
 print([name for name in ("anthropic", "openai", "httpx2", "yaml") if name in sys.modules])
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -135,11 +135,11 @@ print([name for name in ("anthropic", "openai", "httpx2", "yaml") if name in sys
 def test_scripts_are_providers_too(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("- Hello.\n")
-    provider, model = provider_for(f"scripted:{script}")
+    provider, model = resolve_provider(f"scripted:{script}")
     assert isinstance(provider, Scripted)
     assert model == str(script)
     with pytest.raises(ProviderError) as caught:
-        provider_for(f"scripted:{tmp_path}/none.yaml")
+        resolve_provider(f"scripted:{tmp_path}/none.yaml")
     assert caught.value.kind == "setup"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, ProviderError, Usage
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, ProviderError, Usage
 from tests.agents.providers.asking import SCHEMA, answer, ask, failure, joined, request
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +107,7 @@ async def test_a_cut_stream(cut: int, said: str) -> None:
 
     async def listen() -> None:
         async for piece in provider.stream(at(1, 1)):
-            assert isinstance(piece, Piece)
+            assert isinstance(piece, Chunk)
             heard.append(piece.text)
 
     with pytest.raises(ProviderError) as caught:

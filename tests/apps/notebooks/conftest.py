@@ -46,7 +46,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 async def notebooks(store: Store) -> AsyncIterator[Notebooks]:
     """The application without a model, ready in the store at hand."""
     application = Notebooks()
-    await application.ready(store)
+    await application.setup(store)
     yield application
     await application.team.close()
 

@@ -8,7 +8,7 @@ from lockstitch.agents import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.notebooks import Notebooks
 from lockstitch.cli.demo.notebook import reply
-from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response
 from lockstitch.model import Json
 
 PRICES: dict[str, Json] = {"scripted": {"input": 3.0, "output": 15.0}}
@@ -26,11 +26,11 @@ class Library(Scripted):
         self.held[who] = asyncio.Event()
         return self.held[who]
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         begun = False
         async for piece in super().stream(request):
             yield piece
-            if not begun and isinstance(piece, Piece) and piece.kind == "text":
+            if not begun and isinstance(piece, Chunk) and piece.kind == "text":
                 begun = True
                 if gate := self.held.pop(_who(request), None):
                     # A test that fails never lets it; the server it leaves must still end.
@@ -50,4 +50,4 @@ def _in_pieces(request: ModelRequest) -> Any:
 def library(model: Scripted | None = None) -> tuple[Notebooks, App]:
     """The application, and the app that it is of."""
     application = Notebooks(model=model or Library(), prices=PRICES)
-    return application, App(applications=[application])
+    return application, App(plugins=[application])

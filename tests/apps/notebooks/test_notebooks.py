@@ -210,7 +210,7 @@ async def test_deleting_a_chat_deletes_its_link(notebooks: Notebooks, store: Sto
 
 async def test_a_notebook_in_use_is_not_deleted(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     idle, held = await begin(store, books), await begin(store, books)
-    await store.register()
+    await store.register_worker()
     await store.claim(held)
     with pytest.raises(ThreadBusy):
         await shelf.remove(store, books.number)
@@ -237,7 +237,7 @@ async def test_two_processes_may_make_the_tables_at_once(
     url = sqlite if backend == "sqlite" else str(request.getfixturevalue("postgres_url"))
     async with open_store(url) as one, open_store(url) as two:
         core = (await one.sql("SELECT count(*) FROM schema_versions")).rows
-        await asyncio.gather(Notebooks().ready(one), Notebooks().ready(two))
+        await asyncio.gather(Notebooks().setup(one), Notebooks().setup(two))
         # Numbered and in order, the same in both dialects, and apart from the record's own.
         numbers = [number for number, _, _ in EXTENSION.migrations(backend)]
         assert numbers == list(range(1, len(numbers) + 1))
@@ -246,7 +246,7 @@ async def test_two_processes_may_make_the_tables_at_once(
         assert done.rows == [("notebooks", number) for number in numbers]
         assert (await one.sql("SELECT count(*) FROM schema_versions")).rows == core
         made = await shelf.create(one, "Books")
-        await Notebooks().ready(two)
+        await Notebooks().setup(two)
         assert await shelf.get(two, made.number) == made
         assert await one.backend.find(Find(Notebook, (Where("project", "=", "default"),))) == [made]
 
@@ -254,4 +254,4 @@ async def test_two_processes_may_make_the_tables_at_once(
 async def test_a_store_of_files_has_no_notebooks(tmp_path: Path) -> None:
     async with open_store(f"file:///{tmp_path}/files") as store:
         with pytest.raises(Refused, match="Use SQLite or PostgreSQL"):
-            await Notebooks().ready(store)
+            await Notebooks().setup(store)

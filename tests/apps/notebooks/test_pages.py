@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from lockstitch.apps.notebooks import notebooks, sources
 from lockstitch.apps.notebooks.pages import chat
-from lockstitch.apps.notebooks.pages.views import Mark, statements
+from lockstitch.apps.notebooks.pages.views import Highlight, statements
 from lockstitch.cli.demo.notebook import sources as shelves
 from lockstitch.model import Memory
 from lockstitch.server import Settings
@@ -181,7 +181,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
 async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
     model = Library()
     application, app = library(model)
-    await application.ready(store)
+    await application.setup(store)
     made = await notebooks.create(store, "Books")
     await application.add_source(store, made.number, "a.txt", "Robots are wild.")
     now = store.clock.now()
@@ -246,7 +246,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
 
 async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None:
     application, app = library()
-    await application.ready(store)
+    await application.setup(store)
     made = await notebooks.create(
         store, f"<b>{HOSTILE[:200]}", description=HOSTILE[:1500], instructions="</textarea><script>"
     )
@@ -267,7 +267,7 @@ async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None
 
 async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
-    await application.ready(store)
+    await application.setup(store)
     made = await notebooks.create(store, "Books")
     other = await notebooks.create(store.in_project("theirs"), "Theirs")
     second = await notebooks.create(store, "Second")
@@ -302,8 +302,8 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
         assert (await http.post(f"{url}/notebooks/1/ask", data={"csrf": csrf, "message": "  "})).status_code == 422
         assert (await http.post(f"{url}/notebooks", data={"title": "Without proof"})).status_code == 403
         assert (await http.post(f"{url}/notebooks", data={"csrf": csrf, "title": "x" * 256})).status_code == 422
-    _, reads = await store.tokens.make("looker", ["read"])
-    _, elsewhere = await store.in_project("theirs").tokens.make("other", ["read", "write"])
+    _, reads = await store.tokens.create("looker", ["read"])
+    _, elsewhere = await store.in_project("theirs").tokens.create("other", ["read", "write"])
     async with serving(store, app, Settings(work=False, tokens_needed=True)) as url:
         shown = await http.get(f"{url}/notebooks/1", headers={"Authorization": f"Bearer {reads}"})
         assert "This token only reads" in shown.text
@@ -318,7 +318,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 async def test_on_every_database(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
-    await application.ready(store)
+    await application.setup(store)
     made = await notebooks.create(store, "Books", description="For reading lists.")
     for name, content in shelves():
         await application.add_source(store, made.number, name, content)
@@ -348,10 +348,10 @@ async def test_on_every_database(store: Store, http: httpx2.AsyncClient) -> None
 
 
 def test_a_citation_as_a_link_names_it() -> None:
-    assert Mark.of("11.2.3") == Mark(11, 2, 3)
-    assert Mark.of("11.2") == Mark(11, 2)
+    assert Highlight.of("11.2.3") == Highlight(11, 2, 3)
+    assert Highlight.of("11.2") == Highlight(11, 2)
     for wrong in ("", "1", "a.b", "1.2.3.4", "-1.2", "1.٣", "1." + "9" * 5000):
-        assert Mark.of(wrong) is None
+        assert Highlight.of(wrong) is None
     answer = "One thing [1][2]. Another [2].\n- A third [3, 1]\n`[1]`"
     assert statements(answer, 1) == ["One thing", "- A third"]
     assert statements(answer, 2) == ["One thing", "Another"]

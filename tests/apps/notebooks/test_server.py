@@ -23,7 +23,7 @@ Http = httpx2.AsyncClient
 @pytest.fixture
 async def http(store: Store) -> AsyncIterator[Http]:
     """A server with the team of the document's example."""
-    app = App(applications=[Notebooks(model=model())])
+    app = App(plugins=[Notebooks(model=model())])
     async with serving(store, app) as url, caller(url) as client:
         yield client
     await app.close()
@@ -183,8 +183,8 @@ async def test_what_front_ends_ask_of_agents_teams_and_sessions(http: Http) -> N
 
 
 async def test_notebooks_of_another_project_are_not_there(store: Store) -> None:
-    tokens = {name: await store.in_project(name).tokens.make(name, ["read", "write"]) for name in ("one", "two")}
-    app = App(applications=[Notebooks()])
+    tokens = {name: await store.in_project(name).tokens.create(name, ["read", "write"]) for name in ("one", "two")}
+    app = App(plugins=[Notebooks()])
     async with serving(store, app, Settings(tokens_needed=True)) as url, caller(url) as http:
         assert (await http.get("/api/notebooks")).status_code == 401
         mine = {"Authorization": f"Bearer {tokens['one'][1]}"}

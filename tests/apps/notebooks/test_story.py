@@ -93,7 +93,7 @@ def model() -> Scripted:
 async def told(store: Store) -> tuple[Notebooks, Thread]:
     """The story, in notebook number 4."""
     notebooks = Notebooks(model=model())
-    await notebooks.ready(store)
+    await notebooks.setup(store)
     for title in ("One", "Two", "Three", "Books"):
         await shelf.create(store, title, description=f"About {title}.", instructions="Answer for children.")
     await notebooks.add_source(store, 4, "list.txt", LIST)

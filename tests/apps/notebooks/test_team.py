@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from lockstitch.agents import App, work
+from lockstitch.agents import App, run_worker
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.notebooks import Notebooks, activity, citations
 from lockstitch.apps.notebooks import notebooks as sessions
@@ -125,7 +125,7 @@ async def test_a_worker_of_another_process_knows_the_notebook(store: Store, stor
     begun = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat", detach=True)
     assert begun.status == "running"
     async with open_store(store_url) as elsewhere:
-        await work(App(applications=[Notebooks()]), store=elsewhere, until_idle=True)
+        await run_worker(App(plugins=[Notebooks()]), store=elsewhere, until_idle=True)
     turn = (await activity.turns(store, await store.thread("chat")))[-1]
     assert turn.answer is not None
     assert [one.source and one.source.name for one in turn.answer.citations] == ["library.md"]

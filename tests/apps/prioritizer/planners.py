@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response
 
 TEN = """# Checkout brief
 - [ ] T4: Choose the payment provider (3h)
@@ -63,7 +63,7 @@ class Gated(Scripted):
         super().__init__(list(script))
         self.gate = asyncio.Semaphore(0)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         await self.gate.acquire()
         async for piece in super().stream(request):
             yield piece

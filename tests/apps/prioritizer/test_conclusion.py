@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.apps.prioritizer.conclusion import Known, concluded
+from lockstitch.apps.prioritizer.conclusion import SessionFacts, build_conclusion
 from lockstitch.apps.prioritizer.models import ReasoningStep
 from lockstitch.apps.prioritizer.prompt import Rejected, read_answer
 from tests.apps.prioritizer.samples import needs, plan, step, stored, task
 
 TASKS = [task("a", "Choose the provider"), task("b", "Payment form"), task("c", "Receipts")]
-KNOWN = Known(TASKS)
+KNOWN = SessionFacts(TASKS)
 
 
 def answer(**changes: Any) -> str:
@@ -27,7 +27,7 @@ def test_what_the_model_invents_is_left_out_and_said() -> None:
         confidence_scores={"a": 0.9, "ghost": 0.4, "b": 7, "c": "sure"},
         dependencies=[needs("c", "ghost").model_dump(), {"source_task_id": "a", "target_task_id": "a"}, 5],
     )
-    found = concluded(KNOWN, said, [], [])
+    found = build_conclusion(KNOWN, said, [], [])
     assert sorted(found.plan.ordered_task_ids) == ["a", "b", "c"]
     assert found.plan.confidence_scores == {"a": 0.9, "b": 1.0, "c": 0.5}
     assert found.plan.dependencies == []
@@ -59,10 +59,10 @@ def test_what_the_model_invents_is_left_out_and_said() -> None:
 def test_an_answer_that_is_no_plan(said: str) -> None:
     with pytest.raises(Rejected):
         read_answer(said, ["a", "b", "c"])
-    found = concluded(KNOWN, said, [], [])
+    found = build_conclusion(KNOWN, said, [], [])
     assert found.plan.ordered_task_ids == ["a", "b", "c"]
     assert "This plan follows from dependencies and likeness alone" in str(found.note)
-    assert concluded(KNOWN, said, [], []) == found
+    assert build_conclusion(KNOWN, said, [], []) == found
 
 
 def test_answers_in_prose_and_fences() -> None:
@@ -91,9 +91,9 @@ def test_dependencies_of_the_store_the_tools_and_the_model_are_one() -> None:
             )
         ),
     ]
-    known = Known(TASKS, stored=[stored("b", "a", 0.6)])
+    known = SessionFacts(TASKS, stored=[stored("b", "a", 0.6)])
     said = answer(dependencies=[{**stored("c", "b", 0.7).model_dump()}])
-    found = concluded(known, said, steps, [])
+    found = build_conclusion(known, said, steps, [])
     assert found.plan.dependencies == [stored("b", "a", 0.9), needs("c", "b", 0.7)], "the model can only infer"
     assert [wave.task_ids for wave in found.plan.execution_waves] == [["a"], ["b"], ["c"]]
 
@@ -101,28 +101,31 @@ def test_dependencies_of_the_store_the_tools_and_the_model_are_one() -> None:
 @pytest.mark.req("S1-061")
 def test_the_model_says_that_tasks_are_not_for_the_same_time() -> None:
     waves = [{"wave_number": 1, "task_ids": ["a", "b", "c"], "parallel_execution": False}]
-    (wave,) = concluded(KNOWN, answer(execution_waves=waves, dependencies=[]), [], []).plan.execution_waves
+    (wave,) = build_conclusion(KNOWN, answer(execution_waves=waves, dependencies=[]), [], []).plan.execution_waves
     assert wave.parallel_execution is False
 
 
 @pytest.mark.req("S1-073", "S1-087")
 def test_what_is_missing_is_said() -> None:
-    found = concluded(KNOWN, answer(), [], ["detect-dependencies", "semantic-search"])
+    found = build_conclusion(KNOWN, answer(), [], ["detect-dependencies", "semantic-search"])
     assert found.note == (
         "detect-dependencies failed: dependencies were not inferred; "
         "semantic-search failed: which tasks matter for the outcome was not searched."
     )
-    left_out = concluded(KNOWN, answer(ordered_task_ids=["a"]), [], [])
+    left_out = build_conclusion(KNOWN, answer(ordered_task_ids=["a"]), [], [])
     assert "2 of 3 tasks are not in the plan: the model left them out." in left_out.warnings
 
 
 def test_the_fallback_begins_with_what_most_wait_for() -> None:
-    known = Known(TASKS, stored=[stored("a", "c"), stored("b", "c")], relevance={"a": 0.1, "b": 0.9})
-    found = concluded(known, "?", [], [])
+    known = SessionFacts(TASKS, stored=[stored("a", "c"), stored("b", "c")], relevance={"a": 0.1, "b": 0.9})
+    found = build_conclusion(known, "?", [], [])
     assert found.plan.ordered_task_ids == ["c", "b", "a"]
     assert found.plan.synthesis_summary == "Start with “Receipts”: 2 of 2 other tasks hang on it."
     assert found.plan.confidence_scores == {"c": 0.7, "b": 0.9, "a": 0.74}
-    assert concluded(Known(TASKS[:1]), "?", [], []).plan.synthesis_summary == "There is one task: Choose the provider."
+    assert (
+        build_conclusion(SessionFacts(TASKS[:1]), "?", [], []).plan.synthesis_summary
+        == "There is one task: Choose the provider."
+    )
 
 
 JSON = st.recursive(
@@ -135,5 +138,5 @@ JSON = st.recursive(
 @pytest.mark.req("S1-075", "S1-088")
 @given(said=st.dictionaries(st.sampled_from(list(plan())), JSON) | st.text())
 def test_whatever_the_model_says_the_plan_is_valid(said: Any) -> None:
-    found = concluded(KNOWN, said if isinstance(said, str) else json.dumps(said), [], [])
+    found = build_conclusion(KNOWN, said if isinstance(said, str) else json.dumps(said), [], [])
     assert set(found.plan.ordered_task_ids) <= {"a", "b", "c"}

@@ -27,12 +27,12 @@ on_sqlite = pytest.mark.parametrize("backend", ["sqlite"])
 async def plan(store: Store, text: str, outcome: str = "Open the shop", **options: Any) -> tuple[App, str]:
     """A list of tasks put in order, and the app that did it."""
     prioritizer = Prioritizer(**options)
-    await prioritizer.ready(store)
+    await prioritizer.setup(store)
     await repository.add_file(store, "ada", text, "tasks.md")
     wanted = await repository.add_outcome(store, "ada", outcome)
     session = await prioritizer.prioritize(store, "ada", wanted.id)
     assert session.status == "completed", session.metadata
-    return App(applications=[prioritizer]), f"/plans/{session.thread_id}"
+    return App(plugins=[prioritizer]), f"/plans/{session.thread_id}"
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def send(http: httpx2.AsyncClient, path: str, data: dict[str, str], **more
 
 @pytest.mark.req("S1-089")
 async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
-    app = App(applications=[Prioritizer(model=Scripted(STEPS))])
+    app = App(plugins=[Prioritizer(model=Scripted(STEPS))])
     async with asking(store, app) as http:
         assert "No plan yet" in (await http.get("/plans")).text
         for wrong, said in (
@@ -110,10 +110,10 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
 async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) -> None:
     """As from two tabs. Nobody drives them here, so that the second one is certain to meet the first."""
     application = Prioritizer()
-    await application.ready(store)
+    await application.setup(store)
     first = await application.begin(store, "ada", "Open the checkout", TEN)
     await application.run(store, first)
-    async with asking(store, App(applications=[application]), Settings(work=False)) as http:
+    async with asking(store, App(plugins=[application]), Settings(work=False)) as http:
         begun = await send(http, f"/plans/{first}/again", {})
         assert begun.url.path != f"/plans/{first}"
         shown = await send(http, f"{begun.url.path}/again", {})
@@ -125,7 +125,7 @@ async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) 
 @pytest.mark.req("S1-093")
 async def test_a_plan_is_watched_while_it_is_made(store: Store, page: Page) -> None:
     model = Gated()
-    async with serving(store, App(applications=[Prioritizer(model=model)])) as url:
+    async with serving(store, App(plugins=[Prioritizer(model=model)])) as url:
         await page.goto(url)
         await page.keyboard.press("g")
         await page.keyboard.press("p")

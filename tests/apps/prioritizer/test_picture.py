@@ -15,21 +15,21 @@ from lockstitch.apps.prioritizer.pages.diagram import (
     STEP,
     WIDTH,
     Card,
-    Picture,
-    Place,
+    CardPosition,
+    PlanDiagram,
     picture,
 )
 from lockstitch.apps.prioritizer.pages.text import cycle, label
 from lockstitch.apps.prioritizer.pages.views import Shown, markdown
-from lockstitch.apps.prioritizer.planning import Wish, planned
+from lockstitch.apps.prioritizer.planning import PlanInput, planned
 from lockstitch.model import FakeClock, new_id
 from tests.apps.prioritizer.samples import needs, stored, task
 
 
-def drawn(tasks: list[Task], dependencies: list[TaskDependency]) -> tuple[Picture, ExecutionMetadata]:
-    made = planned(Wish(tasks, dependencies, {one.id: 0.5 for one in tasks}, "Because."))
+def drawn(tasks: list[Task], dependencies: list[TaskDependency]) -> tuple[PlanDiagram, ExecutionMetadata]:
+    made = planned(PlanInput(tasks, dependencies, {one.id: 0.5 for one in tasks}, "Because."))
     told = ExecutionMetadata(broken_cycles=made.broken)
-    places = {one.id: Place(one.title, "Brief", estimate_hours=one.estimate_hours) for one in tasks}
+    places = {one.id: CardPosition(one.title, "Brief", estimate_hours=one.estimate_hours) for one in tasks}
     return picture(made.plan, places, told), told
 
 

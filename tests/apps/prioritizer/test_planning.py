@@ -15,7 +15,7 @@ from lockstitch.agents.embedders import HashingEmbedder
 from lockstitch.apps.prioritizer import Prioritizer, agent_tools, conclusion
 from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised
 from lockstitch.apps.prioritizer.models import TaskDependency
-from lockstitch.apps.prioritizer.planning import Planned, Wish, clusters, planned
+from lockstitch.apps.prioritizer.planning import PlanInput, Planned, clusters, planned
 from lockstitch.errors import Refused
 from lockstitch.store import Store
 from tests.apps.prioritizer.samples import needs, stored, task
@@ -38,7 +38,7 @@ DEPENDENCIES = st.lists(
 
 def made(ids: list[str], dependencies: list[TaskDependency], **more: object) -> Planned:
     tasks = [task(id) for id in ids]
-    wish = Wish(tasks, dependencies, dict.fromkeys(ids, 0.5), "As they come.", **more)  # pyright: ignore[reportArgumentType]
+    wish = PlanInput(tasks, dependencies, dict.fromkeys(ids, 0.5), "As they come.", **more)  # pyright: ignore[reportArgumentType]
     return planned(wish)
 
 
@@ -94,11 +94,11 @@ def test_a_cycle_is_reported() -> None:
 def test_waves_follow_from_what_is_known() -> None:
     tasks = [task("a", estimate_hours=2), task("b", estimate_hours=1.5), task("c"), task("d")]
     deps = [needs("c", "a"), needs("c", "b", kind="blocks"), needs("d", "b", kind="related")]
-    plan = planned(Wish(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.")).plan
+    plan = planned(PlanInput(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.")).plan
     assert [wave.task_ids for wave in plan.execution_waves] == [["a", "b", "d"], ["c"]]
     assert [wave.parallel_execution for wave in plan.execution_waves] == [True, False]
     assert [wave.estimated_duration_hours for wave in plan.execution_waves] == [3.5, None]
-    apart = planned(Wish(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.", one_by_one=[frozenset("ab")])).plan
+    apart = planned(PlanInput(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.", one_by_one=[frozenset("ab")])).plan
     assert [wave.parallel_execution for wave in apart.execution_waves] == [False, False]
 
 
@@ -114,7 +114,7 @@ async def test_similar_tasks_stand_together() -> None:
     embedder = HashingEmbedder()
     tasks = [task(id, title) for id, title in titles.items()]
     vectors = dict(zip(titles, await embedder.embed(list(titles.values())), strict=True))
-    wish = Wish(tasks, [], dict.fromkeys(titles, 0.5), "Go.", vectors, embedder.threshold)
+    wish = PlanInput(tasks, [], dict.fromkeys(titles, 0.5), "Go.", vectors, embedder.threshold)
     assert planned(wish).plan.ordered_task_ids == ["a", "c", "b", "d", "e"]
 
 
@@ -215,9 +215,9 @@ async def test_a_long_list_is_planned_beside_the_loop(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(agent_tools, "clusters", noted(agent_tools.clusters))
     monkeypatch.setattr(agent_tools, "detected", noted(agent_tools.detected))
-    monkeypatch.setattr(conclusion, "concluded", noted(conclusion.concluded))
+    monkeypatch.setattr(conclusion, "build_conclusion", noted(conclusion.build_conclusion))
     prioritizer = Prioritizer()
-    await prioritizer.ready(store)
+    await prioritizer.setup(store)
     session = await prioritizer.run(
         store, await prioritizer.begin(store, "ada", "Open it", "- [ ] Test\n- [ ] Build\n")
     )

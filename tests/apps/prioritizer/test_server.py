@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def http(store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     async with (
-        serving(store, App(applications=[Prioritizer()]), Settings(work=False)) as url,
+        serving(store, App(plugins=[Prioritizer()]), Settings(work=False)) as url,
         httpx2.AsyncClient(base_url=f"{url}/api/agent", timeout=30) as client,
     ):
         yield client

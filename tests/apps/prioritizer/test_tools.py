@@ -13,7 +13,7 @@ from lockstitch.agents.registry import embedder
 from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.agent_tools import CHUNK, OVERLAP, Pace, chunks, tools_of
 from lockstitch.apps.prioritizer.models import TOOLS
-from lockstitch.apps.prioritizer.planning import Meaning
+from lockstitch.apps.prioritizer.planning import TaskEmbeddings
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.sessions import metadata_of, trace_of
 from lockstitch.engine.ports.provider import ModelRequest, ProviderError
@@ -34,7 +34,7 @@ async def begun(store: Store, content: str = CHECKOUT) -> Session:
 async def use(store: Store, session: Session, name: str, **given: Any) -> Any:
     """What a tool gives, called as the runtime calls it, at the beginning of a session."""
     run = store.new_run(await store.thread(session.thread_id))
-    (tool,) = [one for one in tools_of(Meaning(embedder("hashing")), Pace(sleep=_no_sleep)) if one.name == name]
+    (tool,) = [one for one in tools_of(TaskEmbeddings(embedder("hashing")), Pace(sleep=_no_sleep)) if one.name == name]
     thread = await store.thread(session.thread_id)
     context = ToolContext(thread=thread, run_id=run.id, call_id="c", step=1, store=_Logless(store))  # type: ignore[arg-type]
     assert tool.call is not None
@@ -125,7 +125,7 @@ async def test_cluster(office: Store) -> None:
     class Precise:
         name, threshold = "precise", 0.7
 
-    assert Meaning(Precise()).close == 0.75  # type: ignore[arg-type]
+    assert TaskEmbeddings(Precise()).close == 0.75  # type: ignore[arg-type]
 
 
 @pytest.mark.req("S1-083")

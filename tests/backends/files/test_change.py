@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.backend import Change, Commit, Edit, Find, Where
+from lockstitch.backend import Commit, Find, ThreadChange, ThreadEdit, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
 from lockstitch.model import Entry, FakeClock, Run, Stitch, Thread, new_id
@@ -65,16 +65,16 @@ async def test_a_change_that_saw_something_else_is_a_conflict(files: FilesBacken
     head = await head_of(files, head.id)
     values: dict[str, Any] = {"thread_id": head.id, "fence": 0, "position": 1, "delivered": 0, "head": {"title": "x"}}
     with pytest.raises(Conflict):
-        await files.append(Commit([Change(**{**values, **seen})]))
+        await files.append(Commit([ThreadChange(**{**values, **seen})]))
     assert await head_of(files, head.id) == head
-    await files.append(Commit([Change(**values)]))
+    await files.append(Commit([ThreadChange(**values)]))
     assert (await head_of(files, head.id)).title == "x"
 
 
 async def test_a_conflict_in_the_last_step_undoes_the_first(files: FilesBackend) -> None:
     one, other = await create(files), await create(files)
-    good = Change(one.id, 0, 0, stitches=placed(one, said("one")))
-    late = Change(other.id, 0, 7)
+    good = ThreadChange(one.id, 0, 0, stitches=placed(one, said("one")))
+    late = ThreadChange(other.id, 0, 7)
     new = thread(key="new")
     with pytest.raises(Conflict):
         await files.append(Commit([good, late], threads=[new]))
@@ -88,7 +88,7 @@ async def test_positions_go_on_without_a_gap(files: FilesBackend) -> None:
     one, two = placed(head, said("one"), said("two"))
     for wrong in ([two], [two, one], [one, one], [one.changed(thread_id=new_id())]):
         with pytest.raises(Conflict):
-            await files.append(Commit([Change(head.id, 0, 0, stitches=wrong)]))
+            await files.append(Commit([ThreadChange(head.id, 0, 0, stitches=wrong)]))
 
 
 async def test_ids_are_unique_and_one_stitch_follows_another(files: FilesBackend, root: Path) -> None:
@@ -125,9 +125,9 @@ async def test_runs_have_each_their_sequence_and_turn(files: FilesBackend) -> No
 async def test_a_commit_sees_its_own_earlier_steps(files: FilesBackend) -> None:
     new = thread(key="k")
     run = next_run(new)
-    first = Change(new.id, 0, 0, stitches=placed(new, answered("one", run_id=run.id)), new_runs=[run])
+    first = ThreadChange(new.id, 0, 0, stitches=placed(new, answered("one", run_id=run.id)), new_runs=[run])
     after = new.changed(position=1, tip_id=first.stitches[0].id)
-    second = Change(new.id, 0, 1, stitches=placed(after, answered("two", run_id=run.id)), head={"title": "t"})
+    second = ThreadChange(new.id, 0, 1, stitches=placed(after, answered("two", run_id=run.id)), head={"title": "t"})
     receipts = await files.append(Commit([first, second], threads=[new]))
     assert [receipt.position for receipt in receipts] == [1, 2]
     assert len(await files.read(new.id, [(1, None)])) == 2
@@ -136,7 +136,7 @@ async def test_a_commit_sees_its_own_earlier_steps(files: FilesBackend) -> None:
 
 async def test_what_a_change_gives_and_what_follows_from_it(files: FilesBackend) -> None:
     head = await create(files, crashes=3, pending_children=1)
-    await append(files, head, said("one"), fields={"title": "t", "position": 99}, spawned=2)
+    await append(files, head, said("one"), fields={"title": "t", "position": 99}, new_children=2)
     changed = await head_of(files, head.id)
     assert (changed.title, changed.position, changed.crashes, changed.pending_children) == ("t", 1, 3, 3)
     assert changed.changed(title=None, position=0, pending_children=1) == head
@@ -181,12 +181,12 @@ async def test_an_edit_compares_nothing(files: FilesBackend, clock: FakeClock) -
     head = await create(files)
     clock.advance(5)
     await append(files, head, said("one"))
-    (receipt,) = await files.append(Commit([Edit(head.id, {"title": "t"})]))
+    (receipt,) = await files.append(Commit([ThreadEdit(head.id, {"title": "t"})]))
     assert receipt.position is None
     edited = await head_of(files, head.id)
     assert (edited.title, edited.position, edited.updated_at) == ("t", 1, clock.now())
     with pytest.raises(NotFound):
-        await files.append(Commit([Edit(new_id(), {"title": "t"})]))
+        await files.append(Commit([ThreadEdit(new_id(), {"title": "t"})]))
 
 
 async def test_log_ids_are_never_given_again(files: FilesBackend) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def worker(files: FilesBackend, clock: FakeClock) -> Worker:
     new = Worker(started_at=clock.now(), beat_at=clock.now(), lease_seconds=30.0)
-    assert await files.beat(new)
+    assert await files.heartbeat(new)
     return new
 
 
@@ -62,7 +62,7 @@ async def test_one_thread_is_claimed_whatever_it_waits_for(files: FilesBackend, 
     assert claimed.waiting_for == head.waiting_for
     assert await files.claim(second.id, thread_id=head.id) == []
     clock.advance(31)
-    await files.beat(second)
+    await files.heartbeat(second)
     (taken,) = await files.claim(second.id, thread_id=head.id)
     assert (taken.fence, taken.worker_id, taken.losses, taken.lost_by) == (2, second.id, 1, first.id)
     # The first one lost it without noticing, and can write nothing more.
@@ -80,7 +80,7 @@ async def test_a_dead_or_unknown_worker_gets_nothing(files: FilesBackend, clock:
     await files.release(holder.id)
     assert await files.claim(holder.id) == []
     assert await files.claim(holder.id, thread_id=thread_id) == []
-    assert not await files.beat(holder)
+    assert not await files.heartbeat(holder)
 
 
 async def test_releasing_gives_everything_back_in_its_place(files: FilesBackend, clock: FakeClock) -> None:
@@ -103,7 +103,7 @@ async def test_only_expired_leases_are_ended_when_asked_so(files: FilesBackend, 
     await files.claim(holder.id)
     clock.advance(29)
     assert await files.release(holder.id, expired_only=True) == []
-    assert await files.beat(holder.changed(doing={"threads": 1}))
+    assert await files.heartbeat(holder.changed(doing={"threads": 1}))
     clock.advance(30)
     assert await files.release(holder.id, expired_only=True) == []
     clock.advance(1)

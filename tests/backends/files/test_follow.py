@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.backend import READY, Sighting
+from lockstitch.backend import WATCHING, ChangeHint
 from lockstitch.backends.files import FilesBackend, coordinator, schema
 from tests.backends.files.test_processes import nursery
 from tests.backends.files.writing import append, create, opened, said
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.anyio
 PATIENCE = 20
 
 
-async def watching(files: FilesBackend) -> AsyncGenerator[Sighting, None]:
+async def watching(files: FilesBackend) -> AsyncGenerator[ChangeHint, None]:
     sightings = files.watch()
-    assert await anext(sightings) == READY
+    assert await anext(sightings) == WATCHING
     return sightings
 
 
-async def seen(sightings: AsyncGenerator[Sighting, None], thread_id: UUID, position: int) -> None:
+async def seen(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> None:
     """Wait until a thread was seen there or further."""
     async with asyncio.timeout(PATIENCE):
         async for sighting in sightings:
@@ -37,9 +37,9 @@ async def test_what_happens_here_is_seen(files: FilesBackend) -> None:
     sightings = await watching(files)
     head = await create(files)
     await append(files, head, said("one"))
-    found: list[Sighting] = []
+    found: list[ChangeHint] = []
     async with asyncio.timeout(PATIENCE):
-        while Sighting(head.id, 1) not in found:
+        while ChangeHint(head.id, 1) not in found:
             found.append(await anext(sightings))
     assert before.id not in {sighting.thread_id for sighting in found}
     await sightings.aclose()
@@ -59,14 +59,14 @@ async def test_what_another_process_does_is_seen(files: FilesBackend, root: Path
 async def test_a_checkpoint_in_between_hides_nothing(root: Path) -> None:
     files, other = await opened(root), await opened(root)
     heads = [await create(other) for _ in range(3)]
-    place = schema.here(coordinator.Guard(root))
+    place = schema.here(coordinator.FolderCoordinator(root))
     for head in heads[:2]:
         await append(other, head, said("one"))
-    coordinator.Guard(root).checkpoint()
+    coordinator.FolderCoordinator(root).checkpoint()
     await append(other, heads[2], said("one"))
-    sightings, now = schema.look(coordinator.Guard(root), place, NOW)
-    assert set(sightings) >= {Sighting(head.id, 1) for head in heads}
-    assert schema.look(coordinator.Guard(root), now, NOW) == ([], now)
+    sightings, now = schema.look(coordinator.FolderCoordinator(root), place, NOW)
+    assert set(sightings) >= {ChangeHint(head.id, 1) for head in heads}
+    assert schema.look(coordinator.FolderCoordinator(root), now, NOW) == ([], now)
     await files.close()
     await other.close()
 

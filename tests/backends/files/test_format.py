@@ -86,7 +86,7 @@ stitches = st.fixed_dictionaries(
         "fence": st.integers(0, 2**40),
         "log_id": st.integers(1, 2**62),
     }
-).map(Stitch.of)
+).map(Stitch.unchecked)
 
 
 @given(stitch=stitches, number=st.integers(1, 1000))

@@ -5,29 +5,29 @@ from typing import Any
 
 import pytest
 
-from lockstitch.backend import Change, Commit, Find, Receipt, Where
+from lockstitch.backend import Commit, Find, Receipt, ThreadChange, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.model import Entry, FakeClock, Letter, Thread, Worker, new_id, waiting
+from lockstitch.model import Delivery, Entry, FakeClock, Thread, Worker, new_id, waiting
 from tests.backends.files.writing import START, append, create, head_of, placed
 
 pytestmark = pytest.mark.anyio
 
 
-def letter(head: Thread, text: str = "hello", **fields: Any) -> Letter:
+def letter(head: Thread, text: str = "hello", **fields: Any) -> Delivery:
     entry = Entry(type="note", message={"role": "user", "content": text})
     values = {"thread_id": head.id, "sender": "ada", "kind": "input", "entry": entry.as_json(), "at": START}
-    return Letter(**{**values, **fields})
+    return Delivery(**{**values, **fields})
 
 
-async def deliver(files: FilesBackend, sent: Letter) -> Receipt:
+async def deliver(files: FilesBackend, sent: Delivery) -> Receipt:
     return (await files.append(Commit([sent])))[0]
 
 
 async def held(files: FilesBackend, clock: FakeClock) -> Thread:
     head = await create(files)
     worker = Worker(started_at=clock.now(), beat_at=clock.now())
-    await files.beat(worker)
+    await files.heartbeat(worker)
     (claimed,) = await files.claim(worker.id, thread_id=head.id)
     return claimed
 
@@ -42,7 +42,7 @@ async def test_a_letter_to_a_waiting_thread_becomes_a_stitch_and_wakes_it(
     assert (woken.status, woken.waiting_for, woken.wake_at, woken.delivered) == ("pending", [], clock.now(), 1)
     (stitch,) = await files.read(head.id, [(1, None)])
     assert (stitch.type, stitch.message) == ("note", {"role": "user", "content": "hello"})
-    (kept,) = await files.find(Find(Letter))
+    (kept,) = await files.find(Find(Delivery))
     assert (kept.entry, kept.position) == (None, 1)
 
 
@@ -68,19 +68,19 @@ async def test_a_held_thread_gets_letters_into_its_inbox(files: FilesBackend, cl
     head = await held(files, clock)
     sent = letter(head)
     assert await deliver(files, sent) == Receipt(None, 1, False, delivery_id=sent.id)
-    assert await files.find(Find(Letter, (Where("position", "is null"),))) == [sent]
+    assert await files.find(Find(Delivery, (Where("position", "is null"),))) == [sent]
     assert (await deliver(files, letter(head))).new is False
     # Going to wait compares how many came.
     with pytest.raises(Conflict):
         await append(files, head, fields={"status": "waiting", "worker_id": None}, delivered=0)
-    taken = placed(head, sent.opened())
-    change = Change(head.id, head.fence, 0, head.worker_id, 1, stitches=taken, taken=[(sent.id, 1)])
+    taken = placed(head, sent.as_entry())
+    change = ThreadChange(head.id, head.fence, 0, head.worker_id, 1, stitches=taken, consumed=[(sent.id, 1)])
     await files.append(Commit([change]))
-    kept = await files.get(Letter, (sent.id,))
+    kept = await files.get(Delivery, (sent.id,))
     assert kept == sent.changed(entry=None, position=1)
     assert await deliver(files, letter(head)) == Receipt(1, 1, False, new=False, delivery_id=sent.id)
     with pytest.raises(Conflict, match="no longer"):
-        await append(files, (await head_of(files, head.id)), taken=[(sent.id, 2)])
+        await append(files, (await head_of(files, head.id)), consumed=[(sent.id, 2)])
 
 
 async def test_children_are_counted_down_and_the_last_one_wakes(files: FilesBackend) -> None:
@@ -95,7 +95,7 @@ async def test_children_are_counted_down_and_the_last_one_wakes(files: FilesBack
 async def test_an_ended_thread_keeps_its_end(files: FilesBackend) -> None:
     head = await create(files, status="cancelled", waiting_for=[])
     assert await deliver(files, letter(head)) == Receipt(None, 0, False, new=False)
-    assert await files.find(Find(Letter)) == []
+    assert await files.find(Find(Delivery)) == []
     assert await head_of(files, head.id) == head
     with pytest.raises(NotFound):
         await deliver(files, letter(head, thread_id=new_id()))
@@ -108,7 +108,7 @@ async def test_letters_are_found_by_thread_and_by_id(files: FilesBackend, clock:
     ]
     for sent in letters:
         await deliver(files, sent)
-    found = await files.find(Find(Letter, (Where("thread_id", "=", one.id),), order=("-at",)))
+    found = await files.find(Find(Delivery, (Where("thread_id", "=", one.id),), order=("-at",)))
     assert found == [letters[2], letters[0]]
-    assert await files.get(Letter, (letters[1].id,)) == letters[1]
-    assert await files.get(Letter, (new_id(),)) is None
+    assert await files.get(Delivery, (letters[1].id,)) == letters[1]
+    assert await files.get(Delivery, (new_id(),)) is None

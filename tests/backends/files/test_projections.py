@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.backend import Commit, Edit, Find, Where
+from lockstitch.backend import Commit, Find, ThreadEdit, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Refused
 from lockstitch.model import Entry, FakeClock, File, Json, Run, Stitch, Thread, codec, tool_result, waiting
@@ -300,7 +300,7 @@ async def test_an_edit_at_rest_shows_at_once(files: FilesBackend, root: Path, cl
     head = await turn(files, await create(files), "q", "a")
     before = config(root, head)
     clock.advance(60)
-    await files.append(Commit([Edit(head.id, {"title": "A title"})]))
+    await files.append(Commit([ThreadEdit(head.id, {"title": "A title"})]))
     after = config(root, head)
     assert after["title"] == "A title"
     assert (before["updated_at"], after["updated_at"]) == (before["created_at"], "2026-01-01T00:01:00.000000Z")

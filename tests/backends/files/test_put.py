@@ -10,19 +10,19 @@ from lockstitch.backend import Find, Where
 from lockstitch.backends.files import FilesBackend, disk
 from lockstitch.errors import Conflict, KeyTaken, Refused, ThreadBusy
 from lockstitch.model import (
-    SHELVES,
+    SIDE_RECORDS,
     Agent,
     Archive,
     Blob,
     BlobUse,
-    Delta,
+    Delivery,
     Entry,
     FakeClock,
     Feedback,
     File,
-    Letter,
+    IngestBody,
+    LiveDelta,
     Memory,
-    RawBody,
     Record,
     Run,
     Stitch,
@@ -63,8 +63,8 @@ def side_records(head: Thread, run: Run) -> list[Record]:
         File(thread_id=head.id, file_id="../f", filename="f", created_at=START, last_updated_at=START),
         Memory(text="é", **when),
         Feedback(thread_id=head.id, name="n", score=0.1, **when),
-        RawBody(source="otel", body=bytes(range(256)), at=START),
-        Delta(thread_id=head.id, run_id=run.id, step_number=1, number=0, text={"t": "x"}),
+        IngestBody(source="otel", body=bytes(range(256)), at=START),
+        LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=0, text={"t": "x"}),
         Token(sha256=sha("token"), name="n", created_at=START),
         Archive(
             thread_id=head.id,
@@ -83,7 +83,7 @@ async def test_every_kind_of_side_record_comes_back(files: FilesBackend) -> None
     head, run = await begin(files, await create(files), "q")
     for record in side_records(head, run):
         kind = type(record)
-        assert kind in SHELVES
+        assert kind in SIDE_RECORDS
         await files.put([record])
         key = [getattr(record, field) for field in kind.primary_key]
         assert await files.get(kind, key) == record
@@ -118,7 +118,7 @@ async def test_archives_stand_beside_the_logs_for_zcat(files: FilesBackend, root
 async def test_what_belongs_to_nobody_is_refused(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "q")
     stranger = head.changed(id=new_id())
-    owned = (BlobUse, File, Feedback, Delta, Archive)
+    owned = (BlobUse, File, Feedback, LiveDelta, Archive)
     for record in [one for one in side_records(stranger, run) if isinstance(one, owned)]:
         with pytest.raises(Refused):
             await files.put([record])
@@ -155,12 +155,12 @@ async def test_letters_and_runs_that_are_put_keep_the_rules(files: FilesBackend)
         await files.put([next_run(head, sequence=1)])
     await files.put([run.changed(error="changed")])
     assert [one.error for one in await files.find(Find(Run))] == ["changed"]
-    letter = Letter(thread_id=head.id, sender="ada", kind="input", at=START)
+    letter = Delivery(thread_id=head.id, sender="ada", kind="input", at=START)
     await files.put([letter])
     with pytest.raises(Conflict):
         await files.put([letter.changed(id=new_id())])
     await files.put([letter.changed(sender="bob")])
-    assert [one.sender for one in await files.find(Find(Letter))] == ["bob"]
+    assert [one.sender for one in await files.find(Find(Delivery))] == ["bob"]
 
 
 async def test_a_log_is_copied_as_it_is(files: FilesBackend, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ async def test_a_thread_takes_everything_of_its_own_along(files: FilesBackend, r
     (run,) = await files.find(Find(Run))
     child = await turn(files, await create(files, parent_id=head.id, depth=1), "q", "a")
     other = await turn(files, await create(files), "q", "a")
-    await files.put([Letter(thread_id=head.id, sender="ada", kind="input", at=START)])
+    await files.put([Delivery(thread_id=head.id, sender="ada", kind="input", at=START)])
     for record in side_records(head, run):
         await files.put([record])
     shared = Blob(sha256=sha("shared"), size=1, content=b"s", created_at=START)
@@ -242,7 +242,7 @@ async def test_a_thread_takes_everything_of_its_own_along(files: FilesBackend, r
     assert gone == []
     assert [one.id for one in await files.find(Find(Thread))] == [other.id]
     assert [blob.sha256 for blob in await files.find(Find(Blob))] == [shared.sha256]
-    for kind in (File, Feedback, Delta, Archive, Letter):
+    for kind in (File, Feedback, LiveDelta, Archive, Delivery):
         assert await files.count(Find(kind)) == 0
     assert await files.count(Find(Memory)) == 1
     assert await files.count(Find(Run)) == 1
@@ -255,7 +255,7 @@ async def test_a_held_thread_is_deleted_by_force_only(files: FilesBackend, clock
     head = await create(files)
     child = await create(files, parent_id=head.id, depth=1)
     worker = Worker(started_at=clock.now(), beat_at=clock.now())
-    await files.beat(worker)
+    await files.heartbeat(worker)
     await files.claim(worker.id, thread_id=child.id)
     with pytest.raises(ThreadBusy, match=str(child.id)):
         await files.delete(Find(Thread, (Where("id", "=", head.id),)))

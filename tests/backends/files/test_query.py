@@ -8,7 +8,7 @@ import pytest
 from lockstitch.backend import Find, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Refused
-from lockstitch.model import ERRORS, Agent, Entry, Run, Stitch, Thread, new_id
+from lockstitch.model import ERROR_TYPES, Agent, Entry, Run, Stitch, Thread, new_id
 from tests.backends.files.writing import START, answered, append, begin, create, said, turn
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,7 @@ async def test_stitches_across_threads(files: FilesBackend) -> None:
     heads = [await turn(files, await create(files), "q", "a") for _ in range(3)]
     for number, head in enumerate(heads):
         await append(files, head, Entry(type="api_error", data={"n": number}), said("more"))
-    errors = Find(Stitch, (Where("type", "in", sorted(ERRORS)),), order=("-log_id",), limit=2)
+    errors = Find(Stitch, (Where("type", "in", sorted(ERROR_TYPES)),), order=("-log_id",), limit=2)
     assert [stitch.data["n"] for stitch in await files.find(errors)] == [2, 1]
     newest = await files.find(Find(Stitch, order=("-log_id",), limit=1))
     assert newest[0].log_id == 12

@@ -11,11 +11,11 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.backends.files import disk, log, query, tables
-from lockstitch.backends.files.coordinator import Guard
+from lockstitch.backends.files.coordinator import FolderCoordinator
 from lockstitch.backends.files.journal import Journal
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import OutcomeUnknown, StoreDamaged, StoreFull
-from lockstitch.model import Blob, Json, Letter, Run, Thread, codec
+from lockstitch.model import Blob, Delivery, Json, Run, Thread, codec
 from tests.backends.files.writing import append, begin, create, finish, head_of, opened, said, turn
 
 pytestmark = pytest.mark.anyio
@@ -25,13 +25,13 @@ def state(root: Path) -> Json:
     """Everything that a new process finds in the folder."""
 
     def everything(folder: Folder) -> Json:
-        kinds: list[type[Any]] = [Thread, Run, Letter, Blob]
+        kinds: list[type[Any]] = [Thread, Run, Delivery, Blob]
         records = {kind.table: [one.as_json() for one in query.find(folder, Find(kind))] for kind in kinds}
         heads = tables.ids_in(folder, disk.HEADS)
         logs = {str(one): [stitch.as_json() for stitch in log.read(folder, one, [(1, None)])] for one in heads}
         return {**records, "logs": logs}
 
-    return Guard(root).read(everything)
+    return FolderCoordinator(root).read(everything)
 
 
 class Moments:
@@ -156,7 +156,7 @@ async def test_damage_inside_the_journal_is_no_torn_tail(moments: Moments) -> No
 
 async def test_a_checkpoint_changes_nothing_and_empties_the_journal(moments: Moments) -> None:
     root = moments.copy(moments.after)
-    Guard(root).checkpoint()
+    FolderCoordinator(root).checkpoint()
     assert (root / disk.JOURNAL).read_bytes() == b""
     assert state(root) == state(moments.after)
 

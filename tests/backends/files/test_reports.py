@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.backend import Find, Hit, Usage, Where
+from lockstitch.backend import Find, SearchHit, ThreadUsage, Where
 from lockstitch.backends.files import FilesBackend, disk
 from lockstitch.model import Blob, BlobUse, Run, Thread, codec
 from tests.backends.files.writing import START, append, asked, begin, create, finish, head_of, next_run, turn
@@ -30,7 +30,7 @@ async def test_average_tokens_of_top_level_runs(files: FilesBackend) -> None:
     await spend(files, two, 4, started_at=later)
     await spend(files, await create(files, project="other"), 4, started_at=later)
     since = START + timedelta(days=1)
-    assert await files.average_tokens("default", since) == [Usage(one.id, 2, 15.0), Usage(two.id, 1, 5.0)]
+    assert await files.average_tokens("default", since) == [ThreadUsage(one.id, 2, 15.0), ThreadUsage(two.id, 1, 5.0)]
 
 
 async def test_search_finds_every_word_in_titles_inputs_and_answers(files: FilesBackend) -> None:
@@ -42,7 +42,7 @@ async def test_search_finds_every_word_in_titles_inputs_and_answers(files: Files
     await append(files, begun, thinking.changed(message={"role": "assistant", "content": "red balloon"}))
     head = await head_of(files, head.id)
     found = await files.search("default", "Balloon red", 10)
-    assert found == [Hit(head.id, 2, 3.0), Hit(titled.id, None, 2.0), Hit(head.id, 1, 2.0)]
+    assert found == [SearchHit(head.id, 2, 3.0), SearchHit(titled.id, None, 2.0), SearchHit(head.id, 1, 2.0)]
     assert await files.search("default", "Balloon red", 1) == found[:1]
     assert await files.search("default", "red submarine", 10) == []
     assert await files.search("default", " ?! ", 10) == []

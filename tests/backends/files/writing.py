@@ -5,9 +5,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Receipt
+from lockstitch.backend import Commit, Receipt, ThreadChange
 from lockstitch.backends.files import FilesBackend
-from lockstitch.model import CHAIN, Entry, FakeClock, Run, Stitch, Thread, new_id, place, tool_result, waiting
+from lockstitch.model import (
+    CHAIN_TYPES,
+    Entry,
+    FakeClock,
+    Run,
+    Stitch,
+    Thread,
+    at_position,
+    new_id,
+    tool_result,
+    waiting,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,8 +62,8 @@ def placed(head: Thread, *entries: Entry) -> list[Stitch]:
     stitches: list[Stitch] = []
     tip = head.tip_id
     for position, entry in enumerate(entries, head.position + 1):
-        stitches.append(place(entry, head.id, position, tip, head.fence, START + timedelta(seconds=position)))
-        tip = entry.id if entry.type in CHAIN else tip
+        stitches.append(at_position(entry, head.id, position, tip, head.fence, START + timedelta(seconds=position)))
+        tip = entry.id if entry.type in CHAIN_TYPES else tip
     return stitches
 
 
@@ -72,7 +83,7 @@ async def append(
     backend: FilesBackend, head: Thread, *entries: Entry, fields: dict[str, Any] | None = None, **more: Any
 ) -> Receipt:
     """Continue a thread as whoever has seen `head`; `fields` are what else changes of it."""
-    change = Change(
+    change = ThreadChange(
         head.id, head.fence, head.position, head.worker_id, stitches=placed(head, *entries), head=fields or {}, **more
     )
     return (await backend.append(Commit([change])))[0]

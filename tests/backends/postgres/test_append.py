@@ -43,7 +43,7 @@ async def test_everything_of_it_in_one_statement(wired: PostgresBackend, wire: W
             *entries,
             new_runs=[run],
             runs=[(run.id, {"steps": 1}), (run.id, {"steps": 2, "model": "m"})],
-            taken=[(letter.id, 1)],
+            consumed=[(letter.id, 1)],
             delivered=1,
             head={"title": "A title", "state": {"a": 1}},
         ),

@@ -11,7 +11,7 @@ import pytest
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.records import SPARE
-from lockstitch.model import Limit, Thread, Worker, new_id, this_process
+from lockstitch.model import Limit, Thread, Worker, current_process, new_id
 from tests.backends.postgres.wire import Wire
 from tests.conformance.contract import NOW, a_goal, a_thread, created, held, registered
 
@@ -23,8 +23,8 @@ MOMENT = 0.2
 
 async def alive(backend: PostgresBackend, **fields: object) -> Worker:
     """A worker whose lease is long."""
-    worker = this_process(NOW).changed(id=new_id(), lease_seconds=1e6, **fields)
-    assert await backend.beat(worker)
+    worker = current_process(NOW).changed(id=new_id(), lease_seconds=1e6, **fields)
+    assert await backend.heartbeat(worker)
     return worker
 
 
@@ -196,7 +196,7 @@ async def test_beats_go_on_while_claims_are_made(postgres: PostgresBackend) -> N
     worker = await alive(postgres)
     for _ in range(20):
         await created(postgres, a_goal())
-    beats = [postgres.beat(worker) for _ in range(20)]
+    beats = [postgres.heartbeat(worker) for _ in range(20)]
     claims = [postgres.claim(worker.id) for _ in range(20)]
     results = await asyncio.gather(*beats, *claims)
     assert all(results[:20])

@@ -3,9 +3,12 @@
 import re
 
 from lockstitch.backends.postgres.dialect import dialect, qualified
-from lockstitch.model import SHELVES, FakeClock, Letter, Run, Stitch, SystemClock, Thread, Worker
+from lockstitch.model import SIDE_RECORDS, Delivery, FakeClock, Run, Stitch, SystemClock, Thread, Worker
 
-TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + ["text_search", "search_mark"]
+TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + [
+    "text_search",
+    "search_mark",
+]
 
 
 def test_every_table_has_its_schema() -> None:

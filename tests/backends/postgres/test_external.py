@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from lockstitch import Agent, App, sync
-from lockstitch.backend import READY, WORK
-from lockstitch.engine.worker import work
+from lockstitch.backend import WATCHING, WORK_READY
+from lockstitch.engine.worker import run_worker
 from lockstitch.errors import KeyTaken, Refused, SchemaMismatch
 from lockstitch.store import Store, open_store
 from lockstitch.testing import Scripted
@@ -63,7 +63,7 @@ async def test_a_committed_one_is_there_with_the_callers_row_and_a_worker_runs_i
         await connection.commit()
     assert await store.thread("order-1") == made
     assert orders(url) == [(1, made.id)]
-    await work(App([clerk]), store=store, until_idle=True)
+    await run_worker(App([clerk]), store=store, until_idle=True)
     ended = await store.thread(made)
     assert (ended.status, (ended.result or {})["summary"]) == ("completed", "Shipped.")
 
@@ -73,14 +73,14 @@ async def test_workers_are_told_at_the_commit_and_not_before(store: Store, url: 
         aclosing(store.backend.watch()) as sightings,
         await psycopg.AsyncConnection.connect(url) as connection,
     ):
-        assert await anext(sightings) == READY
+        assert await anext(sightings) == WATCHING
         made = await store.start("clerk", "Ship it", connection=connection)
         heard = asyncio.ensure_future(anext(sightings))
         await store.count()
         assert not heard.done()
         await connection.commit()
         told = {await asyncio.wait_for(heard, 10), await asyncio.wait_for(anext(sightings), 10)}
-    assert WORK in told
+    assert WORK_READY in told
     assert made.id in {sighting.thread_id for sighting in told}
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.dialect import dialect
-from lockstitch.backends.postgres.notify import Horizon
+from lockstitch.backends.postgres.notify import LogHorizon
 from lockstitch.backends.postgres.pool import Pool, parse
 from lockstitch.model import SystemClock
 from tests.backends.postgres.test_watcher import STITCH
@@ -20,7 +20,7 @@ async def test_it_waits_for_whoever_drew_a_lower_number(
 ) -> None:
     thread, other = await created(postgres), await created(postgres)
     await postgres.close()  # its notifications are transactions too
-    pool, horizon = Pool(parse(postgres_url)), Horizon()
+    pool, horizon = Pool(parse(postgres_url)), LogHorizon()
 
     async def look(**how: bool) -> tuple[bool, int]:
         moved = await pool.alone(lambda: horizon.look(dialect(SystemClock()), **how), repeatable=True)

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from lockstitch.backend import Answer
+from lockstitch.backend import QueryResult
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import Refused
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 MARK = "Lockstitch lens "
 
 
-async def ask(backend: PostgresBackend, query: str, lens: str | None = None) -> Answer:
+async def ask(backend: PostgresBackend, query: str, lens: str | None = None) -> QueryResult:
     answer = await backend.query(query, limit=10, seconds=5, lens=lens)
     assert answer is not None
     return answer

@@ -6,7 +6,7 @@ import time
 import psycopg
 import pytest
 
-from lockstitch.backend import WORK
+from lockstitch.backend import WORK_READY
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.notify import PAUSE, SHORT_PAUSE, heard
 from lockstitch.model import SystemClock, Thread
@@ -56,8 +56,8 @@ async def test_that_there_is_work_is_told_once_for_many(postgres: PostgresBacken
     await postgres.close()
     took = time.monotonic() - started
     payloads = [heard(payload) for payload, _ in notified(admin)]
-    assert 1 <= payloads.count(WORK) <= took / SHORT_PAUSE + 2
-    assert payloads.index(WORK) == 0
+    assert 1 <= payloads.count(WORK_READY) <= took / SHORT_PAUSE + 2
+    assert payloads.index(WORK_READY) == 0
 
 
 async def test_a_server_that_is_gone_does_not_hold_up_closing(postgres_url: str) -> None:

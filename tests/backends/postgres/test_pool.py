@@ -6,7 +6,7 @@ import time
 import psycopg
 import pytest
 
-from lockstitch.backend import Commit, Edit, Find
+from lockstitch.backend import Commit, Find, ThreadEdit
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.pool import PATIENCE
 from lockstitch.errors import OutcomeUnknown, StoreUnreachable
@@ -162,7 +162,7 @@ async def test_deadlocks_are_settled_by_trying_again(postgres: PostgresBackend) 
 
     async def edit(first: Thread, second: Thread, title: str) -> None:
         for _ in range(5):
-            await postgres.append(Commit([Edit(thread.id, {"title": title}) for thread in (first, second)]))
+            await postgres.append(Commit([ThreadEdit(thread.id, {"title": title}) for thread in (first, second)]))
 
     async with asyncio.timeout(60):
         await asyncio.gather(edit(one, two, "a"), edit(two, one, "b"))

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from lockstitch.backend import Answer, Find
+from lockstitch.backend import Find, QueryResult
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.errors import Refused
 from lockstitch.model import Thread
@@ -16,7 +16,7 @@ from tests.conformance.contract import created
 pytestmark = pytest.mark.anyio
 
 
-async def ask(backend: PostgresBackend, sql: str, limit: int = 10, seconds: float = 5) -> Answer:
+async def ask(backend: PostgresBackend, sql: str, limit: int = 10, seconds: float = 5) -> QueryResult:
     answer = await backend.query(sql, limit=limit, seconds=seconds)
     assert answer is not None
     return answer
@@ -41,7 +41,7 @@ async def test_what_reads(postgres: PostgresBackend, sql: str) -> None:
     answer = await ask(postgres, sql)
     assert answer.columns
     assert answer.rows
-    assert not answer.more
+    assert not answer.truncated
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ async def test_the_database_s_own_words(postgres: PostgresBackend) -> None:
 @pytest.mark.parametrize(("limit", "rows", "more"), [(1, 1, True), (3, 3, False), (4, 3, False)])
 async def test_rows_are_limited(postgres: PostgresBackend, limit: int, rows: int, more: bool) -> None:
     answer = await ask(postgres, "SELECT n FROM generate_series(1, 3) AS n", limit=limit)
-    assert answer == Answer(["n"], [(n + 1,) for n in range(rows)], more)
+    assert answer == QueryResult(["n"], [(n + 1,) for n in range(rows)], more)
 
 
 async def test_only_what_is_asked_for_is_fetched(postgres: PostgresBackend) -> None:
     answer = await ask(postgres, "SELECT generate_series(1, 1000000000)", limit=2, seconds=60)
-    assert (len(answer.rows), answer.more) == (2, True)
+    assert (len(answer.rows), answer.truncated) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from lockstitch.backend import Answer, Find
+from lockstitch.backend import Find, QueryResult
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.backends.postgres.pool import parse
 from lockstitch.backends.postgres.reader import AT_ONCE, CONNECTIONS
@@ -97,7 +97,7 @@ STATEMENTS = [
 ]
 
 
-async def ask(backend: PostgresBackend, query: str, *, seconds: float = 10, force: bool = False) -> Answer:
+async def ask(backend: PostgresBackend, query: str, *, seconds: float = 10, force: bool = False) -> QueryResult:
     answer = await backend.query(query, limit=10, seconds=seconds, force=force)
     assert answer is not None
     return answer
@@ -197,7 +197,7 @@ async def test_login_that_was_dropped_is_replaced_once(backend: PostgresBackend,
 
 
 async def test_query_of_no_columns_has_rows(backend: PostgresBackend) -> None:
-    assert (await ask(backend, "SELECT FROM generate_series(1, 3)")) == Answer([], [(), (), ()], False)
+    assert (await ask(backend, "SELECT FROM generate_series(1, 3)")) == QueryResult([], [(), (), ()], False)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def _sessions(admin: psycopg.Connection) -> int:
 async def test_answer_is_cut_when_its_bytes_are_too_many(postgres: PostgresBackend) -> None:
     answer = await postgres.query("SELECT repeat('x', 1 << 20) FROM generate_series(1, 500)", limit=500, seconds=60)
     assert answer is not None
-    assert (len(answer.rows), answer.more) == (32, True)
+    assert (len(answer.rows), answer.truncated) == (32, True)
     with pytest.raises(Refused, match="32 MiB"):
         await ask(postgres, "SELECT repeat('x', 40 << 20)")
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from lockstitch.backend import Hit
+from lockstitch.backend import SearchHit
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.model import Entry, SystemClock
 from tests.backends.postgres.until import until
@@ -56,7 +56,7 @@ async def test_the_best_comes_first(postgres: PostgresBackend) -> None:
     hits = await postgres.search("default", "tea", 10)
     assert [hit.position for hit in hits] == [2, 1]
     assert hits[0].score > hits[1].score
-    assert await postgres.search("default", "tea", 1) == [Hit(thread.id, 2, hits[0].score)]
+    assert await postgres.search("default", "tea", 1) == [SearchHit(thread.id, 2, hits[0].score)]
 
 
 async def test_the_indexes_are_used(postgres: PostgresBackend, admin: psycopg.Connection) -> None:

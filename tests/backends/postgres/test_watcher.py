@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from lockstitch.backend import READY, Sighting
+from lockstitch.backend import WATCHING, ChangeHint
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import LONG, until
@@ -28,15 +28,15 @@ STITCH = """INSERT INTO lockstitch.stitches (thread_id, position, id, fence, typ
 
 
 @asynccontextmanager
-async def watching(backend: PostgresBackend) -> AsyncGenerator[AsyncGenerator[Sighting, None]]:
+async def watching(backend: PostgresBackend) -> AsyncGenerator[AsyncGenerator[ChangeHint, None]]:
     async with aclosing(backend.watch()) as sightings:
-        assert await asyncio.wait_for(anext(sightings), LONG) == READY
+        assert await asyncio.wait_for(anext(sightings), LONG) == WATCHING
         yield sightings
 
 
-async def told(sightings: AsyncGenerator[Sighting, None], thread_id: UUID, position: int) -> list[Sighting]:
+async def told(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> list[ChangeHint]:
     """All sightings up to and with this one."""
-    seen: list[Sighting] = []
+    seen: list[ChangeHint] = []
     async with asyncio.timeout(LONG):
         async for sighting in sightings:
             seen.append(sighting)

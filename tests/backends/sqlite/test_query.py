@@ -194,7 +194,7 @@ def _lives(pid: int) -> bool:
 async def test_answer_is_cut_when_its_bytes_are_too_many(file_store: Store) -> None:
     rows = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 500)"
     answer = await file_store.sql(f"{rows} SELECT hex(zeroblob(524288)) FROM n", limit=500)
-    assert answer.more
+    assert answer.truncated
     assert sum(len(row[0]) for row in answer.rows) <= ANSWER
     assert len(answer.rows) >= 30
     with pytest.raises(Refused, match="32 MiB"):
@@ -205,7 +205,7 @@ async def test_counts_rows_as_before(file_store: Store) -> None:
     rows = "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3"
     for limit, more in ((2, True), (3, False), (4, False)):
         answer = await file_store.sql(rows, limit=limit)
-        assert (len(answer.rows), answer.more) == (min(limit, 3), more)
+        assert (len(answer.rows), answer.truncated) == (min(limit, 3), more)
 
 
 async def test_says_what_is_wrong_with_store(file_store: Store, tmp_path: Path) -> None:

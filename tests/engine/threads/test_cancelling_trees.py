@@ -83,7 +83,7 @@ async def test_a_thread_that_is_wished_to_end_makes_no_more_children(store: Stor
 
     made = store.new_thread(kind="task", goal="c", parent_id=head.id)
     with pytest.raises(Conflict) as refused:
-        await store.append(head, [Entry(type="thread_spawned", child_id=made.id)], threads=[made])
+        await store.append(head, [Entry(type="thread_spawned", child_id=made.id)], new_threads=[made])
 
     assert refused.value.reason == "cancelled"
     assert await store.children(head) == []

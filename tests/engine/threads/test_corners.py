@@ -111,14 +111,14 @@ async def test_a_report_to_a_held_chat_without_a_run_is_taken(store: Store):
 
     worker = await work_off(App([agent("lead", "ok")]), store)
 
-    assert worker.driven == 1
+    assert worker.executed_count == 1
     assert ((await store.thread("t")).status, len(await results(store))) == ("waiting", 1)
 
 
 async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
     lead = agent("lead", asks(*[child(f"{n}", wait=True) for n in range(3)]), "ok")
     app = family(lead, agent("member", done()), limits={"member": 1})
-    await app.announce(store)
+    await app.register(store)
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
     assert len(await results(store)) == 3
 
@@ -126,7 +126,7 @@ async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
 async def test_ending_a_thread_needs_no_room(store: Store):
     member = agent("member", "ok")
     app = App([member], limits={"member": 1})
-    await app.announce(store)
+    await app.register(store)
     held, other = [await member.start(store=store, goal="g") for _ in range(2)]
     await store.claim(held)
     with pytest.raises(ThreadBusy, match="Limit agent:member"):
@@ -264,7 +264,7 @@ async def test_what_was_made_by_who_is_dead_and_has_not_heard_of_it_goes_on(stor
         return ""
 
     async with open_store(store_url) as here, open_store(store_url) as there:
-        await there.backend.release((await here.register()).id)
+        await there.backend.release((await here.register_worker()).id)
         stale = asyncio.create_task(
             Agent("helper", model=Scripted(slow), title=False).run("Go", store=here, thread="t")
         )
@@ -287,7 +287,7 @@ async def test_who_is_declared_dead_before_it_has_made_its_thread_makes_it_as_so
 
         async def instructions(_: Any) -> str:
             if not died:
-                worker = await here.register()
+                worker = await here.register_worker()
                 await there.backend.release(worker.id)
                 died.append(await here.lease_keeper.check_declared_dead())
             return ""

@@ -111,7 +111,7 @@ class Steps:
 async def suspect(store: Store, steps: Steps, agent: Agent, goal: str = "suspect", **fields: Any) -> Thread:
     """A thread that a worker lost while its tool was in flight."""
     head = await agent.start(store=store, goal=goal)
-    task = asyncio.create_task(agent.driver(store).resume(head))
+    task = asyncio.create_task(agent.executor(store).resume(head))
     await steps.until_inside(goal)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -241,7 +241,7 @@ async def test_in_process_run_of_a_suspect_is_not_alone(store: Store):
     steps = Steps()
     walker = steps.agent()
     waiting = await suspect(store, steps, walker, crashes=2)
-    task = asyncio.create_task(walker.driver(store).resume(waiting))
+    task = asyncio.create_task(walker.executor(store).resume(waiting))
     await steps.until_inside("suspect")
 
     worker = (await store.thread(waiting)).worker_id
@@ -336,7 +336,7 @@ async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_c
         await until(draining)
         await walker.start(store=store, goal="healthy")
         await steps.until_inside("endless", "healthy")
-        loop.leave()
+        loop.stop()
         steps.open.add("all")
 
     assert (await store.thread(waiting)).status == "pending"
@@ -364,4 +364,4 @@ async def test_does_not_release_threads_again_and_again_for_a_suspect_that_a_lim
         steps.open.add("healthy")
         await until(left)
         assert not loop._draining
-        loop.leave()
+        loop.stop()

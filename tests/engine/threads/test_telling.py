@@ -15,7 +15,7 @@ from lockstitch.backend import Find
 from lockstitch.engine import webhooks
 from lockstitch.engine.cancel import cancel
 from lockstitch.errors import Refused
-from lockstitch.model import Json, Notice
+from lockstitch.model import Json, WebhookEvent
 from lockstitch.store import Store, open_store
 from tests.engine.agents import calls as asked
 from tests.engine.agents import pay, scripted
@@ -54,8 +54,8 @@ def receiver() -> Iterator[Receiver]:
     made.server.server_close()
 
 
-async def notices(store: Store) -> list[Notice]:
-    return await store.backend.find(Find(Notice, order=("id",)))
+async def notices(store: Store) -> list[WebhookEvent]:
+    return await store.backend.find(Find(WebhookEvent, order=("id",)))
 
 
 async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monkeypatch: Any):
@@ -67,7 +67,7 @@ async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monk
     await work_off(app, store)
     await app.close()
     # A worker that has just ended may have begun to tell.
-    await app.tell_due(store)
+    await app.deliver_webhooks(store)
 
     assert len({key for key, _ in receiver.got}) == 1
     key, body = receiver.got[-1]
@@ -100,7 +100,7 @@ async def test_who_waits_for_children_needs_nobody(store: Store):
     lead = agent("lead", asks(("create_thread", {"goal": "c", "wait_for_completion": True})), "ok", max_depth=1)
     App([lead], hooks={"ops": got.append})
     await lead.run("Go", store=store, thread="t", detach=True)
-    await lead.driver(store).resume(await store.thread("t"))
+    await lead.executor(store).resume(await store.thread("t"))
     assert got == []
     assert await notices(store) == []
 
@@ -117,7 +117,7 @@ async def test_what_cannot_be_told_is_tried_again(store: Store, store_url: str, 
 
     receiver.status = 200
     async with open_store(store_url) as other:
-        await app.tell_due(other)
+        await app.deliver_webhooks(other)
 
     assert len(receiver.got) == 2
     assert len({key for key, _ in receiver.got}) == 1
@@ -134,7 +134,7 @@ async def test_a_notice_waits_longer_each_time(store: Store):
     (kept,) = await notices(store)
     assert kept.due_at - store.clock.now() > timedelta(seconds=3)
     await store.backend.put([kept.changed(tries=20, due_at=store.clock.now())])
-    await app.tell_due(store)
+    await app.deliver_webhooks(store)
     (kept,) = await notices(store)
     assert timedelta(minutes=59) < kept.due_at - store.clock.now() <= timedelta(hours=1)
 
@@ -144,7 +144,7 @@ async def test_hooks_of_other_apps_are_left_to_them(store: Store):
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     App([lead], hooks={"theirs": lambda _: (_ for _ in ()).throw(OSError("away"))})
     await lead.run("Go", store=store, thread="t")
-    await App([agent("other", "ok")], hooks={"ours": got.append}).tell_due(store)
+    await App([agent("other", "ok")], hooks={"ours": got.append}).deliver_webhooks(store)
     assert got == []
     assert len(await notices(store)) == 1
 

@@ -192,7 +192,7 @@ async def test_the_cost_of_a_tree_is_limited(store: Store):
     await lead.run("Go", store=store, thread="t")
 
     one, two = await answers(store)
-    assert await store.desk.tree_cost(await store.thread("t")) >= 3.0
+    assert await store.execution.tree_cost(await store.thread("t")) >= 3.0
     assert one["status"] == "pending"
     assert "The budget of this tree of threads is 3.0 USD" in two
 

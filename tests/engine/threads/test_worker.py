@@ -14,9 +14,9 @@ from lockstitch.agents.app import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
-from lockstitch.engine.executor import Driver
+from lockstitch.engine.executor import Executor
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.engine.worker import Drive, WorkerLoop
+from lockstitch.engine.worker import ThreadExecution, WorkerLoop
 from lockstitch.model import Limit, Thread, Worker, waiting
 from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store, open_store
@@ -67,7 +67,7 @@ async def test_it_drives_what_is_ready_so_many_at_once(store: Store):
     worker = await working
 
     assert gate.most == 3
-    assert worker.driven == 7
+    assert worker.executed_count == 7
     for head in made:
         ended = await store.thread(head)
         assert (ended.status, ended.worker_id) == ("completed", None)
@@ -169,7 +169,7 @@ async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store, caplo
 
     full = agent("lead", asks(("rare", {})), "ok", tools=[rare])
     goal = await full.start(store=store, goal="g")
-    driver = full.driver(store, detach=True)
+    driver = full.executor(store, detach=True)
     await driver.resume(goal)
     without = App([agent("lead", asks(("rare", {})), "ok")])
     await work_off(without, store)
@@ -220,7 +220,7 @@ async def test_fails_a_thread_that_ends_every_process(store: Store):
     member = agent("member", "never")
     app = family(lead, member)
     goal = await lead.start(store=store, goal="g")
-    await lead.driver(store).resume(goal)
+    await lead.executor(store).resume(goal)
     (made,) = await store.children(goal)
     await crash(store, suspects=None)
     for _ in range(MAX_CRASHES):
@@ -240,7 +240,7 @@ async def test_fails_a_thread_that_ends_every_process(store: Store):
 async def crash(store: Store, suspects: bool | None) -> None:
     """Claim the one thread that is ready, as a worker does, and let the process end."""
     (_,) = await store.claim_next(suspects=suspects, alone=bool(suspects))
-    worker = await store.register()
+    worker = await store.register_worker()
     await store.backend.release(worker.id, cause="died")
     store._leases.forget(worker.id)
 
@@ -249,7 +249,7 @@ async def crash(store: Store, suspects: bool | None) -> None:
 async def test_fails_an_open_run_that_ends_every_process(store: Store):
     lead = scripted(calls("nothing"), "never", name="lead")
     goal = await lead.start(store=store, goal="g")
-    await lead.driver(store, detach=True).resume(goal)
+    await lead.executor(store, detach=True).resume(goal)
     await crash(store, suspects=None)
     for _ in range(MAX_CRASHES):
         await crash(store, suspects=True)
@@ -270,7 +270,7 @@ async def test_what_a_dead_worker_held_goes_on(store: Store, other: Store):
     lead = agent("lead", "ok")
     goal = await lead.start(store=store, goal="g")
     held = await other.claim(goal)
-    worker = await other.register()
+    worker = await other.register_worker()
     # A process that surely is no more: this host, another start.
     await other.backend.put([worker.changed(process_started="1")])
 
@@ -327,7 +327,7 @@ async def test_leaving_gives_back_at_the_next_commit(store: Store):
     working = asyncio.create_task(worker.run())
     await until(lambda: _inside(gate, 1))
 
-    worker.leave()
+    worker.stop()
     gate.open.set()
     await asyncio.wait_for(working, 30)
 
@@ -356,7 +356,7 @@ async def test_a_tool_that_hangs_is_given_up_at_the_deadline(store: Store):
     lead = agent("lead", asks(("stay", {})), "I go on.", tools=[gate.tool])
     goal = await lead.start(store=store, goal="g")
 
-    await work_off(App([lead]), store, deadline=0.05)
+    await work_off(App([lead]), store, default_tool_timeout=0.05)
 
     assert (await store.thread(goal)).status == "completed"
     (answer,) = await log(store, "tool_call", thread=str(goal.id))
@@ -412,17 +412,17 @@ class Lingering(Agent):
     async def linger(self) -> None:
         """Replaced by whoever tests."""
 
-    def driver(self, *arguments: Any, **options: Any) -> Driver:
-        made = super().driver(*arguments, **options)
+    def executor(self, *arguments: Any, **options: Any) -> Executor:
+        made = super().executor(*arguments, **options)
         agent = self
 
-        class Slow(Driver):
-            async def go_on(self, head: Thread) -> Any:
-                result = await super().go_on(head)
+        class Slow(Executor):
+            async def execute_held(self, head: Thread) -> Any:
+                result = await super().execute_held(head)
                 await agent.linger()
                 return result
 
-        return Slow(**{field.name: getattr(made, field.name) for field in fields(Driver)})
+        return Slow(**{field.name: getattr(made, field.name) for field in fields(Executor)})
 
 
 async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
@@ -446,7 +446,7 @@ async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
     over.set()
     await until(lambda: _driven(loop, 1))
     assert loop.held == 1
-    loop.leave()
+    loop.stop()
     assert not (await asyncio.wait([working], timeout=0.2))[0]
     answer.set()
     await working
@@ -455,18 +455,18 @@ async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
 
 
 async def _driven(loop: WorkerLoop, number: int) -> bool:
-    return loop.driven >= number
+    return loop.executed_count >= number
 
 
 async def test_a_thread_is_driven_whatever_those_who_look_on_raise(store: Store, caplog: Any):
     """Such as a worker's own output, when whoever read it is gone."""
 
-    def told(_: Drive) -> None:
+    def told(_: ThreadExecution) -> None:
         raise BrokenPipeError
 
     app = family(agent("lead", "ok"))
     goal = await app.agent("lead").start(store=store, goal="g")
-    await work_off(app, store, told=told)
+    await work_off(app, store, on_progress=told)
     head = await store.thread(goal)
     assert (head.status, head.worker_id) == ("completed", None)
     assert "could not be told" in caplog.text

@@ -11,7 +11,7 @@ from typing import Any
 import zstandard
 
 from lockstitch.integrations.langsmith import LangSmith, files, read
-from lockstitch.integrations.spans.span import Attachment, Item, Meaning, Piece, Remark, merge
+from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFacts, SpanFeedback, merge
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FOLDERS = sorted(each.name for each in FIXTURES.iterdir() if each.is_dir())
@@ -21,20 +21,20 @@ def items_of(folder: str) -> list[Item]:
     return [item for file in files(FIXTURES / folder) for item in read(file)]
 
 
-def spans(found: Iterable[Item]) -> dict[str, Piece]:
+def spans(found: Iterable[Item]) -> dict[str, SpanData]:
     """The merged pieces by span, in order of their first mention."""
-    merged: dict[str, Piece] = {}
+    merged: dict[str, SpanData] = {}
     for item in found:
-        if not isinstance(item, Attachment | Remark):
+        if not isinstance(item, Attachment | SpanFeedback):
             merged[item["id"]] = merge(merged.get(item["id"], {}), item)
     return merged
 
 
-def meanings(found: Iterable[Item]) -> list[Meaning]:
-    return [LangSmith().meaning(piece) for piece in spans(found).values()]
+def meanings(found: Iterable[Item]) -> list[SpanFacts]:
+    return [LangSmith().facts(piece) for piece in spans(found).values()]
 
 
-def meaning_of(run: dict[str, Any]) -> Meaning:
+def meaning_of(run: dict[str, Any]) -> SpanFacts:
     """What one run object says."""
     (found,) = meanings(read(json.dumps({"id": "run-1", **run}).encode()))
     return found

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.langsmith import LangSmith, read
-from lockstitch.integrations.spans.span import Attachment, Item, Remark
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback
 from tests.integrations.langsmith.recorded import FIXTURES, FOLDERS, body, runs_of
 from tests.model.properties import quick
 
@@ -57,8 +57,8 @@ def test_recorded_bodies_with_bytes_changed(file: Any):
             else:
                 data[place:place] = chance.randbytes(5)
         for item in _read(bytes(data)):
-            if not isinstance(item, Attachment | Remark):
-                LangSmith().meaning(item)
+            if not isinstance(item, Attachment | SpanFeedback):
+                LangSmith().facts(item)
 
 
 @pytest.mark.parametrize("folder", [each for each in FOLDERS if each.startswith(("zstd_two", "js_full", "batch"))])

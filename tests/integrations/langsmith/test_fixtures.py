@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstitch.integrations.spans.span import Attachment, Remark, Result, Tokens
+from lockstitch.integrations.spans.span import Attachment, Result, SpanFeedback, TokenCounts
 from tests.integrations.langsmith.recorded import FOLDERS, body, items_of, meanings, spans
 
 
@@ -128,7 +128,7 @@ def test_javascript_times():
 def test_anthropic_counts_the_cache_once():
     """input_tokens 1250 of usage_metadata, not the 50 of the provider's own words beside it, nor both."""
     call = next(each for each in meanings(items_of("prov_anthropic")) if each.role == "llm")
-    assert call.tokens == Tokens(input=1250, output=40, cache_read=1000, cache_write=200)
+    assert call.tokens == TokenCounts(input=1250, output=40, cache_read=1000, cache_write=200)
     assert (call.model, call.provider, call.response_id) == ("claude-sonnet-4-5-20250929", "anthropic", "msg_1")
     assert call.generations[0].message["content"] == [
         {"type": "text", "text": "Let me check."},
@@ -154,7 +154,7 @@ def test_attachments_and_feedback(folder: str):
     found = items_of(folder)
     root = next(iter(spans(found)))
     attachments = [each for each in found if isinstance(each, Attachment)]
-    remarks = [each for each in found if isinstance(each, Remark)]
+    remarks = [each for each in found if isinstance(each, SpanFeedback)]
     # bytes with a line break in them, as the client sent them
     assert attachments == [Attachment(root, "img", "image/png", b"\x89PNG\r\n\x1a\nFAKE")]
     assert [(each.span_id, each.key, each.score, each.comment) for each in remarks] == [

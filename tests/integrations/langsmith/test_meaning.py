@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.integrations.langsmith import LangSmith, pieces
-from lockstitch.integrations.spans.span import Call, Generation, Meaning, Result
+from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanFacts
 from lockstitch.model import codec
 from tests.integrations.langsmith.recorded import FOLDERS, items_of, meaning_of, spans
 from tests.integrations.langsmith.test_runs import FIELDS, JSON
@@ -21,7 +21,7 @@ def lc(name: str, **kwargs: Any) -> dict[str, Any]:
     return {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", name], "kwargs": kwargs}
 
 
-def answer(outputs: Any, **run: Any) -> Meaning:
+def answer(outputs: Any, **run: Any) -> SpanFacts:
     return meaning_of({"run_type": "llm", "end_time": 2, "outputs": outputs, **run})
 
 
@@ -313,7 +313,7 @@ def test_a_tool_that_failed_or_has_not_ended():
 )
 def test_which_call_it_was(run: dict[str, Any], call_id: str | None):
     said = meaning_of({"run_type": "tool", "name": "f", **run})
-    assert said.call == Call(call_id, "f", said.call.args if said.call else None)
+    assert said.call == RequestedCall(call_id, "f", said.call.args if said.call else None)
     assert ("tool_call_id" in said.missing) == (call_id is None)
 
 
@@ -370,7 +370,7 @@ def test_roles(kind: str, role: str):
     assert meaning_of({"outputs": {"x": 1}}).role == "span"
 
 
-def _sound(said: Meaning) -> None:
+def _sound(said: SpanFacts) -> None:
     """Everything in a meaning can be stored."""
     codec.dumps([each.message for each in said.generations])
     codec.dumps([said.parameters, said.missing, [list(each) for each in said.results]])
@@ -428,13 +428,13 @@ TANGLED = st.recursive(
 )
 def test_nothing_makes_it_stumble(kind: str | None, run: dict[str, Any], inputs: Any, outputs: Any):
     for piece in pieces({**run, "run_type": kind, "inputs": inputs, "outputs": outputs}):
-        _sound(LangSmith().meaning(piece))
+        _sound(LangSmith().facts(piece))
 
 
 @quick
 @given(st.dictionaries(st.sampled_from(["kind", "inputs", "outputs", "extra", "metadata", "error", "end"]), TANGLED))
 def test_pieces_that_no_reader_made(piece: Any):
-    LangSmith().meaning(piece)
+    LangSmith().facts(piece)
 
 
 JUNK: list[Any] = [None, 0, "", "x", [], {}, [[]], {"a": 1}, True, -1.5, ["ai", "x"], [None], {"content": None}]
@@ -454,5 +454,5 @@ def test_recorded_traces_with_anything_changed(folder: str):
                     place[key] = chance.choice(JUNK)
                     break
                 place = place[key]
-            _sound(LangSmith().meaning(piece))
+            _sound(LangSmith().facts(piece))
         assert json.loads(codec.dumps(whole)) == whole

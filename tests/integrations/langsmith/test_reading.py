@@ -15,7 +15,7 @@ import zstandard
 
 from lockstitch.errors import LockstitchError, NotFound, Unreadable
 from lockstitch.integrations.langsmith import RECORD_LIMIT, files, read
-from lockstitch.integrations.spans.span import Remark
+from lockstitch.integrations.spans.span import SpanFeedback
 from tests.integrations.langsmith.recorded import FIXTURES, body, runs_of, spans
 
 RUNS = runs_of("batch_invoke")
@@ -126,7 +126,7 @@ def test_the_url_names_the_run():
 
 def test_feedback_of_its_own():
     (said,) = read(b'[{"id": "f", "key": "good", "score": true, "value": "yes", "run_id": "r"}]')
-    assert said == Remark("f", "r", None, "good", 1.0, {"value": "yes"})
+    assert said == SpanFeedback("f", "r", None, "good", 1.0, {"value": "yes"})
 
 
 def test_files_in_order(tmp_path: Path):

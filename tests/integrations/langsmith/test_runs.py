@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lockstitch.integrations.langsmith import pieces, read, remark
 from lockstitch.integrations.langsmith.runs import SAID, time_text
-from lockstitch.integrations.spans.span import Piece, merge
+from lockstitch.integrations.spans.span import SpanData, merge
 from lockstitch.integrations.spans.values import LONGEST_NAME, storable
 from lockstitch.model import codec
 from tests.model.properties import quick
@@ -21,7 +21,7 @@ ROOT, CHILD, LEAF = (str(UUID(int=number)) for number in (1, 2, 3))
 ORDER = f"20260101T000000000000Z{ROOT}.20260101T000001000000Z{CHILD}.20260101T000002000000Z{LEAF}"
 
 
-def one(run: dict[str, Any]) -> Piece:
+def one(run: dict[str, Any]) -> SpanData:
     (piece,) = pieces(run)
     return piece
 

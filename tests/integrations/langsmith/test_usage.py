@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstitch.integrations.langsmith.facts import tokens_of
-from lockstitch.integrations.spans.span import Tokens
+from lockstitch.integrations.spans.span import TokenCounts
 from tests.integrations.langsmith.recorded import meaning_of
 
 
@@ -78,7 +78,7 @@ from tests.integrations.langsmith.recorded import meaning_of
 )
 def test_every_providers_words(usage: Any, expected: tuple[int, ...] | None):
     found = tokens_of(usage)
-    assert found == (Tokens(*expected) if expected else None)
+    assert found == (TokenCounts(*expected) if expected else None)
 
 
 MESSAGE = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"]}
@@ -113,7 +113,7 @@ def _llm(kwargs: dict[str, Any], **more: Any) -> dict[str, Any]:
 )
 def test_the_surest_place_counts(run: dict[str, Any], expected: tuple[int, ...] | None):
     call = meaning_of(run)
-    assert call.tokens == (Tokens(*expected) if expected else None)
+    assert call.tokens == (TokenCounts(*expected) if expected else None)
 
 
 def test_a_bare_total_is_told():
@@ -126,9 +126,9 @@ def test_several_answers_to_one_prompt_are_counted_once():
     answer = {"text": "x", "message": {**MESSAGE, "kwargs": {"content": "x", "usage_metadata": COUNTED}}}
     one_prompt = meaning_of({"run_type": "llm", "outputs": {"generations": [[answer, answer]]}})
     assert len(one_prompt.generations) == 2
-    assert one_prompt.tokens == Tokens(9, 1)
+    assert one_prompt.tokens == TokenCounts(9, 1)
     two_prompts = meaning_of({"run_type": "llm", "outputs": {"generations": [[answer], [answer]]}})
-    assert two_prompts.tokens == Tokens(18, 2)
+    assert two_prompts.tokens == TokenCounts(18, 2)
 
 
 def test_only_model_calls_count():

@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from lockstitch.integrations.otel import read_body
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.body"))
@@ -95,7 +95,7 @@ def made(
     return {"resourceSpans": [{"resource": {"attributes": pairs(resource or {})}, "scopeSpans": [scoped]}]}
 
 
-def piece_with(attributes: dict[str, Any], **more: Any) -> Piece:
+def piece_with(attributes: dict[str, Any], **more: Any) -> SpanData:
     """The piece of a span that has these attributes."""
     (piece,) = read_body(json.dumps(made(attributes, **more)).encode())
     return piece

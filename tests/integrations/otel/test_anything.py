@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel import OpenTelemetry, read_body
-from lockstitch.integrations.spans.span import Meaning
+from lockstitch.integrations.spans.span import SpanFacts
 from lockstitch.model import codec
 from tests.integrations.otel.bodies import NAMES, as_document, made, recorded
 
@@ -60,8 +60,8 @@ pieces = st.fixed_dictionaries(
 
 @given(piece=pieces)
 def test_any_piece_has_a_meaning(piece: Any) -> None:
-    meant = OpenTelemetry().meaning(piece)
-    assert isinstance(meant, Meaning)
+    meant = OpenTelemetry().facts(piece)
+    assert isinstance(meant, SpanFacts)
     assert meant.role in ("llm", "tool", "span")
     assert all(isinstance(made.message["content"], list) for made in meant.generations)
 
@@ -76,7 +76,7 @@ def storable_attributes() -> st.SearchStrategy[dict[str, Any]]:
 def test_any_attributes_make_a_piece_that_can_be_stored(attributes: dict[str, Any], scope: str) -> None:
     (piece,) = read_body(json.dumps(made(attributes, scope=scope)).encode())
     assert codec.loads(codec.dumps(piece)) == piece
-    meant = OpenTelemetry().meaning(piece)
+    meant = OpenTelemetry().facts(piece)
     for made_of in meant.generations:
         codec.dumps(made_of.message)
     for result in meant.results:
@@ -102,7 +102,7 @@ def test_mutated_bodies_are_read_or_named(name: str, seed: int) -> None:
     told: list[Unreadable] = []
     for piece in read_body(json.dumps(document).encode(), on_bad=told.append):
         assert codec.loads(codec.dumps(piece)) == piece
-        OpenTelemetry().meaning(piece)
+        OpenTelemetry().facts(piece)
     assert all(isinstance(error, Unreadable) for error in told)
 
 
@@ -114,7 +114,7 @@ def test_damaged_protobuf_is_read_or_named(name: str, places: list[tuple[int, in
     told: list[Unreadable] = []
     for piece in read_body(bytes(body), on_bad=told.append):
         codec.dumps(piece)
-        OpenTelemetry().meaning(piece)
+        OpenTelemetry().facts(piece)
 
 
 @given(body=st.binary(max_size=200))

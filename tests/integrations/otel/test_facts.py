@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from lockstitch.integrations.otel import OpenTelemetry
-from lockstitch.integrations.spans.span import Call, Meaning, Result, Tokens
+from lockstitch.integrations.spans.span import RequestedCall, Result, SpanFacts, TokenCounts
 from tests.integrations.otel.bodies import pairs, piece_with
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.response.model": "m"}
 
 
-def meaning(attributes: dict[str, Any], **more: Any) -> Meaning:
-    return OpenTelemetry().meaning(piece_with(attributes, **more))
+def meaning(attributes: dict[str, Any], **more: Any) -> SpanFacts:
+    return OpenTelemetry().facts(piece_with(attributes, **more))
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
 @pytest.mark.parametrize(
     ("usage", "tokens"),
     [
-        ({"gen_ai.usage.prompt_tokens": 10, "gen_ai.usage.completion_tokens": 2}, Tokens(10, 2)),
-        ({"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 2.0}, Tokens(10, 2)),
+        ({"gen_ai.usage.prompt_tokens": 10, "gen_ai.usage.completion_tokens": 2}, TokenCounts(10, 2)),
+        ({"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 2.0}, TokenCounts(10, 2)),
         # Older names of Traceloop; its input includes the cache.
         (
             {
@@ -63,7 +63,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
                 "gen_ai.usage.cache_read_input_tokens": 1000,
                 "gen_ai.usage.cache_creation_input_tokens": 200,
             },
-            Tokens(1250, 4, 1000, 200),
+            TokenCounts(1250, 4, 1000, 200),
         ),
         # An input smaller than what the cache had cannot include it.
         (
@@ -72,7 +72,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
                 "gen_ai.usage.output_tokens": 4,
                 "gen_ai.usage.cache_read.input_tokens": 1000,
             },
-            Tokens(1050, 4, 1000),
+            TokenCounts(1050, 4, 1000),
         ),
         # Nor can one that Anthropic's own usage gives in the same number.
         (
@@ -81,7 +81,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
                 "gen_ai.usage.output_tokens": 4,
                 "gen_ai.usage.raw": '{"input_tokens": 5000, "cache_read_input_tokens": 100, "output_tokens": 4}',
             },
-            Tokens(5100, 4, 100),
+            TokenCounts(5100, 4, 100),
         ),
         # Nor one whose total counts the cache beside it.
         (
@@ -91,7 +91,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
                 "gen_ai.usage.cache_read.input_tokens": 100,
                 "gen_ai.usage.total_tokens": 604,
             },
-            Tokens(600, 4, 100),
+            TokenCounts(600, 4, 100),
         ),
         (
             {
@@ -100,14 +100,14 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
                 "gen_ai.usage.details.cache_read_tokens": 100,
                 "gen_ai.usage.details.cache_write_tokens": 50,
             },
-            Tokens(500, 4, 100, 50),
+            TokenCounts(500, 4, 100, 50),
         ),
         ({"gen_ai.usage.input_tokens": -1}, None),
         ({"gen_ai.usage.input_tokens": "many"}, None),
         ({}, None),
     ],
 )
-def test_tokens(usage: dict[str, Any], tokens: Tokens | None) -> None:
+def test_tokens(usage: dict[str, Any], tokens: TokenCounts | None) -> None:
     assert meaning({**CHAT, **usage}).tokens == tokens
 
 
@@ -181,7 +181,7 @@ def test_messages_that_came_as_events_of_the_span() -> None:
             event("gen_ai.choice", index=0, finish_reason="stop", message='{"role": "assistant", "content": "hi"}'),
         ],
     )
-    meant = OpenTelemetry().meaning(piece)
+    meant = OpenTelemetry().facts(piece)
     assert [one["name"] for one in piece["events"]] == ["something else"]
     assert (meant.said, meant.answer) == ("hello", "hi")
     assert meant.generations[0].finish_reason == "stop"
@@ -260,7 +260,7 @@ def test_several_choices_are_several_generations() -> None:
         ("one", "stop", "r"),
         ("two", "length", None),
     ]
-    assert meant.tokens == Tokens(0, 8)
+    assert meant.tokens == TokenCounts(0, 8)
 
 
 def test_a_response_of_openai_s_responses_is_one_answer() -> None:
@@ -279,7 +279,7 @@ def test_a_response_of_openai_s_responses_is_one_answer() -> None:
     (made,) = meant.generations
     assert [block["type"] for block in made.message["content"]] == ["thinking", "text", "tool_use"]
     assert made.message["content"][2]["id"] == "call_1"
-    assert (meant.response_id, meant.model, meant.tokens) == ("resp_1", "gpt-5", Tokens(10, 5, 4))
+    assert (meant.response_id, meant.model, meant.tokens) == ("resp_1", "gpt-5", TokenCounts(10, 5, 4))
     events = [
         {"event.name": "gen_ai.user.message", "role": "user", "content": "hello"},
         {"event.name": "gen_ai.assistant.message", "role": "assistant", "content": "hi"},
@@ -311,7 +311,7 @@ def test_logfire_s_first_version() -> None:
         },
         scope="logfire.openai",
     )
-    assert (meant.role, meant.said, meant.answer, meant.tokens) == ("llm", "hello", "hi", Tokens(9, 1, 8))
+    assert (meant.role, meant.said, meant.answer, meant.tokens) == ("llm", "hello", "hi", TokenCounts(9, 1, 8))
 
 
 def test_logfire_tells_the_answer_of_a_stream_apart_and_it_counts_once() -> None:
@@ -361,7 +361,7 @@ def test_pydantic_ai_s_older_names() -> None:
         name="running tool",
         scope="pydantic-ai",
     )
-    assert tool.call == Call("c", "add", {"a": 1})
+    assert tool.call == RequestedCall("c", "add", {"a": 1})
     assert tool.result == Result("c", "add", "2", False)
 
 
@@ -386,7 +386,7 @@ _N = '{"n":1}'
 )
 def test_arguments_and_results_of_tools(attributes: dict[str, Any], args: Any, content: str | None) -> None:
     meant = meaning({"openinference.span.kind": "TOOL", "tool.name": "t", "tool.id": "c", **attributes})
-    assert meant.call == Call("c", "t", args)
+    assert meant.call == RequestedCall("c", "t", args)
     assert (meant.result.content if meant.result else None) == content
     assert ("result" in meant.missing) is (content is None)
 

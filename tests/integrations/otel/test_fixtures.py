@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstitch.integrations.otel import OpenTelemetry, read_body, same_call, tells_more
-from lockstitch.integrations.spans.span import Meaning, Piece, Tokens
+from lockstitch.integrations.otel import OpenTelemetry, has_more_detail, is_same_model_call, read_body
+from lockstitch.integrations.spans.span import SpanData, SpanFacts, TokenCounts
 from lockstitch.model import codec, tool_uses
 from tests.integrations.otel.bodies import NAMES, PARENT, as_document, piece_with, recorded
 
@@ -27,7 +27,7 @@ class Expected(NamedTuple):
     """Spans of tools."""
     asked: int
     """Tools that the models asked for."""
-    tokens: Tokens
+    tokens: TokenCounts
     """Summed over the calls."""
     cost: float = 0.0
     threads: tuple[str, ...] = ()
@@ -37,50 +37,50 @@ EXPECTED = {
     # Two calls, one to each endpoint, in traces of their own. gen_ai.usage.input_tokens 1500 and 1250 (the cache
     # included: usage.raw says 50 + 1000 + 200), output 30 and 40; what the cache read stands in usage.raw alone:
     # cached_tokens 1024, cache_read_input_tokens 1000; written 200. operation.cost 0.0001662 and 0.0018.
-    "logfire": Expected(2, 2, 2, 2, 0, 2, Tokens(2750, 70, 2024, 200), 0.0019662),
+    "logfire": Expected(2, 2, 2, 2, 0, 2, TokenCounts(2750, 70, 2024, 200), 0.0019662),
     # gen_ai.usage.* 1500 and 30; this one never says what the cache did, nor what was said.
-    "official_openai": Expected(1, 1, 1, 1, 0, 0, Tokens(1500, 30)),
+    "official_openai": Expected(1, 1, 1, 1, 0, 0, TokenCounts(1500, 30)),
     # The same with content: one tool_call part in gen_ai.output.messages.
-    "official_openai_latest": Expected(1, 1, 1, 1, 0, 1, Tokens(1500, 30)),
+    "official_openai_latest": Expected(1, 1, 1, 1, 0, 1, TokenCounts(1500, 30)),
     # messages.create (OpenInference) around anthropic.messages.create (the SDK's own span), one trace, one msg_1.
     # llm.token_count.prompt 1250, completion 40, cache_read 1000, cache_write 200; the SDK says the same.
-    "oi_anthropic": Expected(2, 1, 2, 1, 0, 1, Tokens(1250, 40, 1000, 200)),
+    "oi_anthropic": Expected(2, 1, 2, 1, 0, 1, TokenCounts(1250, 40, 1000, 200)),
     # ChatOpenAI twice (token_count 1500/30, cache_read 1024 each), get_weather, model twice, tools, weather_agent.
-    "oi_langchain": Expected(7, 1, 2, 2, 1, 1, Tokens(3000, 60, 2048), threads=("t1",)),
+    "oi_langchain": Expected(7, 1, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), threads=("t1",)),
     # llm.token_count.prompt 1500, completion 30, prompt_details.cache_read 1024.
-    "oi_openai": Expected(1, 1, 1, 1, 0, 1, Tokens(1500, 30, 1024)),
+    "oi_openai": Expected(1, 1, 1, 1, 0, 1, TokenCounts(1500, 30, 1024)),
     # anthropic.chat (Traceloop) and anthropic.messages.create (the SDK), each the root of a trace, both msg_1:
     # input 1250, output 40, cache_read 1000, cache_creation (the SDK: cache_write) 200.
-    "openll_anthropic": Expected(2, 2, 2, 1, 0, 1, Tokens(1250, 40, 1000, 200)),
+    "openll_anthropic": Expected(2, 2, 2, 1, 0, 1, TokenCounts(1250, 40, 1000, 200)),
     # create_agent in a trace of its own; invoke_agent, a workflow, execute_task three times, ChatOpenAI.chat twice
     # (1500/30, cache_read 1024 each), execute_tool once. The create_agent span belongs to no thread.
-    "openll_langchain": Expected(9, 2, 2, 2, 1, 1, Tokens(3000, 60, 2048), threads=("t1",)),
+    "openll_langchain": Expected(9, 2, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), threads=("t1",)),
     # gen_ai.usage.* 1500, 30, cache_read 1024.
-    "openll_openai": Expected(1, 1, 1, 1, 0, 1, Tokens(1500, 30, 1024)),
+    "openll_openai": Expected(1, 1, 1, 1, 0, 1, TokenCounts(1500, 30, 1024)),
     # A graph run under langsmith's otel mode: adder-run, agent twice, ScriptedChat twice, tools_condition twice, tools,
     # add, fail_tool. Each ScriptedChat counts 120/17; usage_metadata says cache_read 100, cache_creation 10 of the 120.
-    "otel_mode": Expected(10, 1, 2, 2, 2, 2, Tokens(240, 34, 200, 20), threads=("thread-42",)),
+    "otel_mode": Expected(10, 1, 2, 2, 2, 2, TokenCounts(240, 34, 200, 20), threads=("thread-42",)),
     # invoke_agent, chat twice (1500/30, cache_read 1024 each, operation.cost 0.0001662 each), execute_tool once. The
     # agent's gen_ai.aggregated_usage (3000/60) is the sum of its chats and counts nothing itself.
-    "pydantic_ai": Expected(4, 1, 2, 2, 1, 1, Tokens(3000, 60, 2048), 0.0003324, ("conv-1",)),
+    "pydantic_ai": Expected(4, 1, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), 0.0003324, ("conv-1",)),
 }
 
-Told = tuple[Piece, Meaning]
+Told = tuple[SpanData, SpanFacts]
 
 
 def told(name: str) -> list[Told]:
     bridge = OpenTelemetry()
-    return [(piece, bridge.meaning(piece)) for piece in read_body(recorded(name), name)]
+    return [(piece, bridge.facts(piece)) for piece in read_body(recorded(name), name)]
 
 
 def counted_once(spans: list[Told]) -> list[Told]:
     """The model calls, each by the span that tells most of it."""
     calls: list[Told] = []
     for span in (span for span in spans if span[1].role == "llm"):
-        twin = next((call for call in calls if same_call(call, span)), None)
+        twin = next((call for call in calls if is_same_model_call(call, span)), None)
         if twin is None:
             calls.append(span)
-        elif tells_more(span, twin):
+        elif has_more_detail(span, twin):
             calls[calls.index(twin)] = span
     return calls
 
@@ -101,7 +101,7 @@ def test_counts(name: str) -> None:
     assert sum(meaning.role == "tool" for _, meaning in spans) == expected.tools
     assert {piece["thread_id"] for piece, _ in spans if "thread_id" in piece} == set(expected.threads)
     tokens = [meaning.tokens for _, meaning in calls]
-    assert Tokens(*(sum(counts) for counts in zip(*filter(None, tokens), strict=True))) == expected.tokens
+    assert TokenCounts(*(sum(counts) for counts in zip(*filter(None, tokens), strict=True))) == expected.tokens
     assert sum(meaning.cost or 0 for _, meaning in calls) == pytest.approx(expected.cost)
     asked = [use for _, meaning in calls for made in meaning.generations for use in tool_uses(made.message)]
     assert len(asked) == expected.asked
@@ -175,10 +175,10 @@ def test_a_failed_tool_of_langsmith() -> None:
 def test_twins_say_the_same_and_the_one_with_content_is_kept() -> None:
     for name in ("oi_anthropic", "openll_anthropic"):
         one, other = told(name)
-        assert same_call(one, other)
-        assert same_call(other, one)
+        assert is_same_model_call(one, other)
+        assert is_same_model_call(other, one)
         assert {one[1].has_content, other[1].has_content} == {True, False}
-        assert tells_more(one, other) is one[1].has_content
+        assert has_more_detail(one, other) is one[1].has_content
         assert one[1].tokens == other[1].tokens
 
 
@@ -187,17 +187,17 @@ def test_twins_that_failed_name_no_response() -> None:
     outer = piece_with({"openinference.span.kind": "LLM"}, spanId=PARENT, status={"code": 2})
     inner = piece_with({"gen_ai.operation.name": "chat"}, parentSpanId=PARENT, status={"code": 2})
     beside = piece_with({"gen_ai.operation.name": "chat"}, spanId="1234567812345678", status={"code": 2})
-    one, two, three = ((piece, bridge.meaning(piece)) for piece in (outer, inner, beside))
-    assert same_call(one, two)
-    assert same_call(two, one)
-    assert not same_call(two, three)
-    assert not same_call(one, three)
+    one, two, three = ((piece, bridge.facts(piece)) for piece in (outer, inner, beside))
+    assert is_same_model_call(one, two)
+    assert is_same_model_call(two, one)
+    assert not is_same_model_call(two, three)
+    assert not is_same_model_call(one, three)
 
 
 def test_one_id_for_two_calls_does_not_make_them_one() -> None:
     first, second = (span for span in told("pydantic_ai") if span[1].role == "llm")
     assert first[1].response_id == second[1].response_id == "chatcmpl-1"
-    assert not same_call(first, second)
+    assert not is_same_model_call(first, second)
 
 
 @pytest.mark.parametrize("name", NAMES)

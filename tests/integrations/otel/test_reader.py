@@ -133,7 +133,7 @@ from lockstitch.integrations.otel import OpenTelemetry, read_body
 from lockstitch.errors import Refused
 body = sys.stdin.buffer.read()
 (piece,) = read_body(body)
-assert OpenTelemetry().meaning(piece).role == "llm"
+assert OpenTelemetry().facts(piece).role == "llm"
 try:
     list(read_body(bytes([10, 2, 10, 0])))
 except Refused as refused:
@@ -248,9 +248,9 @@ class Flood(io.RawIOBase):
         buffer[: len(part)] = part
         self.rest = self.rest[len(part) :]
         return len(part)
-meaning, count = OpenTelemetry().meaning, 0
+facts, count = OpenTelemetry().facts, 0
 for piece in read_stream(Flood()):
-    meaning(piece)
+    facts(piece)
     count += 1
 print(count, next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

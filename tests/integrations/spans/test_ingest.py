@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lockstitch.backend import Find
 from lockstitch.errors import Refused
 from lockstitch.integrations.langsmith import LangSmith
-from lockstitch.integrations.spans.ingest import Ingest
-from lockstitch.integrations.spans.span import Attachment, Remark
+from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.integrations.spans.span import Attachment, SpanFeedback
 from lockstitch.model import Blob, Entry, Feedback, File, Json, Thread, tool_uses
 from lockstitch.store import Store, open_store
 from tests.integrations.runs import Trace, agent_trace, ai, items, moment, post_and_patch, tool_message, uid
@@ -21,13 +21,13 @@ from tests.integrations.seeing import fences, rows_of, seen
 pytestmark = pytest.mark.anyio
 
 
-def ingest(store: Store, **options: bool) -> Ingest:
-    return Ingest(store, LangSmith(), **options)
+def ingest(store: Store, **options: bool) -> SpanIngest:
+    return SpanIngest(store, LangSmith(), **options)
 
 
 @pytest.mark.req("S2-042", "S2-045", "S2-034", "S2-026")
 async def test_a_trace_is_one_run_with_its_model_calls_and_tools(store: Store) -> None:
-    await ingest(store).take(items(*agent_trace(thread="conv-1").runs))
+    await ingest(store).write(items(*agent_trace(thread="conv-1").runs))
 
     (thread,) = await store.threads(kind="trace")
     (run,) = await store.runs(thread)
@@ -53,10 +53,10 @@ async def test_a_trace_is_one_run_with_its_model_calls_and_tools(store: Store) -
 @pytest.mark.req("S2-048")
 async def test_what_arrives_twice_changes_nothing(store: Store) -> None:
     runs = agent_trace(thread="conv").runs
-    await ingest(store).take(items(*runs))
+    await ingest(store).write(items(*runs))
     before, raised = await seen(store), await fences(store)
 
-    again = await ingest(store).take(items(*runs))
+    again = await ingest(store).write(items(*runs))
 
     assert await seen(store) == before
     assert await fences(store) == raised
@@ -66,11 +66,11 @@ async def test_what_arrives_twice_changes_nothing(store: Store) -> None:
 @pytest.mark.req("S2-048")
 async def test_what_changed_is_changed_in_its_place(store: Store) -> None:
     runs = agent_trace().runs
-    await ingest(store).take(items(*runs))
+    await ingest(store).write(items(*runs))
     before = {row.id: row.position for row in await rows_of(store, "tool_call")}
 
     runs[3] = {**runs[3], "outputs": {"output": {"type": "tool", "content": "43", "tool_call_id": "call_b"}}}
-    await ingest(store).take(items(*runs))
+    await ingest(store).write(items(*runs))
 
     after = await rows_of(store, "tool_call")
     assert {row.id: row.position for row in after} == before
@@ -97,7 +97,7 @@ def test_the_order_in_which_pieces_come_does_not_matter(seed: int) -> None:
         async with open_store("sqlite:///:memory:") as store:
             while order:
                 size = sizes.pop() if sizes else len(order)
-                await ingest(store).take(items(*order[:size]))
+                await ingest(store).write(items(*order[:size]))
                 order = order[size:]
             return await seen(store), (await store.verify()).ok
 
@@ -135,7 +135,7 @@ def test_who_is_believed_and_whose_tool_it_was_do_not_depend_on_the_order(seed: 
     async def come(*parts: list[Json]) -> tuple[Json, bool]:
         async with open_store("sqlite:///:memory:") as store:
             for runs in parts:
-                await ingest(store).take(items(*runs))
+                await ingest(store).write(items(*runs))
             return await seen(store), (await store.verify()).ok
 
     shuffled = chance.sample(spans, len(spans))
@@ -149,12 +149,12 @@ async def test_a_patch_may_come_before_its_post(store: Store) -> None:
     trace = agent_trace()
     halves = [post_and_patch(run) for run in trace.runs]
     for _, patch in halves:
-        await ingest(store).take(items(patch))
+        await ingest(store).write(items(patch))
     for post, _ in halves:
-        await ingest(store).take(items(post))
+        await ingest(store).write(items(post))
 
     async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).take(items(*trace.runs))
+        await ingest(whole).write(items(*trace.runs))
         assert await seen(store) == await seen(whole)
 
 
@@ -164,7 +164,7 @@ async def test_a_request_without_a_result_and_a_result_without_a_request(store: 
     trace.root()
     trace.model(1, calls=[("call_a", "search", {"q": "x"})])
     trace.model(2, "ok", heard=[tool_message("call_z", "from nowhere", name="ghost")])
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     asked, told = await rows_of(store, "tool_call")
     assert (asked.call_id, asked.status, asked.message, asked.reply_to is None) == ("call_a", None, None, False)
@@ -181,7 +181,7 @@ async def test_results_are_found_in_the_messages_of_later_calls(store: Store) ->
     asked = asking["outputs"]["generations"][0][0]["message"]
     heard = [asked, tool_message("call_a", "found"), tool_message("call_b", "no", status="error")]
     trace.model(2, "ok", heard=heard)
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     first, second = await rows_of(store, "tool_call")
     assert (first.status, (first.message or {})["content"]) == ("ok", "found")
@@ -195,7 +195,7 @@ async def test_the_conversation_before_is_no_part_of_the_trace(store: Store) -> 
     trace = Trace()
     trace.root()
     trace.model(1, "ok", heard=earlier)
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     assert await rows_of(store, "tool_call") == []
 
@@ -207,8 +207,8 @@ async def test_an_id_that_is_used_again_answers_the_call_before_it(store: Store)
         trace.model(at, calls=[("call_0", "search", {"n": at})])
         trace.tool(at + 1, "search", "call_0", result)
     late = trace.runs.pop(3)
-    await ingest(store).take(items(*trace.runs))
-    await ingest(store).take(items(late))
+    await ingest(store).write(items(*trace.runs))
+    await ingest(store).write(items(late))
 
     asked = {row.position: row.step_number for row in await rows_of(store, "llm_call")}
     results = [(asked[row.reply_to or 0], (row.message or {})["content"]) for row in await rows_of(store, "tool_call")]
@@ -221,7 +221,7 @@ async def test_a_tool_that_does_not_know_its_call_is_found_by_its_name(store: St
     trace.root()
     trace.model(1, calls=[("call_a", "search", {"q": "x"})])
     trace.tool(2, "search", None, "found")
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     (row,) = await rows_of(store, "tool_call")
     assert (row.call_id, row.call_index, (row.message or {})["content"]) == ("call_a", 0, "found")
@@ -233,7 +233,7 @@ async def test_tools_of_one_response_that_do_not_know_their_calls_are_taken_in_t
     trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "search", {"q": "y"})])
     trace.tool(2, "search", None, "x found")
     trace.tool(2.1, "search", None, "y found")
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     found = {row.call_id: (row.message or {})["content"] for row in await rows_of(store, "tool_call")}
     assert found == {"call_a": "x found", "call_b": "y found"}
@@ -249,8 +249,8 @@ async def test_who_tells_more_is_believed_though_another_stood_for_the_call(stor
     trace.tool(2, "search", "call_a", "found")
     second.root()
     believed = second.model(0.9, calls=[("call_a", "search", {})], kwargs=told)
-    await ingest(store).take(items(*trace.runs))
-    await ingest(store).take(items(*second.runs))
+    await ingest(store).write(items(*trace.runs))
+    await ingest(store).write(items(*second.runs))
 
     (counted,) = await rows_of(store, "llm_call")
     runs = {run.foreign_id: run for thread in await store.threads(kind="trace") for run in await store.runs(thread)}
@@ -274,8 +274,8 @@ async def test_several_answers_of_one_call_count_once(store: Store) -> None:
     run["outputs"]["generations"] = [
         [{"text": text, "message": ai(text, [], message_id)} for text, message_id in (("one", None), ("two", "m-2"))]
     ]
-    await ingest(store).take(items(*trace.runs))
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     first, second = await rows_of(store, "llm_call")
     assert (first.input_tokens, second.input_tokens) == (100, None)
@@ -288,7 +288,7 @@ async def test_several_answers_of_one_call_count_once(store: Store) -> None:
 async def test_totals_are_those_of_model_calls_and_never_of_chains(store: Store) -> None:
     trace = agent_trace()
     trace.runs[0] |= {"total_tokens": 240, "prompt_tokens": 200, "completion_tokens": 40, "total_cost": 0.25}
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     (run,) = await store.runs((await store.threads(kind="trace"))[0])
     assert run.input_tokens + run.output_tokens == 240
@@ -300,10 +300,10 @@ async def test_projects_do_not_meet_whatever_ids_a_client_chose(store: Store) ->
     """The same ids in two projects are two traces; neither sees, changes nor completes the other's."""
     runs = agent_trace(thread="shared").runs
     other = store.in_project("other")
-    await ingest(store).take(items(*runs))
+    await ingest(store).write(items(*runs))
     stolen = [{**run, "name": "stolen", "outputs": {"output": "stolen"}} for run in runs]
     mine = await seen(store)
-    await ingest(other).take(items(*stolen[1:]))
+    await ingest(other).write(items(*stolen[1:]))
 
     assert await seen(store) == mine
     (theirs,) = await other.threads(kind="trace")
@@ -314,7 +314,7 @@ async def test_projects_do_not_meet_whatever_ids_a_client_chose(store: Store) ->
 
 async def test_a_key_that_a_native_thread_has_stays_its_own(store: Store) -> None:
     native = await store.create(key="langsmith:conv")
-    await ingest(store).take(items(*agent_trace(thread="conv").runs))
+    await ingest(store).write(items(*agent_trace(thread="conv").runs))
 
     (mirror,) = await store.threads(kind="trace")
     assert mirror.key is None
@@ -322,7 +322,7 @@ async def test_a_key_that_a_native_thread_has_stays_its_own(store: Store) -> Non
 
 
 async def test_nothing_runs_in_a_mirror(store: Store) -> None:
-    await ingest(store).take(items(agent_trace().runs[1]))
+    await ingest(store).write(items(agent_trace().runs[1]))
     (mirror,) = await store.threads(kind="trace")
 
     assert mirror.status == "running"
@@ -339,10 +339,10 @@ async def test_several_writers_at_once_lose_nothing(store: Store) -> None:
     trace = agent_trace(thread="conv")
     pieces = [piece for run in trace.runs for piece in post_and_patch(run)]
 
-    await asyncio.gather(*(ingest(store).take(items(piece)) for piece in pieces))
+    await asyncio.gather(*(ingest(store).write(items(piece)) for piece in pieces))
 
     async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).take(items(*trace.runs))
+        await ingest(whole).write(items(*trace.runs))
         assert await seen(store) == await seen(whole)
     assert (await store.verify()).ok
 
@@ -356,8 +356,8 @@ async def test_one_model_call_that_two_tell_of_counts_once(store: Store) -> None
     trace.model(1.1, "hi", kwargs=told, parent=outer["id"])
     second.root()
     second.model(1, "hi", kwargs=told)
-    await ingest(store).take(items(*trace.runs))
-    await ingest(store).take(items(*second.runs))
+    await ingest(store).write(items(*trace.runs))
+    await ingest(store).write(items(*second.runs))
 
     (counted,) = await rows_of(store, "llm_call")
     duplicates = [row for row in await rows_of(store, "span") if row.data.get("duplicate_of")]
@@ -368,14 +368,14 @@ async def test_one_model_call_that_two_tell_of_counts_once(store: Store) -> None
 
 async def test_a_cost_that_changes_is_not_added_twice(store: Store) -> None:
     trace = agent_trace()
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
     (first,) = await store.runs((await store.threads(kind="trace"))[0])
     usage = {"input_tokens": 1000, "output_tokens": 20, "total_tokens": 1020}
     trace.runs[1]["outputs"]["generations"][0][0]["message"]["kwargs"]["usage_metadata"] = usage
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
 
     async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).take(items(*trace.runs))
+        await ingest(whole).write(items(*trace.runs))
         (expected,) = await whole.runs((await whole.threads(kind="trace"))[0])
     (run,) = await store.runs((await store.threads(kind="trace"))[0])
     assert first.total_cost is not None
@@ -389,7 +389,7 @@ async def test_secrets_in_metadata_do_not_arrive(store: Store) -> None:
     metadata = {"openai_api_key": "plain", "note": f"use {secret}", "customer": "ada", "max_tokens": 100}
     for keep in (False, True):
         trace = agent_trace(2 if keep else 1, metadata=metadata)
-        await ingest(store, keep_secrets=keep).take(items(*trace.runs))
+        await ingest(store, keep_secrets=keep).write(items(*trace.runs))
     runs = {run.foreign_id: run for thread in await store.threads(kind="trace") for run in await store.runs(thread)}
 
     assert runs[uid(1000)].metadata == {
@@ -407,10 +407,10 @@ async def test_secrets_in_metadata_do_not_arrive(store: Store) -> None:
 async def test_feedback_and_attachments_hang_on_their_span(store: Store) -> None:
     trace = agent_trace()
     span = trace.runs[1]["id"]
-    said = Remark("f1", span, None, "helpful", score=0.5, comment="fine", value={"value": "yes"})
+    said = SpanFeedback("f1", span, None, "helpful", score=0.5, comment="fine", value={"value": "yes"})
     picture = Attachment(span, "chart.png", "image/png", b"\x89PNG")
     for _ in range(2):
-        outcome = await ingest(store).take([*items(*trace.runs), said, picture])
+        outcome = await ingest(store).write([*items(*trace.runs), said, picture])
         assert outcome.refused == []
 
     (row,) = [row for row in await rows_of(store, "llm_call") if row.data["id"] == span]
@@ -433,7 +433,7 @@ async def test_what_cannot_be_stored_is_named_and_the_rest_is_kept(store: Store)
         deep = {"deeper": deep}
     good = items(*agent_trace().runs)
     bad = [{**good[1], "id": "bad", "inputs": deep}, {"trace_id": "no id"}]
-    outcome = await ingest(store).take([*good, *bad])  # type: ignore[list-item]
+    outcome = await ingest(store).write([*good, *bad])  # type: ignore[list-item]
 
     assert {span_id for span_id, _ in outcome.refused} == {"bad", ""}
     assert len(await rows_of(store, "llm_call")) == 2
@@ -445,23 +445,23 @@ async def test_a_patch_that_names_no_trace_finds_its_own(store: Store, first: st
     trace = agent_trace(thread="conv")
     post, patch = post_and_patch(trace.runs[4])
     bare = {key: patch[key] for key in ("id", "end_time", "outputs")}
-    await ingest(store).take(items(*trace.runs[:4]))
+    await ingest(store).write(items(*trace.runs[:4]))
     for half in (post, bare) if first == "post" else (bare, post):
-        await ingest(store).take(items(half))
+        await ingest(store).write(items(half))
 
     async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).take(items(*trace.runs))
+        await ingest(whole).write(items(*trace.runs))
         assert await seen(store) == await seen(whole)
     assert (await store.verify()).ok
 
 
 async def test_a_late_root_completes_its_trace(store: Store) -> None:
     runs = agent_trace(thread="conv").runs
-    await ingest(store).take(items(*runs[1:]))
+    await ingest(store).write(items(*runs[1:]))
     (mirror,) = await store.threads(kind="trace")
     (run,) = await store.runs(mirror)
     assert (run.status, run.input_position, mirror.status) == ("running", None, "running")
-    await ingest(store).take(items(runs[0]))
+    await ingest(store).write(items(runs[0]))
 
     (run,) = await store.runs(mirror)
     assert (run.status, run.agent, run.started_at.isoformat()) == ("completed", "agent", moment(0))
@@ -472,7 +472,7 @@ async def test_a_late_root_completes_its_trace(store: Store) -> None:
 
 async def test_vanished_spans_are_removed_only_from_traces_given_whole(store: Store) -> None:
     trace = agent_trace()
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
     gone = {trace.runs[1]["id"], trace.runs[2]["id"]}
     removed = await ingest(store).drop_others(trace.id, lambda span_id: span_id not in gone)
 
@@ -481,7 +481,7 @@ async def test_vanished_spans_are_removed_only_from_traces_given_whole(store: St
     assert removed >= 2
     assert (run.input_tokens, run.steps, call.step_number) == (100, 1, 1)
     assert (await store.verify()).ok
-    await ingest(store).take(items(*trace.runs))
+    await ingest(store).write(items(*trace.runs))
     assert [row.step_number for row in await rows_of(store, "llm_call")] == [1, 2]
     (run,) = await store.runs((await store.threads(kind="trace"))[0])
     assert (run.input_tokens, run.steps) == (200, 2)
@@ -492,7 +492,7 @@ async def test_threads_of_traces_are_found_by_their_last_turn(store: Store) -> N
         trace = agent_trace(number, thread="conv")
         for run in trace.runs:
             run["start_time"], run["end_time"] = moment(number * 100), moment(number * 100 + 1)
-        await ingest(store).take(items(*trace.runs))
+        await ingest(store).write(items(*trace.runs))
 
     (mirror,) = await store.threads(kind="trace")
     runs = await store.runs(mirror)
@@ -504,10 +504,10 @@ async def test_threads_of_traces_are_found_by_their_last_turn(store: Store) -> N
 
 async def test_a_mirror_is_not_archived_since_more_of_it_may_come(store: Store) -> None:
     runs = agent_trace(thread="conv").runs
-    await ingest(store).take(items(*runs))
+    await ingest(store).write(items(*runs))
     before = await seen(store)
 
     assert await store.archive(store.clock.now()) == 0
-    await ingest(store).take(items(*runs))
+    await ingest(store).write(items(*runs))
 
     assert await seen(store) == before

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lockstitch.backend import Find
 from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.integrations.spans import trace_assignment
-from lockstitch.integrations.spans.ingest import Ingest
-from lockstitch.integrations.spans.span import Attachment, Remark
+from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.integrations.spans.span import Attachment, SpanFeedback
 from lockstitch.integrations.spans.trace_assignment import ends
 from lockstitch.model import Blob, BlobUse, Feedback, File, Json, Run, Thread
 from lockstitch.store import Store, open_store
@@ -38,7 +38,7 @@ def patch(number: int, **more: Any) -> Json:
 
 async def arrive(store: Store, *batches: list[Json]) -> None:
     for runs in batches:
-        await Ingest(store, LangSmith()).take(items(*runs))
+        await SpanIngest(store, LangSmith()).write(items(*runs))
 
 
 async def trees(store: Store) -> dict[str, Any]:
@@ -115,9 +115,9 @@ async def test_merges_traces_of_a_conversation_with_other_traces(store: Store) -
 
 
 async def test_keeps_feedback_and_attachments_of_merged_traces(store: Store) -> None:
-    ingest = Ingest(store, LangSmith())
-    await ingest.take([*items(post(3, 2)), Attachment(uid(3), "a.txt", "text/plain", b"attached")])
-    await ingest.take([Remark("r1", uid(3), None, "good", score=1.0)])
+    ingest = SpanIngest(store, LangSmith())
+    await ingest.write([*items(post(3, 2)), Attachment(uid(3), "a.txt", "text/plain", b"attached")])
+    await ingest.write([SpanFeedback("r1", uid(3), None, "good", score=1.0)])
     (before,) = await store.threads(kind="trace", limit=None)
     await arrive(store, [post(2, 1)], [post(1)])
 

@@ -8,13 +8,13 @@ import pytest
 
 from lockstitch import Entry, ThreadBusy
 from lockstitch.backend import Find
-from lockstitch.engine.events import Live
+from lockstitch.engine.events import LiveTextWriter
 from lockstitch.engine.worker import WorkerLoop
-from lockstitch.model import Delta
+from lockstitch.model import LiveDelta
 from lockstitch.server import Settings
 from lockstitch.server import app as server
 from lockstitch.server.streams import project
-from lockstitch.server.streams.changes import News
+from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.store import Store, open_store
 from tests.server.api import agents
 from tests.server.api.reading import Event, events
@@ -91,8 +91,8 @@ async def test_a_server_that_leaves_ends_its_streams_at_once(store: Store) -> No
 
 
 async def test_who_leaves_costs_nothing_any_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[News] = []
-    monkeypatch.setattr(server, "News", lambda backend: made.append(News(backend)) or made[-1])
+    made: list[ChangeFeed] = []
+    monkeypatch.setattr(server, "ChangeFeed", lambda backend: made.append(ChangeFeed(backend)) or made[-1])
     ref = await written(store, 1)
     async with serving(store) as url, caller(url) as http:
         streams = [events(http, f"/api/threads/{ref}/events"), events(http, "/api/events")]
@@ -141,7 +141,7 @@ async def test_what_is_said_is_told_while_it_is_said_by_a_worker_elsewhere(store
             path = f"/api/threads/{begun['thread_id']}/events?until=idle"
             async with asyncio.timeout(30):
                 told = [one async for one in events(http, path)]
-        loop.leave()
+        loop.stop()
         await worker
     deltas = [one.data for one in told if one.type == "delta"]
     said = "".join(one["text"] for one in deltas)
@@ -156,7 +156,7 @@ async def test_what_is_said_is_told_while_it_is_said_by_a_worker_elsewhere(store
     positions = [one.id for one in told if one.type == "stitch"]
     assert positions == list(range(1, len(positions) + 1))
     assert told[-1].type == "end"
-    assert await store.backend.find(Find(Delta)) == []
+    assert await store.backend.find(Find(LiveDelta)) == []
 
 
 async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http: httpx2.AsyncClient) -> None:
@@ -165,9 +165,9 @@ async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http:
     run = store.new_run(first)
     first = (await store.append(first, [Entry(type="run_started", run_id=run.id)], new_runs=[run])).head
 
-    def delta(number: int, step: int, text: str, attempt: str) -> Delta:
+    def delta(number: int, step: int, text: str, attempt: str) -> LiveDelta:
         said = {"kind": "text", "text": text, "attempt": attempt}
-        return Delta(thread_id=head.id, run_id=run.id, step_number=step, number=number, text=said)
+        return LiveDelta(thread_id=head.id, run_id=run.id, step_number=step, number=number, text=said)
 
     async def said() -> list[str]:
         told = events(http, f"/api/threads/{head.id}/events?until=now&after=1")
@@ -179,13 +179,15 @@ async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http:
     # Somebody else takes it: what the first one said counts no more.
     await store.backend.release(first.worker_id)  # type: ignore[arg-type]
     with suppress(ThreadBusy):
-        await store.register()
+        await store.register_worker()
     second = await store.claim(head)
     assert second.fence > first.fence
     assert await said() == []
     await store.backend.put([delta((second.fence << 32) + 1, 1, "whole", "2.0")])
     assert await said() == ["whole"]
-    await store.append(second, [Entry(type="llm_call", run_id=run.id, step_number=1)], runs=[(run, {"steps": 1})])
+    await store.append(
+        second, [Entry(type="llm_call", run_id=run.id, step_number=1)], run_updates=[(run, {"steps": 1})]
+    )
     assert await said() == []
-    live = Live(store.backend, second)
+    live = LiveTextWriter(store.backend, second)
     await live.close()

@@ -60,7 +60,7 @@ class _Elsewhere:
         store: Store
         async with open_store(f"sqlite:///{self._folder / 'store.db'}", project="b") as store:
             self.theirs = await fill(store)
-            app = App(list(agents.app().agents.values()), applications=[Notebooks(), Prioritizer()])
+            app = App(list(agents.app().agents.values()), plugins=[Notebooks(), Prioritizer()])
             async with serving(store, app, Settings(work=False, sql_seconds=0.5)) as self.url:
                 self._ready.set()
                 await leaving.wait()

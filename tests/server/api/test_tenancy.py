@@ -92,7 +92,7 @@ async def fill(store: Store) -> Theirs:
         File(thread_id=head.id, file_id="file", filename=MARK, storage_path="/x", created_at=now, last_updated_at=now)
     )
     await store.agents.register("b", "theirs", {"name": "theirs", "instructions": MARK})
-    await store.tokens.make("theirs", ["read"])
+    await store.tokens.create("theirs", ["read"])
     return Theirs(head, run, stitches[2], memory)
 
 
@@ -145,13 +145,13 @@ async def door(store: Store) -> AsyncIterator[Door]:
         serving(store, agents.app(), settings) as url,
         caller(url, cookies={"lockstitch_project": "b"}) as http,
     ):
-        _, secret = await store.tokens.make("any", ["read"])
+        _, secret = await store.tokens.create("any", ["read"])
         answer = await http.get("/api/openapi.json", headers={"Authorization": f"Bearer {secret}"})
         yield Door(http, answer.json(), theirs, store)
 
 
 async def test_no_route_tells_of_another_project_or_changes_it(door: Door) -> None:
-    _, secret = await door.store.in_project("a").tokens.make("a", ["read", "write", "ingest"])
+    _, secret = await door.store.in_project("a").tokens.create("a", ["read", "write", "ingest"])
     before = await everything(door.store)
     theirs = door.theirs
     walked = 0
@@ -181,10 +181,10 @@ async def test_nobody_is_let_in_without_a_token(door: Door) -> None:
 
 async def test_a_scope_is_what_it_says(door: Door) -> None:
     tokens = door.store.in_project("b").tokens
-    _, reads = await tokens.make("reads", ["read"])
-    _, writes = await tokens.make("writes", ["write"])
-    _, sends = await tokens.make("sends", ["ingest"])
-    _, acts = await tokens.make("acts", ["read", "write"])
+    _, reads = await tokens.create("reads", ["read"])
+    _, writes = await tokens.create("writes", ["write"])
+    _, sends = await tokens.create("sends", ["ingest"])
+    _, acts = await tokens.create("acts", ["read", "write"])
     for operation in operations(door.schema):
         if not operation.path.startswith(("/api/", "/agent/")) or operation.path.startswith("/api/v1"):
             continue

@@ -11,11 +11,11 @@ import pytest
 
 from lockstitch.integrations.spans import ingest
 from lockstitch.integrations.spans.budget import Limits
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
 from lockstitch.server.ingest.body_reader import Reader
-from lockstitch.server.ingest.processor import digesting
-from lockstitch.server.ingest_queue import Intake
+from lockstitch.server.ingest.processor import ingest_running
+from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.store import Store
 from tests.integrations.importing import lens_rows
 from tests.server.ingest.sending import run_of, settled
@@ -67,7 +67,7 @@ async def test_body_that_unpacks_to_too_much_is_refused(store: Store, path: str)
 async def test_gzipped_zeros_end(store: Store, http: httpx2.AsyncClient, zeros: int) -> None:
     """A kilobyte took 22 seconds, and half a megabyte never ended."""
     await store.backend.put(
-        [RawBody(source="otel", headers={"path": "/v1/traces"}, body=_zeros(zeros), at=store.clock.now())]
+        [IngestBody(source="otel", headers={"path": "/v1/traces"}, body=_zeros(zeros), at=store.clock.now())]
     )
     async with serving(store) as url, caller(url) as http:
         said = await settled(http)
@@ -94,9 +94,9 @@ async def test_shutdown_stops_a_reader_and_the_body_waits(store: Store, monkeypa
     # Minutes of work without a record, and packed, so that a thread reads it.
     body = gzip.compress(b"[" + b"," * (16 << 20))
     settings = Settings(body_cost=Limits(unpacked_bytes=1 << 40, seconds=3600.0))
-    intake = Intake(store, settings)
-    async with digesting(store, intake, settings):
-        await intake.take(store.project, "langsmith", {"path": "/runs"}, body)
+    intake = IngestBuffer(store, settings)
+    async with ingest_running(store, intake, settings):
+        await intake.put(store.project, "langsmith", {"path": "/runs"}, body)
         await reading.wait()
     waiting = await intake.counts(store.project)
     assert (waiting.waiting, waiting.quarantined) == (1, 0)

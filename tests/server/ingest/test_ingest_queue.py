@@ -5,7 +5,7 @@ import json
 import httpx2
 import pytest
 
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server.ingest import processor
 from lockstitch.store import Store
 from tests.integrations.importing import lens_rows
@@ -65,9 +65,9 @@ async def test_a_body_that_ends_the_process_is_put_aside(store: Store) -> None:
     headers = {"path": "/runs", "attempts": processor.ATTEMPTS}
     await store.backend.put(
         [
-            RawBody(source="langsmith", headers=headers, body=json.dumps(run_of(name="bad")).encode(), at=now),
-            RawBody(source="langsmith", headers={"path": "/runs"}, body=json.dumps(run_of()).encode(), at=now),
-            RawBody(source="nobody", headers={}, body=b"{}", at=now),
+            IngestBody(source="langsmith", headers=headers, body=json.dumps(run_of(name="bad")).encode(), at=now),
+            IngestBody(source="langsmith", headers={"path": "/runs"}, body=json.dumps(run_of()).encode(), at=now),
+            IngestBody(source="nobody", headers={}, body=b"{}", at=now),
         ]
     )
     async with serving(store) as url, caller(url) as http:

@@ -150,7 +150,7 @@ async def test_a_browser_is_led_to_the_page(http: httpx2.AsyncClient) -> None:
 
 
 async def test_its_key_is_the_token(store: Store) -> None:
-    _, secret = await store.in_project("shop").tokens.make("app", ["ingest", "read"])
+    _, secret = await store.in_project("shop").tokens.create("app", ["ingest", "read"])
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,
         caller(url) as http,

@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import StoreFull, StoreUnreachable
-from lockstitch.integrations.spans.ingest import Ingest
-from lockstitch.model.side_records import RawBody
+from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
 from lockstitch.server.ingest import processor
 from lockstitch.store import Store
@@ -32,15 +32,15 @@ async def test_a_span_that_cannot_be_written(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong with one span, the others of its body are taken."""
-    take = Ingest.take
+    take = SpanIngest.write
 
-    async def breaks(self: Ingest, items: Any, **how: Any) -> Any:
+    async def breaks(self: SpanIngest, items: Any, **how: Any) -> Any:
         items = list(items)
         if any(item.get("name") == "bad" for item in items):
             raise ZeroDivisionError("a mistake of ours")
         return await take(self, items, **how)
 
-    monkeypatch.setattr(Ingest, "take", breaks)
+    monkeypatch.setattr(SpanIngest, "write", breaks)
     runs = [run_of(name="bad" if number == 7 else "good") for number in range(20)]
     await http.post("/runs/batch", json={"post": runs})
     said = await settled(http)
@@ -69,16 +69,16 @@ async def test_a_store_that_takes_nothing(
 async def test_a_store_that_is_away_while_reading(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, times = Ingest.take, 0
+    take, times = SpanIngest.write, 0
 
-    async def away(self: Ingest, items: Any, **how: Any) -> Any:
+    async def away(self: SpanIngest, items: Any, **how: Any) -> Any:
         nonlocal times
         times += 1
         if times == 1:
             raise StoreUnreachable("for a moment")
         return await take(self, items, **how)
 
-    monkeypatch.setattr(Ingest, "take", away)
+    monkeypatch.setattr(SpanIngest, "write", away)
     await http.post("/runs", json=run_of())
     assert (await settled(http))["quarantined"] == 0
     assert len(await lens_rows(store, "agent_runs")) == 1
@@ -86,14 +86,14 @@ async def test_a_store_that_is_away_while_reading(
 
 async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders are put off while nothing is read, and what LangSmith's client could not send then, it sends later."""
-    monkeypatch.setattr("lockstitch.server.ingest_queue.AGAIN", {"Retry-After": "1"})
-    take, go_on = Ingest.take, asyncio.Event()
+    monkeypatch.setattr("lockstitch.server.ingest_buffer.AGAIN", {"Retry-After": "1"})
+    take, go_on = SpanIngest.write, asyncio.Event()
 
-    async def waits(self: Ingest, items: Any, **how: Any) -> Any:
+    async def waits(self: SpanIngest, items: Any, **how: Any) -> Any:
         await go_on.wait()
         return await take(self, items, **how)
 
-    monkeypatch.setattr(Ingest, "take", waits)
+    monkeypatch.setattr(SpanIngest, "write", waits)
     async with (
         serving(store, settings=Settings(backlog_limit=1000)) as url,
         caller(url) as http,
@@ -116,7 +116,7 @@ async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -
         await settled(http)
         assert (await http.get("/sessions?name=late")).json()[0]["name"] == "late"
     assert len(await lens_rows(store, "agent_runs")) == statuses.count(202) + 1
-    assert await store.backend.find(Find(RawBody)) == []
+    assert await store.backend.find(Find(IngestBody)) == []
 
 
 async def test_names_that_are_not_kept(store: Store) -> None:
@@ -133,8 +133,8 @@ async def test_names_that_are_not_kept(store: Store) -> None:
 
 
 async def test_the_quarantine_is_of_one_project(store: Store) -> None:
-    _, other = await store.in_project("other").tokens.make("admin", ["admin"])
-    _, writer = await store.tokens.make("writer", ["read", "write", "ingest"])
+    _, other = await store.in_project("other").tokens.create("admin", ["admin"])
+    _, writer = await store.tokens.create("writer", ["read", "write", "ingest"])
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,
         caller(url) as http,
@@ -142,11 +142,11 @@ async def test_the_quarantine_is_of_one_project(store: Store) -> None:
         await http.post("/runs", content=b"nonsense", headers={"x-api-key": writer})
         theirs = {"authorization": f"Bearer {other}"}
         assert (await http.get("/api/arrivals", headers={"x-api-key": writer})).status_code == 403
-        held: list[RawBody] = []
+        held: list[IngestBody] = []
         async with asyncio.timeout(60):
             while not held:
                 await asyncio.sleep(0.01)
-                held = [row for row in await store.backend.find(Find(RawBody)) if row.problem]
+                held = [row for row in await store.backend.find(Find(IngestBody)) if row.problem]
         said = (await http.get("/api/arrivals", headers=theirs)).json()
         assert (said["quarantined"], said["quarantine"]) == (0, [])
         assert (await http.delete(f"/api/arrivals/{held[0].id}", headers=theirs)).status_code == 404

@@ -16,10 +16,10 @@ from langsmith import Client
 
 from lockstitch.backend import Find
 from lockstitch.errors import StoreUnreachable
-from lockstitch.integrations.spans.ingest import Ingest
-from lockstitch.integrations.spans.rows import Names
+from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.model import Entry, Stitch
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
 from lockstitch.store import Store, open_store
 from tests.integrations.importing import lens_rows
@@ -39,7 +39,9 @@ async def poison(store: Store) -> dict[str, Any]:
     thread = await store.create()
     await store.append(thread, [Entry(type="system", data={})])
     (stitch,) = await store.stitches(thread)
-    await store.backend.put([Stitch.of({**stitch.__dict__, "id": Names(store.project, "langsmith").span(run["id"])})])
+    await store.backend.put(
+        [Stitch.unchecked({**stitch.__dict__, "id": MirrorIds(store.project, "langsmith").span(run["id"])})]
+    )
     return run
 
 
@@ -47,8 +49,10 @@ async def names(store: Store) -> set[str]:
     return {str(row.name) for row in await store.backend.find(Find(Stitch)) if row.name}
 
 
-def body_of(**fields: Any) -> RawBody:
-    return RawBody(source="langsmith", body=json.dumps(run_of()).encode(), **{"headers": {"path": "/runs"}, **fields})
+def body_of(**fields: Any) -> IngestBody:
+    return IngestBody(
+        source="langsmith", body=json.dumps(run_of()).encode(), **{"headers": {"path": "/runs"}, **fields}
+    )
 
 
 async def test_batch_of_post_with_parent_and_patch_does_not_block_later_bodies(
@@ -85,15 +89,15 @@ async def test_quarantines_only_the_span_with_a_permanent_conflict(store: Store,
 async def test_blames_the_part_when_a_store_that_answers_fails_on_it(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Ingest.take
+    take = SpanIngest.write
 
-    async def failing(self: Ingest, items: Any, **how: Any) -> Any:
+    async def failing(self: SpanIngest, items: Any, **how: Any) -> Any:
         items = list(items)
         if any(item.get("name") == "bad" for item in items):
             raise StoreUnreachable("The connection was closed.")
         return await take(self, items, **how)
 
-    monkeypatch.setattr(Ingest, "take", failing)
+    monkeypatch.setattr(SpanIngest, "write", failing)
     await http.post("/runs/batch", json={"post": [run_of(name="good"), run_of(name="bad")]})
     (held,) = (await settled(http))["quarantine"]
     assert held["problem"].endswith("StoreUnreachable: The connection was closed.")
@@ -214,7 +218,7 @@ async def test_retry_starts_the_waiting_time_again(store: Store) -> None:
     status = await queue.status()
     assert (status.waiting, status.stuck, status.quarantined) == (1, 0, 0)
     assert (status.oldest_seconds or 0) < 60
-    (waiting,) = await store.backend.find(Find(RawBody))
+    (waiting,) = await store.backend.find(Find(IngestBody))
     await store.backend.put([waiting.changed(problem="broken again")])
     (held,) = await queue.quarantined()
     assert held.at == came

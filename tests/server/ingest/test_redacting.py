@@ -20,7 +20,7 @@ from lockstitch.integrations.otel import read_body
 from lockstitch.integrations.otel.accept import screen
 from lockstitch.integrations.spans.batch import redact
 from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.integrations.langsmith import recorded
@@ -210,7 +210,7 @@ async def test_nothing_stored_has_a_secret(store: Store) -> None:
             body = (await http.get(f"/api/arrivals/{row['id']}/body")).content
             assert WORD.encode() not in body
             assert b"[redacted]" in body
-    rows = await store.backend.find(Find(RawBody))
+    rows = await store.backend.find(Find(IngestBody))
     assert len(rows) == 2
 
 

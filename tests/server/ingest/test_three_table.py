@@ -44,8 +44,8 @@ async def test_traces_and_one_of_them(store: Store, http: httpx2.AsyncClient) ->
 
 
 async def test_another_project_sees_none(store: Store) -> None:
-    _, secret = await store.in_project("other").tokens.make("reader", ["read"])
-    _, own = await store.tokens.make("sender", ["ingest", "read"])
+    _, secret = await store.in_project("other").tokens.create("reader", ["read"])
+    _, own = await store.tokens.create("sender", ["ingest", "read"])
     run = run_of()
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,

@@ -11,7 +11,7 @@ from typing import Any
 from lockstitch.agents import Agent, App, ToolContext, ToolFailed, thread_tools
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response
 from lockstitch.model import Json
 from lockstitch.store import Store
 
@@ -48,7 +48,7 @@ class Gated(Scripted):
         super().__init__(script)
         self.gate = asyncio.Event()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         begun = False
         async for piece in super().stream(request):
             yield piece

@@ -122,7 +122,7 @@ async def many(store: Store, number: int) -> Run:
             "at": run.started_at + timedelta(milliseconds=place),
             "duration_ms": 10 if first else 1,
         }
-        one = type(top).of(values)
+        one = type(top).unchecked(values)
         group = one if first else group
         made.stitches.append(one)
     await made.put(store)

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 from playwright.async_api import Page, expect
 
-from lockstitch.server import Settings, create, router
+from lockstitch.server import Settings, create_app, router
 from lockstitch.server.auth import TOKEN_COOKIE
 from lockstitch.server.pages.login import inside
 from lockstitch.store import Store
@@ -40,7 +40,7 @@ def test_a_path_of_ours_is_kept() -> None:
 
 
 async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
-    _, secret = await store.tokens.make("ada", ["read"])
+    _, secret = await store.tokens.create("ada", ["read"])
     async with serving(store, settings=GUARDED) as url, caller(url) as http:
         people = {"Accept": "text/html"}
         sent = await http.get("/stats?range=7d", headers=people)
@@ -55,7 +55,7 @@ async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
         shown = await http.get("/login", params={"next": "https://evil.example"}, headers=people)
         assert 'name="next" value="/"' in shown.text
         form = {"csrf": http.cookies["lockstitch_csrf"], "next": "/stats"}
-        _, revoked = await store.tokens.make("bob", ["read"])
+        _, revoked = await store.tokens.create("bob", ["read"])
         await store.tokens.revoke("bob")
         said = set()
         for wrong in ("", "lst_nonsense", revoked, "\ud800", secret[:-1]):
@@ -76,8 +76,8 @@ async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
 
 
 async def test_behind_https_the_cookie_is_secure(store: Store) -> None:
-    _, secret = await store.tokens.make("ada", ["read"])
-    transport = httpx2.ASGITransport(create(store, settings=GUARDED))
+    _, secret = await store.tokens.create("ada", ["read"])
+    transport = httpx2.ASGITransport(create_app(store, settings=GUARDED))
     async with httpx2.AsyncClient(transport=transport, base_url="https://localhost") as http:
         await http.get("/login", headers={"Accept": "text/html"})
         answer = await http.post("/login", data={"csrf": http.cookies["lockstitch_csrf"], "token": secret})
@@ -86,7 +86,7 @@ async def test_behind_https_the_cookie_is_secure(store: Store) -> None:
 
 async def test_in_an_app_of_ones_own(store: Store) -> None:
     """Behind a prefix, the door and what lies behind it are behind the prefix too."""
-    _, secret = await store.tokens.make("ada", ["read"])
+    _, secret = await store.tokens.create("ada", ["read"])
     outer = FastAPI()
     outer.include_router(router(store, settings=GUARDED), prefix="/agents")
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(outer), base_url="http://localhost") as http:
@@ -108,7 +108,7 @@ async def test_no_door_where_everybody_is_let_in(http: httpx2.AsyncClient) -> No
 
 
 async def test_in_a_browser(store: Store, page: Page) -> None:
-    _, secret = await store.tokens.make("<b>ada</b>", ["read", "write"])
+    _, secret = await store.tokens.create("<b>ada</b>", ["read", "write"])
     async with serving(store, settings=GUARDED) as url:
         await page.goto(f"{url}/workers")
         await page.wait_for_url("**/login?next=%2Fworkers")

@@ -14,8 +14,8 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.engine.control import approve, submit_results
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.server import Settings
-from lockstitch.server.pages.common.open_calls import opening
-from lockstitch.server.pages.common.rows import Teller
+from lockstitch.server.pages.common.open_calls import load_open_calls
+from lockstitch.server.pages.common.rows import StatusLine
 from lockstitch.server.pages.run.panel import Panel, panel_of
 from lockstitch.server.pages.run.waterfall import waterfall
 from lockstitch.store import Store
@@ -41,10 +41,10 @@ async def test_each_question_has_its_own_element(store: Store):
     """The page keeps a form while its question has the same id: the next call must not appear in the old form."""
     agent = scripted(numbered(("pay", {"amount": 1})), numbered(("pay", {"amount": 2})), "Done.", tools=[pay])
     await agent.run("Go", store=store, thread="t")
-    first = await opening(store, await store.thread("t"))
+    first = await load_open_calls(store, await store.thread("t"))
     await approve(store, "t", "call_0")
     await agent.resume("t", store=store)
-    second = await opening(store, await store.thread("t"))
+    second = await load_open_calls(store, await store.thread("t"))
     assert first.mark != second.mark
     assert [ask.calls[0].input for ask in (*first.asks, *second.asks)] == [{"amount": 1}, {"amount": 2}]
     assert second.asks[0].calls[0].key == (await store.thread("t")).waiting_for[0]["key"]
@@ -80,7 +80,7 @@ async def test_list_names_the_tool_that_runs_now(store: Store):
         """Work."""
         if ctx.step == 2:
             head = await store.thread("t")
-            lines.append(await (await Teller.of(store, [head])).line(head, None))
+            lines.append(await (await StatusLine.of(store, [head])).line(head, None))
         return "ok"
 
     await scripted(numbered("work"), numbered("work"), "Done.", tools=[work]).run("Go", store=store, thread="t")
@@ -93,7 +93,7 @@ async def test_list_shows_the_arguments_of_the_call_that_waits(store: Store):
     crew = waiting_team()
     await crew.run("Go", store=store, thread="t")
     head = await store.thread("t")
-    assert "17" in "".join(text for _, text in await (await Teller.of(store, [head])).line(head, None))
+    assert "17" in "".join(text for _, text in await (await StatusLine.of(store, [head])).line(head, None))
 
 
 def waiting_team() -> Team:
@@ -161,7 +161,7 @@ async def test_tree_shows_arguments_and_errors_of_its_own_call(store: Store):
 async def test_results_by_page_and_by_key_are_the_same(store: Store):
     agent = scripted(numbered("confirm"), "Done.", tools=[confirm])
     await agent.run("Go", store=store, thread="t")
-    asks = (await opening(store, await store.thread("t"))).asks
+    asks = (await load_open_calls(store, await store.thread("t"))).asks
     await submit_results(store, "t", [{"tool_use_id": asks[0].calls[0].key, "content": "yes"}])
     done = await asyncio.wait_for(agent.resume("t", store=store), 30)
     assert done is not None

@@ -251,9 +251,9 @@ async def test_ten_thousand_rows(store: Store, url: str, page: Page) -> None:
 async def test_takeover_is_shown_on_the_pages_of_run_and_thread(store: Store, http: httpx2.AsyncClient) -> None:
     agent = scripted("Done.", name="helper")
     goal = await agent.start(store=store, goal="g")
-    await agent.driver(store, detach=True).resume(goal)
+    await agent.executor(store, detach=True).resume(goal)
     await store.backend.put([(await store.thread(goal)).changed(losses=1, lost_by=new_id())])
-    await agent.driver(store).resume(await store.thread(goal))
+    await agent.executor(store).resume(await store.thread(goal))
     (taken,) = [one for one in await store.stitches(goal) if one.type == "thread_taken_over"]
     assert taken.name is not None
     assert taken.name.endswith("continues the thread")

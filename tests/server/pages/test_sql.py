@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 
 from lockstitch.lenses import catalog
 from lockstitch.server import Settings
-from lockstitch.server.pages.sql.result import complaint
+from lockstitch.server.pages.sql.result import explain_query_error
 from lockstitch.server.pages.sql.routes import LENSES
 from lockstitch.server.pages.sql.schema import RECORD, examples, schema_of
 from lockstitch.store import Store
@@ -109,7 +109,7 @@ async def test_what_is_wrong_is_told_with_its_place(talked: Store, http: httpx2.
 
 def test_where_a_complaint_points() -> None:
     tables = {"agent_runs": ["run_id", "model_name"], "tool_calls": ["tool_name"]}
-    told = complaint(
+    told = explain_query_error(
         "PostgreSQL refused the query: column r.modelname does not exist.",
         "SELECT\n r.modelname\nFROM agent_runs r",
         tables,
@@ -121,9 +121,9 @@ def test_where_a_complaint_points() -> None:
         "model_name",
     )
     assert told.mended == "SELECT\n r.model_name\nFROM agent_runs r"
-    near = complaint('SQLite refused the query: near "FORM": syntax error.', "SELECT *\nFORM x", tables)
+    near = explain_query_error('SQLite refused the query: near "FORM": syntax error.', "SELECT *\nFORM x", tables)
     assert (near.line, near.column, near.meant) == (2, 1, "")
-    assert complaint("The query took longer than 5 s and was stopped.", "SELECT 1", tables).line == 0
+    assert explain_query_error("The query took longer than 5 s and was stopped.", "SELECT 1", tables).line == 0
 
 
 async def test_taken_along(talked: Store, http: httpx2.AsyncClient) -> None:
@@ -148,7 +148,7 @@ async def test_taken_along(talked: Store, http: httpx2.AsyncClient) -> None:
 
 
 async def test_only_for_admins(talked: Store) -> None:
-    _, secret = await talked.tokens.make("reader", ["read", "write"])
+    _, secret = await talked.tokens.create("reader", ["read", "write"])
     async with serving(talked, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
         async with caller(url, headers=headers) as http:

@@ -121,7 +121,7 @@ async def test_odd_questions(busy: Store) -> None:
         ):
             assert (await http.get(path)).status_code == 422, path
         assert (await http.get("/stats/panel/nonsense")).status_code == 404
-    _, secret = await busy.tokens.make("reader", ["read"])
+    _, secret = await busy.tokens.create("reader", ["read"])
     headers = {"Authorization": f"Bearer {secret}"}
     guarded = serving(busy, settings=Settings(tokens_needed=True))
     async with guarded as url, caller(url, headers=headers) as http:

@@ -151,7 +151,7 @@ async def test_cancel_retry_rename_and_delete(store: Store, page: Page):
         await page.get_by_role("button", name="Cancel").click()
         await expect(page.locator("#state")).to_contain_text("waits for the next message")
         await expect(page.locator(".ask")).to_have_count(0)
-        run = await store.desk.last_run(await store.thread("a"))
+        run = await store.execution.last_run(await store.thread("a"))
         assert run is not None
         assert run.status == "cancelled"
 

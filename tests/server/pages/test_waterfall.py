@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lockstitch.model import Run, Thread, call_key, new_id
-from lockstitch.model.statistics import Outline
+from lockstitch.model.statistics import StitchOutline
 from lockstitch.server.pages.run.compare import apart
 from lockstitch.server.pages.run.waterfall import OPEN, Waterfall, waterfall
 from lockstitch.store.reports.alignment import Allowance
@@ -16,7 +16,9 @@ from lockstitch.store.reports.traces import Trace
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
-def drawn(*log: Outline, waiting_for: list[dict[str, Any]] | None = None, calls: Any = None, **run: Any) -> Waterfall:
+def drawn(
+    *log: StitchOutline, waiting_for: list[dict[str, Any]] | None = None, calls: Any = None, **run: Any
+) -> Waterfall:
     values: dict[str, Any] = {"status": "completed", "completed_at": NOW + timedelta(seconds=9), **run}
     owner = Run(thread_id=new_id(), sequence=3, turn=3, first_position=1, agent="one", started_at=NOW, **values)
     head = Thread(id=owner.thread_id, waiting_for=waiting_for or [], created_at=NOW, updated_at=NOW)
@@ -24,10 +26,10 @@ def drawn(*log: Outline, waiting_for: list[dict[str, Any]] | None = None, calls:
     return waterfall(Trace(owner, root, len(log), 0), head, NOW + timedelta(seconds=20))
 
 
-def outline(position: int, type: str, at: float, **more: Any) -> Outline:
-    known: dict[str, Any] = dict.fromkeys(Outline._fields)
+def outline(position: int, type: str, at: float, **more: Any) -> StitchOutline:
+    known: dict[str, Any] = dict.fromkeys(StitchOutline._fields)
     fields = {"position": position, "id": new_id(), "type": type, "at": NOW + timedelta(seconds=at)}
-    return Outline(**{**known, **fields, **more})
+    return StitchOutline(**{**known, **fields, **more})
 
 
 def read(packed: bytes) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from lockstitch.model import Limit, Worker, format_time, new_id
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.looking import look
@@ -47,7 +47,7 @@ async def crowd(store: Store) -> dict[str, Worker]:
     later = now + timedelta(hours=2)
     await store.create(agent="weaver", title="Later", status="waiting", wake_at=later, waiting_for=[])
     await store.backend.put([Limit(name="few weavers", at_most=2, agents=["weaver"])])
-    body = RawBody(source="langsmith", body=b"\x00odd", parsed=True, problem=f"No JSON {HOSTILE}", at=ago)
+    body = IngestBody(source="langsmith", body=b"\x00odd", parsed=True, problem=f"No JSON {HOSTILE}", at=ago)
     await store.backend.put([body, body.changed(id=uuid4(), project="elsewhere", problem="Not for others")])
     return {"acts": acts, "idle": idle, "silent": silent, "dead": dead}
 
@@ -67,9 +67,9 @@ async def test_who_there_is(store: Store, http: httpx2.AsyncClient) -> None:
 
 async def test_what_only_admins_see(store: Store) -> None:
     await crowd(store)
-    await store.tokens.make("maker", ["admin"])
-    _, secret = await store.tokens.make("reader", ["read"])
-    await store.audits.note("ada", "sql", "lockstitch", query="SELECT 1")
+    await store.tokens.create("maker", ["admin"])
+    _, secret = await store.tokens.create("reader", ["read"])
+    await store.audits.record("ada", "sql", "lockstitch", query="SELECT 1")
     async with serving(store, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
         async with caller(url, headers=headers) as http:
@@ -82,7 +82,7 @@ async def test_what_only_admins_see(store: Store) -> None:
 
 async def test_in_a_browser(store: Store, url: str, page: Page) -> None:
     made = await crowd(store)
-    await store.tokens.make("<i>robot</i>", ["ingest"])
+    await store.tokens.create("<i>robot</i>", ["ingest"])
     await page.goto(f"{url}/workers")
     row = page.locator(f'[data-row="{made["acts"].id}"]')
     await expect(row.get_by_role("link", name=f"Held {HOSTILE}")).to_be_visible()

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final, cast
 
-from lockstitch.agents.compactors.view import Part, View
-from lockstitch.engine.ports.compactor import Compacted, Sight, Summarize
+from lockstitch.agents.compactors.view import ContextPart, View
+from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.usage import estimate, estimate_all, estimate_block
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message
@@ -43,7 +43,7 @@ class SummarizingCompactor:
     def parameters(self) -> Json:
         return {"threshold": self._threshold, "keep_turns": self._keep_turns}
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         if sight.tokens <= self._threshold:
             return None
         view = View(sight)
@@ -62,7 +62,7 @@ class SummarizingCompactor:
         view.put(place, summary)
         return view.compacted()
 
-    def _old(self, view: View) -> list[Part]:
+    def _old(self, view: View) -> list[ContextPart]:
         """What the summary will stand for, or nothing where that is no more than an earlier summary."""
         for groups in (view.turns, view.steps):
             settled = [group for group in groups()[: -self._keep_turns] if not any(part.waiting for part in group)]
@@ -152,13 +152,13 @@ class SlidingWindowCompactor:
             "result_characters": self._result_characters,
         }
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         view = View(sight)
         for groups in (view.turns, view.steps):
             self._shrink(view, groups()[: -self._keep_turns])
         return view.compacted()
 
-    def _shrink(self, view: View, old: Sequence[Sequence[Part]]) -> None:
+    def _shrink(self, view: View, old: Sequence[Sequence[ContextPart]]) -> None:
         for rewrite in (self._forget_thinking, self._cut_results, self._remove_results):
             if view.tokens <= self._threshold:
                 return
@@ -169,16 +169,16 @@ class SlidingWindowCompactor:
                 return
             view.remove(group)
 
-    def _forget_thinking(self, view: View, part: Part) -> None:
+    def _forget_thinking(self, view: View, part: ContextPart) -> None:
         said = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
         if said:
             view.rewrite(part, {**part.message, "content": said})
 
-    def _cut_results(self, view: View, part: Part) -> None:
+    def _cut_results(self, view: View, part: ContextPart) -> None:
         if part.answers:
             view.rewrite(part, with_results(part.message, lambda block: truncated(block, self._result_characters)))
 
-    def _remove_results(self, view: View, part: Part) -> None:
+    def _remove_results(self, view: View, part: ContextPart) -> None:
         if part.answers:
             view.rewrite(part, with_results(part.message, placeholder))
 
@@ -203,7 +203,7 @@ class ToolResultRemovalCompactor:
     def parameters(self) -> Json:
         return {"threshold": self._threshold, "keep": self._keep}
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         if sight.tokens <= self._threshold:
             return None
         view = View(sight)

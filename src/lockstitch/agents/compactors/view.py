@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from lockstitch.engine.ports.compactor import Compacted, Sight
+from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult
 from lockstitch.engine.usage import estimate
 from lockstitch.model import Json, Message, Stitch, tool_uses
 from lockstitch.model.context import kept_positions, replaces_context
@@ -12,7 +12,7 @@ from lockstitch.model.message import blocks, user
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class ContextPart:
     """One message of the context. `results` are the positions of its blocks where it is made of results."""
 
     position: int
@@ -40,7 +40,7 @@ class Part:
 class View:
     """The parts of one context, what was done to them, and the compaction that says so."""
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: CompactionInput) -> None:
         self._log = _Log(sight)
         self._all = list(self._log.parts())
         self.tokens = sight.tokens
@@ -49,7 +49,7 @@ class View:
         self.first = first
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ContextPart]:
         """What is still there, in the order of the context."""
         return [part for part in self._all if part.state != "gone"]
 
@@ -57,11 +57,11 @@ class View:
     def messages(self) -> list[Message]:
         return [part.message for part in self.parts]
 
-    def free(self, part: Part) -> bool:
+    def free(self, part: ContextPart) -> bool:
         """Whether it may be touched: not the first user message, nor a response that waits for results."""
         return id(part) not in self._fixed
 
-    def rewrite(self, part: Part, message: Message) -> bool:
+    def rewrite(self, part: ContextPart, message: Message) -> bool:
         """Put `message` in a part's place if that is smaller; whether it was."""
         saved = estimate(part.message) - estimate(message)
         if saved <= 0 or not self.free(part):
@@ -69,13 +69,13 @@ class View:
         self.put(part, message)
         return True
 
-    def put(self, part: Part, message: Message) -> None:
+    def put(self, part: ContextPart, message: Message) -> None:
         """Put `message` in a part's place, whatever stood there; its results must be gone already."""
         self.tokens = max(0, self.tokens - estimate(part.message) + estimate(message))
         part.message = message
         part.state = "changed"
 
-    def remove(self, parts: Sequence[Part]) -> None:
+    def remove(self, parts: Sequence[ContextPart]) -> None:
         """Remove a turn or a step, but for what must stay; none of it goes while a response of it waits."""
         if any(part.waiting for part in parts):
             return
@@ -83,24 +83,24 @@ class View:
             self.tokens = max(0, self.tokens - estimate(part.message))
             part.state = "gone"
 
-    def turns(self) -> list[list[Part]]:
+    def turns(self) -> list[list[ContextPart]]:
         """What is still there by turns; a turn begins where something is said to the model."""
         return self._groups(lambda before, part: part.speaks and not before.speaks)
 
-    def steps(self) -> list[list[Part]]:
+    def steps(self) -> list[list[ContextPart]]:
         """What is still there by responses, each with what led to it and what answers it."""
         return self._groups(lambda before, part: not part.answers and not before.speaks)
 
-    def compacted(self) -> Compacted | None:
+    def compacted(self) -> CompactionResult | None:
         """What was done, as a compaction says it; None when nothing was."""
         states = [part.state for part in self._all]
         if set(states) <= {"same"}:
             return None
         keep, replace = self._log.changes(self._all)
-        return Compacted(keep, replace, states.count("gone"), states.count("changed"), self.tokens)
+        return CompactionResult(keep, replace, states.count("gone"), states.count("changed"), self.tokens)
 
-    def _groups(self, begins: Callable[[Part, Part], bool]) -> list[list[Part]]:
-        groups: list[list[Part]] = []
+    def _groups(self, begins: Callable[[ContextPart, ContextPart], bool]) -> list[list[ContextPart]]:
+        groups: list[list[ContextPart]] = []
         for part in self.parts:
             if not groups or begins(groups[-1][-1], part):
                 groups.append([])
@@ -111,7 +111,7 @@ class View:
 class _Log:
     """The stitches behind a context, and what an earlier compaction had made of them."""
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: CompactionInput) -> None:
         lanes = {one.lane for one in sight.stitches}
         lane = lanes.pop() if sight.lane is None and len(lanes) == 1 else sight.lane
         log = sorted((one for one in sight.stitches if one.lane == lane), key=lambda one: one.position)
@@ -126,7 +126,7 @@ class _Log:
         self._hidden: dict[int, list[int]] = {}
         """Results that came while their response waits for others."""
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ContextPart]:
         results: dict[int, dict[int, Stitch]] = {}
         for one in self._stitches:
             if one.type == "tool_call" and one.reply_to is not None and one.message is not None:
@@ -141,12 +141,12 @@ class _Log:
             waiting = not complete and any(map(tool_uses, messages))
             if waiting:
                 self._hidden[one.position] = [stitch.position for stitch in answers]
-            yield from (Part(one.position, message, waiting=waiting) for message in messages)
+            yield from (ContextPart(one.position, message, waiting=waiting) for message in messages)
             if answers and complete:
                 content = [self._replaced.get(stitch.position, stitch.message) for stitch in answers]
-                yield Part(one.position, user(content), tuple(stitch.position for stitch in answers))
+                yield ContextPart(one.position, user(content), tuple(stitch.position for stitch in answers))
 
-    def changes(self, parts: Sequence[Part]) -> tuple[list[tuple[int, int]], dict[int, Any]]:
+    def changes(self, parts: Sequence[ContextPart]) -> tuple[list[tuple[int, int]], dict[int, Any]]:
         """`keep` and `replace` for what is left of `parts`."""
         kept: set[int] = set()
         replace: dict[int, Any] = {}
@@ -160,7 +160,7 @@ class _Log:
             else:
                 replace[position] = new
 
-        said: dict[int, list[Part]] = {}
+        said: dict[int, list[ContextPart]] = {}
         for part in parts:
             if not part.results:
                 said.setdefault(part.position, []).append(part)

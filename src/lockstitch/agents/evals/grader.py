@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from lockstitch.agents.agent import Agent, Prompt
-from lockstitch.engine.executor import see_out, waits_for_others
-from lockstitch.engine.result import Result, result_in
+from lockstitch.engine.executor import finish_or_wait, has_open_waits
+from lockstitch.engine.result import Result, result_from_store
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.model import TERMINAL, Json, Run, Thread, codec
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread, codec
 from lockstitch.store import Store
 
 _PAUSE: Final = (0.02, 0.2)
@@ -30,11 +30,11 @@ async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call
         else:
             run = await _answering(store, head)
         if head is not None and run is not None:
-            if run.status not in TERMINAL and not waits_for_others(head):
-                return await see_out(
+            if run.status not in TERMINAL_STATUSES and not has_open_waits(head):
+                return await finish_or_wait(
                     store, head, run, lambda free: agent.resume(free, store=store, deps=call.get("deps"))
                 )
-            return await result_in(store, run)
+            return await result_from_store(store, run)
         try:
             return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **call)
         except Conflict as exc:
@@ -69,7 +69,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class GradedAnswer:
     """A case with what the agent answered."""
 
     case: Case
@@ -109,7 +109,7 @@ class Grader(Protocol):
         """What a case lacks for this grader; None: nothing. Asked of all cases before the first one is run."""
         ...
 
-    async def grade(self, answered: Answered) -> Grade: ...
+    async def grade(self, answered: GradedAnswer) -> Grade: ...
 
     async def close(self) -> None: ...
 
@@ -131,7 +131,7 @@ def quoted(value: Any) -> str:
     return f"“{text if len(text) <= QUOTED else text[: QUOTED - 1] + '…'}”"
 
 
-def value_of(answered: Answered) -> Any:
+def value_of(answered: GradedAnswer) -> Any:
     """The structured answer, or the JSON that the text is. ValueError when it is none."""
     if answered.output is not None:
         return answered.output

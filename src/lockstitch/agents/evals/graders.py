@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, cast
 from pydantic import BaseModel, Field
 
 from lockstitch.agents.agent import Agent
-from lockstitch.agents.evals.grader import Answered, Case, Grade, Grader, ask, cost_of, plain, quoted, value_of
-from lockstitch.agents.registry import provider_for
+from lockstitch.agents.evals.grader import Case, Grade, GradedAnswer, Grader, ask, cost_of, plain, quoted, value_of
+from lockstitch.agents.registry import resolve_provider
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.errors import Refused
 from lockstitch.model import Json, codec
@@ -50,7 +50,7 @@ class JudgeGrader:
             raise Refused("An agent of your own judges by its own instructions; give criteria to a model.")
         model = judge.model if isinstance(judge, Agent) else judge
         if isinstance(model, str):
-            provider_for(model)  # What is wrong with it is told now, and not when cases have been run and paid for.
+            resolve_provider(model)  # What is wrong with it is told now, and not when cases have been run and paid for.
         self.pass_at = pass_at
         self._own = not isinstance(judge, Agent)
         self._agent = judge if isinstance(judge, Agent) else _judge(judge, criteria or _CRITERIA)
@@ -62,7 +62,7 @@ class JudgeGrader:
     def check(self, case: Case) -> str | None:
         return None
 
-    async def grade(self, answered: Answered) -> Grade:
+    async def grade(self, answered: GradedAnswer) -> Grade:
         """A judge that fails, or answers something else, gives no points, and says so."""
         case = answered.case
         given: Json = {"asked": case.input, "answered": answered.text if answered.output is None else answered.output}
@@ -116,7 +116,7 @@ class JsonSchemaGrader:
         problem = self._problem(case.schema)
         return f"`schema` is no JSON schema: {problem}" if problem else None
 
-    async def grade(self, answered: Answered) -> Grade:
+    async def grade(self, answered: GradedAnswer) -> Grade:
         schema = self._schema if answered.case.schema is None else answered.case.schema
         try:
             value = value_of(answered)
@@ -174,7 +174,7 @@ class ExactGrader:
     def check(self, case: Case) -> str | None:
         return "`expected` is missing" if case.expected is None else None
 
-    async def grade(self, answered: Answered) -> Grade:
+    async def grade(self, answered: GradedAnswer) -> Grade:
         expected = answered.case.expected
         if isinstance(expected, str):
             right = plain(answered.text) == plain(expected)
@@ -217,7 +217,7 @@ class ContainsGrader:
             return "`expected` is missing"
         return None if _wanted(case.expected) else "`expected` is a text or a number, or a list of those, none empty"
 
-    async def grade(self, answered: Answered) -> Grade:
+    async def grade(self, answered: GradedAnswer) -> Grade:
         wanted = _wanted(answered.case.expected)
         said = plain(answered.text).casefold()
         missing = [text for text in wanted if plain(text).casefold() not in said]

@@ -19,7 +19,7 @@ from lockstitch.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """What came of one case: of several grades the mean is its score, and it passes if all of them do.
 
     A case whose run did not complete has a score of 0, and its reason says what became of the run.
@@ -59,7 +59,7 @@ class Outcome:
         }
 
     @classmethod
-    def from_json(cls, values: Json) -> "Outcome":
+    def from_json(cls, values: Json) -> "CaseOutcome":
         known: dict[str, Any] = {name: values.get(name) for name in cls.__dataclass_fields__}
         known |= {name: UUID(known[name]) for name in ("thread_id", "run_id") if known[name]}
         return cls(**known)
@@ -79,7 +79,7 @@ class Totals(NamedTuple):
     """Of a case, on average."""
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> "Totals":
+    def of(cls, outcomes: Sequence[CaseOutcome]) -> "Totals":
         waits = [one.latency_ms for one in outcomes if one.latency_ms is not None]
         return cls(
             cases=len(outcomes),
@@ -102,7 +102,7 @@ class Evaluation(NamedTuple):
     version: int
     graders: Sequence[str]
     dataset: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[CaseOutcome]
     """In the order of the dataset."""
     went_on: int = 0
     """Cases that were done already, by whoever was cut off."""
@@ -145,7 +145,7 @@ class Evaluation(NamedTuple):
         }
 
 
-def evaluation_of(record: Eval, outcomes: Sequence[Outcome]) -> Evaluation:
+def evaluation_of(record: Eval, outcomes: Sequence[CaseOutcome]) -> Evaluation:
     """An evaluation as it stands in the record."""
     return Evaluation(
         id=record.id,
@@ -170,7 +170,7 @@ _TEXT: Final = 8_000
 """Characters of a case's input that are kept with its outcome; all of it stands in the thread."""
 
 
-class EvalShelf:
+class EvaluationStore:
     """The evaluations of one name in a store's project."""
 
     def __init__(self, store: Store, name: str) -> None:
@@ -204,16 +204,16 @@ class EvalShelf:
                 continue
             return made
 
-    async def outcomes(self, evaluation: Eval, cases: Sequence[str]) -> dict[str, Outcome]:
+    async def outcomes(self, evaluation: Eval, cases: Sequence[str]) -> dict[str, CaseOutcome]:
         """What came of those cases that are done."""
-        found: dict[str, Outcome] = {}
+        found: dict[str, CaseOutcome] = {}
         for start in range(0, len(cases), _AT_ONCE):
             ids = [case_id(evaluation, case) for case in cases[start : start + _AT_ONCE]]
             for one in await self._store.backend.find(Find(Eval, (Where("id", "in", ids),))):
-                found[str(one.input["case"])] = Outcome.from_json({"case": one.input["case"], **one.result})
+                found[str(one.input["case"])] = CaseOutcome.from_json({"case": one.input["case"], **one.result})
         return found
 
-    async def keep(self, evaluation: Eval, case: Case, outcome: Outcome, more: Json) -> None:
+    async def keep(self, evaluation: Eval, case: Case, outcome: CaseOutcome, more: Json) -> None:
         """Write down what came of a case: from here on it is done."""
         now = self._store.clock.now()
         asked = text_of(user(case.input if isinstance(case.input, str) else list(case.input)))[:_TEXT]
@@ -235,7 +235,7 @@ class EvalShelf:
             )
         )
 
-    async def finish(self, evaluation: Eval, outcomes: Sequence[Outcome]) -> None:
+    async def finish(self, evaluation: Eval, outcomes: Sequence[CaseOutcome]) -> None:
         """Write down what came of all of them, and in which order they stood."""
         result: Json = {"status": "completed", **Totals.of(outcomes)._asdict(), "order": [one.case for one in outcomes]}
         await self._store.evals.put(evaluation.changed(result=result, updated_at=self._store.clock.now()))

@@ -13,19 +13,19 @@ from typing import Any, Final
 
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.evals import dataset as datasets
-from lockstitch.agents.evals.grader import Answered, Case, Grader, ask, cost_of
+from lockstitch.agents.evals.grader import Case, GradedAnswer, Grader, ask, cost_of
 from lockstitch.agents.evals.graders import grader as grader_named
-from lockstitch.agents.evals.results import EvalShelf, Evaluation, Outcome, described, evaluation_of
+from lockstitch.agents.evals.results import CaseOutcome, Evaluation, EvaluationStore, described, evaluation_of
 from lockstitch.engine.result import Result
 from lockstitch.errors import Refused
 from lockstitch.model import Eval, Json, codec
-from lockstitch.model.codec import keepable
+from lockstitch.model.codec import storable_text
 from lockstitch.store import Store
 
 LONGEST_NAME: Final = 100
 _LONGEST_KEY: Final = 240
 
-Progress = Callable[[Outcome, int, int], None]
+Progress = Callable[[CaseOutcome, int, int], None]
 """Is told of each case when it is done: what came of it, how many are done, and how many there are."""
 
 
@@ -67,11 +67,11 @@ async def evaluate(
         "version": version or await agent.version(store),
         "graders": described(made),
     }
-    shelf = EvalShelf(store, name)
+    shelf = EvaluationStore(store, name)
     record = await shelf.begin(wanted, agent.name)
     known = await shelf.outcomes(record, [case.id for case in cases])
     todo = [case for case in cases if case.id not in known]
-    work = _Work(acting, made, store, shelf, record, deps)
+    work = EvaluationWork(acting, made, store, shelf, record, deps)
     done = len(known)
 
     async def drain(waiting: Iterator[Case]) -> None:
@@ -112,15 +112,15 @@ def key_of(record: Eval, case: str, *more: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class EvaluationWork:
     agent: Agent
     graders: Sequence[Grader]
     store: Store
-    shelf: EvalShelf
+    shelf: EvaluationStore
     record: Eval
     deps: Any
 
-    async def do(self, case: Case) -> Outcome:
+    async def do(self, case: Case) -> CaseOutcome:
         """Run a case, grade it, and write down what came of it."""
         key = key_of(self.record, case.id)
         more: Json = {"version": self.record.input["version"]}
@@ -128,7 +128,7 @@ class _Work:
             result = await self._run(case, key)
         except Refused as exc:
             nothing: dict[str, Any] = dict.fromkeys(("thread_id", "run_id", "cost", "grading_cost", "latency_ms"))
-            outcome = Outcome(
+            outcome = CaseOutcome(
                 case=case.id, score=0.0, passed=False, reason=str(exc), status="refused", grades=(), **nothing
             )
         else:
@@ -146,7 +146,7 @@ class _Work:
             call["user_id"] = key
         return await ask(self.agent, case.input, store=self.store, thread=key, **call)
 
-    async def _graded(self, case: Case, key: str, result: Result) -> Outcome:
+    async def _graded(self, case: Case, key: str, result: Result) -> CaseOutcome:
         run = await self.store.run(result.run_id)
         took = None if run.completed_at is None else (run.completed_at - run.started_at).total_seconds() * 1000
         grades: list[Json] = []
@@ -154,13 +154,13 @@ class _Work:
             for one in self.graders:
                 thread = key_of(self.record, case.id, one.name)
                 output = run.output if run.output is not None else None
-                grade = await one.grade(Answered(case, result.output_text or "", output, self.store, thread))
+                grade = await one.grade(GradedAnswer(case, result.output_text or "", output, self.store, thread))
                 grades.append(
                     {
                         "grader": one.name,
                         "score": grade.score,
                         "passed": grade.score >= one.pass_at,
-                        "reason": keepable(grade.reason),
+                        "reason": storable_text(grade.reason),
                         "run_id": None if grade.run_id is None else str(grade.run_id),
                         "cost": grade.cost,
                     }
@@ -169,7 +169,7 @@ class _Work:
         else:
             reason = _unfinished(result)
         costs = [one["cost"] for one in grades if one["cost"] is not None]
-        return Outcome(
+        return CaseOutcome(
             case=case.id,
             score=sum(one["score"] for one in grades) / len(grades) if grades else 0.0,
             passed=bool(grades) and all(one["passed"] for one in grades),

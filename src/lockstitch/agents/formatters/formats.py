@@ -49,7 +49,7 @@ from typing import Final
 from uuid import UUID
 from xml.sax.saxutils import quoteattr
 
-from lockstitch.agents.formatters.formatter import BREAKS, Fields, Formatter, Item, items_of
+from lockstitch.agents.formatters.formatter import BREAKS, Fields, FormatItem, Formatter, items_of
 from lockstitch.engine.events import Event
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, codec
@@ -88,7 +88,7 @@ class JsonFormatter:
         return list(_split(envelope, "", final=True)) if envelope else []
 
 
-def _envelope(event: Event, item: Item) -> Json:
+def _envelope(event: Event, item: FormatItem) -> Json:
     """All but `final` and `delta`."""
     fields: Fields = {"agent": event.agent, **item.fields}
     fields = {name: _clean(value) if isinstance(value, str) else value for name, value in fields.items()}
@@ -151,7 +151,7 @@ class XmlFormatter:
         return [_end(start)] if start else []
 
 
-def _start(event: Event, item: Item) -> str:
+def _start(event: Event, item: FormatItem) -> str:
     tag = item.type if item.type in _PLAIN else f"content-block-{item.type}"
     attributes: Fields = {"agent": event.agent, "run_id": str(event.run_id), "step": str(event.step), **item.fields}
     written = "".join(f" {name}={_quoted(value)}" for name, value in attributes.items())

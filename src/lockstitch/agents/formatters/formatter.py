@@ -62,7 +62,7 @@ _SERVER_RESULT_FIELDS: Final = {"id": "tool_use_id", "name": "type"}
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FormatItem:
     """One thing to show. `content` is text, or JSON as text; `open`: more of the same may follow."""
 
     type: ItemType
@@ -71,7 +71,7 @@ class Item:
     open: bool = False
 
 
-def items_of(event: Event, detail: bool) -> Iterator[Item]:
+def items_of(event: Event, detail: bool) -> Iterator[FormatItem]:
     """What a format tells of `event`. Message history, tool results and final metadata only with `detail`."""
     data = event.data
     if event.member and event.type in _SPOKEN:
@@ -80,53 +80,53 @@ def items_of(event: Event, detail: bool) -> Iterator[Item]:
     match event.type:
         case "text" | "thinking":
             if data.get("text"):
-                yield Item(event.type, str(data["text"]), open=True)
+                yield FormatItem(event.type, str(data["text"]), open=True)
         case "started":
             shown = {"thread_id": str(event.thread_id), "run_id": str(event.run_id), "model": data.get("model")}
             history = {name: data[name] for name in ("user_message", "messages") if name in data}
-            yield Item("meta_init", _json(shown | history if detail else shown))
+            yield FormatItem("meta_init", _json(shown | history if detail else shown))
         case "citation":
-            yield Item("citation", _json(data))
+            yield FormatItem("citation", _json(data))
         case "tool_call" | "server_tool_call":
-            yield Item(event.type, _json(data.get("input")), _fields(data, id="id", name="name"))
+            yield FormatItem(event.type, _json(data.get("input")), _fields(data, id="id", name="name"))
         case "tool_result":
             if detail:
                 yield from _results(data)
         case "server_tool_result":
             if detail:
-                yield Item(event.type, _json(data.get("content")), _fields(data, **_SERVER_RESULT_FIELDS))
+                yield FormatItem(event.type, _json(data.get("content")), _fields(data, **_SERVER_RESULT_FIELDS))
         case "files":
-            yield Item("meta_files", _json(data.get("files") or []))
+            yield FormatItem("meta_files", _json(data.get("files") or []))
         case "paused":
             if _waits_for_browser(data):
-                yield Item("awaiting_frontend_tools", _json(data.get("pending") or []))
+                yield FormatItem("awaiting_frontend_tools", _json(data.get("pending") or []))
             if detail:
-                yield Item("meta_final", _json({"status": "waiting", **data}))
+                yield FormatItem("meta_final", _json({"status": "waiting", **data}))
         case "failed":
-            yield Item("error", str(data.get("error", "")), _fields(data, error_type="type"))
+            yield FormatItem("error", str(data.get("error", "")), _fields(data, error_type="type"))
         case "finished":
             if detail:
-                yield Item("meta_final", _json(data))
+                yield FormatItem("meta_final", _json(data))
         case "raw" | "retry" | "compacted" | "member_started" | "member_finished":
             return
 
 
-def _results(data: Json) -> Iterator[Item]:
+def _results(data: Json) -> Iterator[FormatItem]:
     """A result in parts: its texts and whatever else as one, its images each for themselves."""
     fields = _fields(data, id="id", name="name")
     if data.get("is_error"):
         fields["is_error"] = True
     content: Any = data.get("content")
     if not isinstance(content, list):
-        yield Item("tool_result", content if isinstance(content, str) else _json(content), fields)
+        yield FormatItem("tool_result", content if isinstance(content, str) else _json(content), fields)
         return
     parts = cast("list[Any]", content)
     images = [image for part in parts if (image := _image(part)) is not None]
     texts = [_text(part) for part in parts if _image(part) is None]
     if texts or not images:
-        yield Item("tool_result", "".join(texts), fields)
+        yield FormatItem("tool_result", "".join(texts), fields)
     for form, media_type, source in images:
-        yield Item("tool_result_image", source, {**fields, "encoding": form, "media_type": media_type})
+        yield FormatItem("tool_result_image", source, {**fields, "encoding": form, "media_type": media_type})
 
 
 def _text(part: Any) -> str:

@@ -24,7 +24,7 @@ from lockstitch.agents.providers.http import (
     sending,
     streamed,
 )
-from lockstitch.engine.ports.provider import Download, ErrorKind, ModelRequest, Piece, Provider, ProviderError, Response
+from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, Provider, ProviderError, Response
 from lockstitch.model import Json
 
 NO_KEY: Final = "There is no key for Anthropic: set ANTHROPIC_API_KEY, or give the provider an api_key."
@@ -116,7 +116,7 @@ class AnthropicProvider(Provider):
         self._base_url = check_url(base_url)
         self._clients = Clients(self._client)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         with sending():
             call = self._call(request, anthropic_wire.build(request, self._cache))
         pieces = streamed(call, AsyncStream[object], Reply(), timeout=request.timeout, raw_events=self.raw_events)

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, cast
 
 from anthropic import transform_schema
 
-from lockstitch.agents.providers.http import merged, parse_input, piece_of, whole, with_unique_ids
-from lockstitch.engine.ports.provider import ModelRequest, Piece, ProviderError, Response, StopReason, Usage
+from lockstitch.agents.providers.http import merged, parse_input, parse_json_arguments, piece_of, with_unique_ids
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, ProviderError, Response, StopReason, Usage
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
 
@@ -40,7 +40,7 @@ class Reply:
         self._stop: Json = {}
         self._ended = False
 
-    def feed(self, event: Json) -> Iterator[Piece]:
+    def feed(self, event: Json) -> Iterator[Chunk]:
         match event["type"]:
             case "message_start":
                 self._message = dict(event["message"])
@@ -91,20 +91,20 @@ class Reply:
         if block["type"] == "fallback":
             self._message["model"] = block["to"]["model"]
 
-    def _extend(self, index: int, delta: Json) -> Iterator[Piece]:
+    def _extend(self, index: int, delta: Json) -> Iterator[Chunk]:
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta":
                 block["text"] += delta["text"]
-                yield Piece("text", whole(delta["text"]))
+                yield Chunk("text", parse_json_arguments(delta["text"]))
             case "thinking_delta":
                 block["thinking"] += delta["thinking"]
-                yield Piece("thinking", whole(delta["thinking"]))
+                yield Chunk("thinking", parse_json_arguments(delta["thinking"]))
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
-                yield Piece("citation", data=delta["citation"])
+                yield Chunk("citation", data=delta["citation"])
             case "input_json_delta":
                 self._json[index] = self._json.get(index, "") + delta["partial_json"]
             case _:
@@ -118,7 +118,7 @@ class Reply:
             block["input"] = parse_input(self._json[index])
         for name in ("text", "thinking"):
             if isinstance(block.get(name), str):
-                block[name] = whole(block[name])
+                block[name] = parse_json_arguments(block[name])
         return block
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from lockstitch.engine.ports.provider import INVALID_JSON, ErrorKind, Piece, PieceKind, ProviderError, Response
+from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ErrorKind, PieceKind, ProviderError, Response
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message, codec
 from lockstitch.model.message import blocks
@@ -59,7 +59,7 @@ class Clients(Generic[Client]):
 class Reply(Protocol):
     """An answer put together from events; LookupError, TypeError and ValueError mean that these cannot be right."""
 
-    def feed(self, event: Json) -> Iterator[Piece]: ...
+    def feed(self, event: Json) -> Iterator[Chunk]: ...
 
     def response(self) -> Response: ...
 
@@ -71,7 +71,7 @@ async def streamed(
     *,
     timeout: float,
     raw_events: bool,
-) -> AsyncGenerator[Piece | Response, None]:
+) -> AsyncGenerator[Chunk | Response, None]:
     """Enter a call of an SDK, read its events as plain JSON, and end the connection however reading ends.
 
     Plain, because what an SDK does not know yet must go back to its provider verbatim too.
@@ -83,7 +83,7 @@ async def streamed(
             events: AsyncIterator[Json] = await answer.parse(to=stream_type)
         async for event in await stack.enter_async_context(aclosing(within(timeout, events))):
             if raw_events:
-                yield Piece("raw", data=event)
+                yield Chunk("raw", data=event)
             for piece in reply.feed(event):
                 yield piece
     yield reply.response()
@@ -195,8 +195,8 @@ def parse_input(text: str) -> Json:
         value: Any = json.loads(text)
         codec.dumps(value)
     except (ValueError, RecursionError, Refused):
-        return {INVALID_JSON: whole(text)}
-    return cast("Json", value) if isinstance(value, dict) else {INVALID_JSON: whole(text)}
+        return {INVALID_JSON: parse_json_arguments(text)}
+    return cast("Json", value) if isinstance(value, dict) else {INVALID_JSON: parse_json_arguments(text)}
 
 
 def write_input(value: Any) -> str:
@@ -206,7 +206,7 @@ def write_input(value: Any) -> str:
     return codec.dumps(value).decode()
 
 
-def whole(text: str) -> str:
+def parse_json_arguments(text: str) -> str:
     """Text whose surrogates, which a stream may bring one by one, are joined; what stays alone is replaced."""
     if text.isascii():
         return text
@@ -257,7 +257,7 @@ def _renamed(message: Message, counts: dict[str, int], used: set[str], given: di
     return message if all(map(operator.is_, parts, cast("list[Any]", content))) else {**message, "content": parts}
 
 
-def piece_of(block: Json) -> Piece | None:
+def piece_of(block: Json) -> Chunk | None:
     """The piece that tells of a complete block, if it is a call or a result."""
     kind = str(block.get("type", ""))
     told: PieceKind
@@ -269,7 +269,7 @@ def piece_of(block: Json) -> Piece | None:
         told = "server_tool_result"
     else:
         return None
-    return Piece(told, data=block)
+    return Chunk(told, data=block)
 
 
 def result_parts(block: Json) -> list[Json]:

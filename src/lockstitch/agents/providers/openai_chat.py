@@ -15,9 +15,9 @@ from lockstitch.agents.providers.http import (
     document_text,
     merged,
     parse_input,
+    parse_json_arguments,
     piece_of,
     result_parts,
-    whole,
     with_unique_ids,
 )
 from lockstitch.agents.providers.openai_client import (
@@ -31,7 +31,7 @@ from lockstitch.agents.providers.openai_client import (
     kept_arguments,
     timeout_of,
 )
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response, StopReason, Usage
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response, StopReason, Usage
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
 
@@ -170,7 +170,7 @@ class Reply:
         self._finish: str | None = None
         self._usage: Json = {}
 
-    def feed(self, event: Json) -> Iterator[Piece]:
+    def feed(self, event: Json) -> Iterator[Chunk]:
         self._first = self._first or event
         self._usage = event.get("usage") or self._usage
         for choice in event["choices"]:
@@ -191,12 +191,12 @@ class Reply:
             model=self._first.get("model"),
         )
 
-    def _extend(self, delta: Json) -> Iterator[Piece]:
+    def _extend(self, delta: Json) -> Iterator[Chunk]:
         for name in (*_THOUGHTS, "content", "refusal"):
             text = delta.get(name)
             if isinstance(text, str) and text:
                 self._texts[name] = self._texts.get(name, "") + text
-                yield Piece("thinking" if name in _THOUGHTS else "text", whole(text))
+                yield Chunk("thinking" if name in _THOUGHTS else "text", parse_json_arguments(text))
         for part in delta.get("tool_calls") or ():
             self._extend_call(part)
 
@@ -212,7 +212,7 @@ class Reply:
         for name in ("name", "arguments"):
             call[name] = f"{call[name]}{function.get(name) or ''}"
 
-    def _end(self, finish: str | None) -> Iterator[Piece]:
+    def _end(self, finish: str | None) -> Iterator[Chunk]:
         if finish is None or self._finish is not None:
             return
         self._finish = finish
@@ -224,18 +224,18 @@ class Reply:
     def _spoken(self) -> Iterator[Json]:
         for name in _THOUGHTS:
             if name in self._texts:
-                yield {"type": "thinking", "thinking": whole(self._texts[name]), KEPT: {"field": name}}
+                yield {"type": "thinking", "thinking": parse_json_arguments(self._texts[name]), KEPT: {"field": name}}
         if "content" in self._texts:
-            yield {"type": "text", "text": whole(self._texts["content"])}
+            yield {"type": "text", "text": parse_json_arguments(self._texts["content"])}
         if "refusal" in self._texts:
-            yield {"type": "text", "text": whole(self._texts["refusal"]), KEPT: {"refusal": True}}
+            yield {"type": "text", "text": parse_json_arguments(self._texts["refusal"]), KEPT: {"refusal": True}}
 
     def _block(self, place: int) -> Json:
         call = self._calls[place]
         if not call["name"]:
             raise ValueError("a call names no function")
         value = parse_input(call["arguments"])
-        kept = kept_arguments(whole(call["arguments"]), value)
+        kept = kept_arguments(parse_json_arguments(call["arguments"]), value)
         id = call["id"] or f"call_{self._first.get('id') or 'chat'}_{place}"
         block: Json = {"type": "tool_use", "id": id, "name": call["name"], "input": value}
         return {**block, KEPT: kept} if kept else block
@@ -269,7 +269,7 @@ class OpenAIChatProvider(Provider):
         self.raw_events = raw_events
         self._client = OpenAIClient(api_key, base_url)
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)
 
     async def download(self, file_id: str) -> Download:

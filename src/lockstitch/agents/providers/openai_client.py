@@ -24,7 +24,7 @@ from lockstitch.agents.providers.http import (
     streamed,
     write_input,
 )
-from lockstitch.engine.ports.provider import Download, ErrorKind, ModelRequest, Piece, ProviderError, Response
+from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, ProviderError, Response
 from lockstitch.model import Json, codec
 
 # What an error that comes in mid-stream, without a status, says of itself: in its code or its type.
@@ -125,7 +125,7 @@ class OpenAIClient:
         reply: Reply,
         *,
         raw_events: bool,
-    ) -> AsyncGenerator[Piece | Response, None]:
+    ) -> AsyncGenerator[Chunk | Response, None]:
         with sending():
             called = call(request)
         pieces = streamed(called, AsyncStream[object], reply, timeout=request.timeout, raw_events=raw_events)

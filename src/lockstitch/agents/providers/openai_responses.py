@@ -14,9 +14,9 @@ from lockstitch.agents.providers.http import (
     document_text,
     merged,
     parse_input,
+    parse_json_arguments,
     piece_of,
     result_parts,
-    whole,
     with_unique_ids,
 )
 from lockstitch.agents.providers.openai_client import (
@@ -31,7 +31,7 @@ from lockstitch.agents.providers.openai_client import (
     timeout_of,
     told,
 )
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, Response, StopReason, Usage
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response, StopReason, Usage
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
 
@@ -190,16 +190,16 @@ class Reply:
         self._items: dict[int, Json] = {}
         self._end: Json | None = None
 
-    def feed(self, event: Json) -> Iterator[Piece]:
+    def feed(self, event: Json) -> Iterator[Chunk]:
         kind = event["type"]
         if kind in _THINKING:
-            yield Piece("thinking", whole(event["delta"]))
+            yield Chunk("thinking", parse_json_arguments(event["delta"]))
         elif kind in _SPOKEN:
-            yield Piece("text", whole(event["delta"]))
+            yield Chunk("text", parse_json_arguments(event["delta"]))
         elif kind == "response.reasoning_summary_part.added" and event["summary_index"]:
-            yield Piece("thinking", "\n\n")
+            yield Chunk("thinking", "\n\n")
         elif kind == "response.output_text.annotation.added":
-            yield Piece("citation", data=event["annotation"])
+            yield Chunk("citation", data=event["annotation"])
         elif kind == "response.output_item.done":
             self._items[int(event["output_index"])] = event["item"]
             yield from (piece for block in _blocks(event["item"]) if (piece := piece_of(block)))
@@ -250,21 +250,21 @@ def _spoken(item: Json, part: Json) -> Json:
         "message": {name: value for name, value in item.items() if name not in ("id", "content")},
         "part": {name: value for name, value in part.items() if name != key},
     }
-    return {"type": "text", "text": whole(part[key]), KEPT: kept}
+    return {"type": "text", "text": parse_json_arguments(part[key]), KEPT: kept}
 
 
 def _call_block(item: Json) -> Json:
     value = parse_input(item["arguments"])
     apart = ("type", "call_id", "name", "arguments")
     kept = {name: value for name, value in item.items() if name not in apart and value is not None}
-    kept |= kept_arguments(whole(item["arguments"]), value)
+    kept |= kept_arguments(parse_json_arguments(item["arguments"]), value)
     block: Json = {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": value}
     return {**block, KEPT: kept} if kept else block
 
 
 def _thoughts(item: Json) -> str:
     parts: list[Json] = item.get("summary") or item.get("content") or []
-    return "\n\n".join(whole(part["text"]) for part in parts)
+    return "\n\n".join(parse_json_arguments(part["text"]) for part in parts)
 
 
 def _stop_reason(incomplete: Any, content: list[Json]) -> StopReason:
@@ -303,7 +303,7 @@ class OpenAIResponsesProvider(Provider):
         self.raw_events = raw_events
         self._client = OpenAIClient(api_key, base_url)
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)
 
     async def download(self, file_id: str) -> Download:

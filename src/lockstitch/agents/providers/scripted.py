@@ -21,10 +21,10 @@ from typing import Any, Final, cast, get_args
 
 from lockstitch.agents.providers.http import piece_of
 from lockstitch.engine.ports.provider import (
+    Chunk,
     Download,
     ErrorKind,
     ModelRequest,
-    Piece,
     Provider,
     ProviderError,
     Response,
@@ -38,7 +38,7 @@ _CALL_KEYS: Final = ("name", "input", "id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class ScriptedReply:
     """One reply, with all that a script may say of it."""
 
     text: str | None = None
@@ -78,21 +78,21 @@ class Scene:
         return found
 
 
-_SCENE_KEYS: Final = tuple(Scene.__dataclass_fields__)
+_SCENE_KEYS: Final = tuple(ScriptedReply.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     """The scenes of each turn; a script of one turn is the same for all. Beside them, what is asked beside the loop."""
 
-    turns: Sequence[Sequence[Scene]]
-    beside: Mapping[str, Scene] = field(default_factory=dict[str, Scene])
+    turns: Sequence[Sequence[ScriptedReply]]
+    beside: Mapping[str, ScriptedReply] = field(default_factory=dict[str, ScriptedReply])
     files: Mapping[str, Download] = field(default_factory=dict[str, Download])
 
-    def scene(self, request: ModelRequest) -> Scene:
+    def scene(self, request: ModelRequest) -> ScriptedReply:
         """The reply to a request, by its turn and step alone: a process that starts anew goes on where it was."""
         if request.step == 0 or request.purpose is not None:
-            return self.beside.get(request.purpose or "", Scene(text=str(request.purpose)))
+            return self.beside.get(request.purpose or "", ScriptedReply(text=str(request.purpose)))
         scenes = self.turns[(request.turn - 1) % len(self.turns)]
         if request.step > len(scenes):
             raise ProviderError(
@@ -118,10 +118,10 @@ def read_script(source: Any) -> Script:
     )
 
 
-def read_scene(reply: Any) -> Scene:
+def read_scene(reply: Any) -> ScriptedReply:
     """One reply from plain data: a text, or a mapping of what it holds."""
     if isinstance(reply, str):
-        return Scene(text=reply)
+        return ScriptedReply(text=reply)
     if not isinstance(reply, Mapping):
         raise _wrong(f"A reply is a text or a mapping, not {reply!r}")
     given = dict(cast("Mapping[str, Any]", reply))
@@ -135,10 +135,10 @@ def read_scene(reply: Any) -> Scene:
         given["usage"] = Usage(**given["usage"])
     _check_word(given.get("fail"), ErrorKind, "fail")
     _check_word(given.get("stop_reason"), StopReason, "stop_reason")
-    return Scene(**given)
+    return ScriptedReply(**given)
 
 
-def _turns(replies: Any) -> list[list[Scene]]:
+def _turns(replies: Any) -> list[list[ScriptedReply]]:
     if not isinstance(replies, Sequence) or isinstance(replies, str) or not replies:
         raise _wrong("A script has a list of replies, with one at least")
     given = list(cast("Sequence[Any]", replies))
@@ -198,7 +198,7 @@ class Scripted(Provider):
         except ProviderError as exc:
             raise ProviderError(f"The script {path} cannot be used. {exc}", "setup") from exc
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         scene = await self._scene(request)
         await _sleep(scene.delay, request)
         trouble = scene.troubles(request.attempt)
@@ -230,15 +230,15 @@ class Scripted(Provider):
     async def close(self) -> None:
         pass
 
-    async def _scene(self, request: ModelRequest) -> Scene:
+    async def _scene(self, request: ModelRequest) -> ScriptedReply:
         if self._answering is None:
             return self._script.scene(request)
         reply = self._answering(request)
         return read_scene(await reply if inspect.isawaitable(reply) else reply)
 
-    def _told(self, piece: Piece) -> Iterator[Piece]:
+    def _told(self, piece: Chunk) -> Iterator[Chunk]:
         if self.raw_events:
-            yield Piece("raw", data={"type": piece.kind, "text": piece.text, **piece.data})
+            yield Chunk("raw", data={"type": piece.kind, "text": piece.text, **piece.data})
         yield piece
 
 
@@ -267,19 +267,19 @@ async def _sleep(seconds: float, request: ModelRequest) -> None:
         await asyncio.sleep(seconds)
 
 
-def _pieces(content: list[Json], chunk: int | None) -> Iterator[Piece]:
+def _pieces(content: list[Json], chunk: int | None) -> Iterator[Chunk]:
     for block in content:
         kind = block.get("type")
         if kind == "text" or kind == "thinking":
             text = str(block.get(kind, ""))
             size = chunk or len(text) or 1
             for start in range(0, len(text), size):
-                yield Piece(kind, text[start : start + size])
+                yield Chunk(kind, text[start : start + size])
         elif piece := piece_of(block):
             yield piece
 
 
-def _response(request: ModelRequest, scene: Scene, content: list[Json]) -> Response:
+def _response(request: ModelRequest, scene: ScriptedReply, content: list[Json]) -> Response:
     asks = any(block.get("type") == "tool_use" for block in content)
     return Response(
         message={"role": "assistant", "content": content},

@@ -16,7 +16,7 @@ from lockstitch.engine.ports.tool import EndStatus, Mode, Tool, ToolContext, Too
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Agent as AgentRecord
 from lockstitch.model import Json, Thread, format_time, text_of
-from lockstitch.model.delivery import lane_of
+from lockstitch.model.delivery import reporting_lane
 
 _LONGEST: Final = 2_000
 """Characters shown of a text of another thread."""
@@ -68,7 +68,9 @@ async def wait_for_threads(
 
     Their results come to you as messages. With timeout_seconds you go on after that time in any case.
     """
-    children = {str(child.id): child for child in await ctx.store.children(ctx.thread) if lane_of(child) == ctx.lane}
+    children = {
+        str(child.id): child for child in await ctx.store.children(ctx.thread) if reporting_lane(child) == ctx.lane
+    }
     wanted = list(children) if thread_ids is None else list(dict.fromkeys(thread_ids))
     strangers = [name for name in wanted if name not in children]
     if strangers:
@@ -120,7 +122,7 @@ async def get_current_thread_info(ctx: ToolContext) -> Json:
     head = ctx.thread
     return {
         **_told(head),
-        "tasks": head.tasks if ctx.orders.tasks is None else ctx.orders.tasks,
+        "tasks": head.tasks if ctx.requests.tasks is None else ctx.requests.tasks,
         "depth": head.depth,
         "parent_id": str(head.parent_id) if head.parent_id else None,
         "open_children": head.pending_children,

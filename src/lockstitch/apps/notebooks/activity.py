@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from lockstitch.apps.notebooks import notebooks
-from lockstitch.apps.notebooks.citations import Cited, citations_of_runs
+from lockstitch.apps.notebooks.citations import CitationView, citations_of_runs
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
 from lockstitch.backend import Find, Where
-from lockstitch.model import TERMINAL, Json, Run, Stitch, Thread, answer_of, format_time, text_of
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, Thread, answer_of, format_time, text_of
 from lockstitch.store import Store
 
 _SEARCH: Final = "search_sources"
@@ -49,15 +49,15 @@ class Chat(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class RunActivity:
     """What one run did, and the members that it handed something to."""
 
     run: Run
     input: str
     output: str | None
     searches: int
-    members: list["Deed"] = field(default_factory=list["Deed"])
-    citations: list[Cited] = field(default_factory=list[Cited])
+    members: list["RunActivity"] = field(default_factory=list["RunActivity"])
+    citations: list[CitationView] = field(default_factory=list[CitationView])
     """What it cites, if it is the answer that the user was given."""
 
     @property
@@ -79,7 +79,7 @@ class Deed:
             return "hands on" if self.members else "answers"
         if self.searches:
             return f"{self.searches} search{'es' if self.searches > 1 else ''}"
-        return "writes" if self.run.status in TERMINAL else "at work"
+        return "writes" if self.run.status in TERMINAL_STATUSES else "at work"
 
     @property
     def seconds(self) -> float | None:
@@ -108,16 +108,16 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """A message of the user, and everything that it caused."""
 
     number: int
     message: str
-    deeds: list[Deed]
+    deeds: list[RunActivity]
     at: datetime
 
     @property
-    def answer(self) -> Deed | None:
+    def answer(self) -> RunActivity | None:
         """Whose output the user was given, once the turn has ended well: the leader's last."""
         if self.deeds[0].run.status != "completed":
             return None
@@ -159,7 +159,7 @@ async def chats(store: Store, notebook: Notebook, *, user_id: str | None = None)
     return [Chat(links[thread.id], thread) for thread in threads]
 
 
-async def turns(store: Store, thread: Thread) -> list[Turn]:
+async def turns(store: Store, thread: Thread) -> list[ChatTurn]:
     """Who did what in a chat, turn by turn: runs as a tree, with what they were asked, said and cited."""
     runs = await store.runs(thread)
     log = await store.stitches(thread)
@@ -170,13 +170,13 @@ async def turns(store: Store, thread: Thread) -> list[Turn]:
         if stitch.type == "tool_call" and stitch.name == _SEARCH:
             searches[stitch.run_id] = searches.get(stitch.run_id, 0) + 1
     deeds = {run.id: _deed(run, by_position, searches.get(run.id, 0)) for run in runs}
-    found: dict[int, Turn] = {}
+    found: dict[int, ChatTurn] = {}
     for run in runs:
         deed = deeds[run.id]
         above = deeds.get(run.parent_run_id) if run.parent_run_id is not None else None
         turn = found.get(run.turn)
         if turn is None:
-            turn = found[run.turn] = Turn(run.turn, deed.input, [], run.started_at)
+            turn = found[run.turn] = ChatTurn(run.turn, deed.input, [], run.started_at)
         if above is None or _compiles(run, above.run):
             turn.deeds.append(deed)
         else:
@@ -188,16 +188,16 @@ async def turns(store: Store, thread: Thread) -> list[Turn]:
     return list(found.values())
 
 
-def total_cost(told: Sequence[Turn]) -> float | None:
+def total_cost(told: Sequence[ChatTurn]) -> float | None:
     """What a chat cost so far, as far as it is known."""
     known = [turn.cost for turn in told if turn.cost is not None]
     return sum(known) if known else None
 
 
-def _deed(run: Run, log: Mapping[int, Stitch], searches: int) -> Deed:
+def _deed(run: Run, log: Mapping[int, Stitch], searches: int) -> RunActivity:
     asked, said = log.get(run.input_position or 0), log.get(run.output_position or 0)
     output = answer_of(said.message) if said is not None else None
-    return Deed(run, text_of(asked.message) if asked is not None else "", output or None, searches)
+    return RunActivity(run, text_of(asked.message) if asked is not None else "", output or None, searches)
 
 
 def _compiles(run: Run, above: Run) -> bool:
@@ -205,5 +205,5 @@ def _compiles(run: Run, above: Run) -> bool:
     return run.role == "team" and run.agent == above.agent
 
 
-def _runs(deeds: Sequence[Deed]) -> list[Run]:
+def _runs(deeds: Sequence[RunActivity]) -> list[Run]:
     return [run for deed in deeds for run in (deed.run, *_runs(deed.members))]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from lockstitch.apps.notebooks.passages import best
-from lockstitch.apps.notebooks.readers.reader import Place, clean
+from lockstitch.apps.notebooks.readers.reader import Location, clean
 from lockstitch.apps.notebooks.records import EXTENSION, Citation, Finding, Passage, Source
 from lockstitch.apps.notebooks.search import Found, Key, passages_of
 from lockstitch.backend import Find, Where
@@ -110,7 +110,7 @@ async def _number(store: Store, thread: Thread, run_id: UUID, query: str, found:
         known = await store.backend.find(Find(Finding, where, limit=1))
         if known:
             return known[0].number
-        new: Sequence[Any] = await store.tell(
+        new: Sequence[Any] = await store.execute(
             EXTENSION,
             "finding_new",
             thread=thread.id,
@@ -133,12 +133,12 @@ _AROUND: Final = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
+class CitationView:
     """What a number of a chat stands for. Without a source: it was removed since."""
 
     finding: Finding
     source: Source | None = None
-    place: Place | None = None
+    place: Location | None = None
     before: str = ""
     quote: str = ""
     """What is marked: the sentences of the passage that say most about what was searched for."""
@@ -184,7 +184,7 @@ class Cited:
         }
 
 
-async def cited(store: Store, thread: Thread, number: int, *, said: str = "") -> Cited:
+async def cited(store: Store, thread: Thread, number: int, *, said: str = "") -> CitationView:
     """What a number stands for in a chat. NotFound when nothing was found under it.
 
     `said` is what an answer says with the number: the sentences that say most about that are marked.
@@ -195,12 +195,12 @@ async def cited(store: Store, thread: Thread, number: int, *, said: str = "") ->
     return (await _resolved(store, found, said))[0]
 
 
-async def citations_of(store: Store, run_id: UUID) -> list[Cited]:
+async def citations_of(store: Store, run_id: UUID) -> list[CitationView]:
     """What the answer of a run cites, in the order in which it does."""
     return (await citations_of_runs(store, [run_id])).get(run_id, [])
 
 
-async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID, list[Cited]]:
+async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID, list[CitationView]]:
     """The same for several runs of one thread at once; a run that cites nothing is not in it."""
     if not run_ids:
         return {}
@@ -210,14 +210,14 @@ async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID,
         return {}
     numbers = sorted({one.number for one in kept})
     resolved = {one.number: one for one in await _resolved(store, await findings(store, kept[0].thread_id, numbers))}
-    found: dict[UUID, list[Cited]] = {}
+    found: dict[UUID, list[CitationView]] = {}
     for one in kept:
         if one.number in resolved:
             found.setdefault(one.run_id, []).append(resolved[one.number])
     return found
 
 
-async def _resolved(store: Store, found: Sequence[Finding], said: str = "") -> list[Cited]:
+async def _resolved(store: Store, found: Sequence[Finding], said: str = "") -> list[CitationView]:
     ids = {one.source_id for one in found if one.source_id is not None}
     where = (Where("id", "in", list(ids)), Where("project", "=", store.project))
     sources = {one.id: one for one in await store.backend.find(Find(Source, where))} if ids else {}
@@ -231,11 +231,13 @@ async def _resolved(store: Store, found: Sequence[Finding], said: str = "") -> l
     return [_cited(one, sources, passages, said) for one in found]
 
 
-def _cited(finding: Finding, sources: Mapping[UUID, Source], passages: Mapping[Key, Passage], said: str = "") -> Cited:
+def _cited(
+    finding: Finding, sources: Mapping[UUID, Source], passages: Mapping[Key, Passage], said: str = ""
+) -> CitationView:
     source = sources.get(finding.source_id) if finding.source_id is not None else None
     passage = passages.get((source.id, finding.passage)) if source is not None else None
     if source is None or passage is None:
-        return Cited(finding)
+        return CitationView(finding)
     ahead, behind = passages.get((source.id, passage.number - 1)), passages.get((source.id, passage.number + 1))
     mark = best(passage.text, said or finding.query)
     before = _tail(ahead.text if ahead else "") + passage.text[: mark.start]
@@ -243,7 +245,7 @@ def _cited(finding: Finding, sources: Mapping[UUID, Source], passages: Mapping[K
     start = passage.start_at + mark.start
     line = passage.line + passage.text.count("\n", 0, mark.start)
     place = passage.place._replace(start=start, end=passage.start_at + mark.end, line=line)
-    return Cited(finding, source, place, before.lstrip(), passage.text[mark.start : mark.end], after.rstrip())
+    return CitationView(finding, source, place, before.lstrip(), passage.text[mark.start : mark.end], after.rstrip())
 
 
 def _tail(text: str) -> str:

@@ -61,7 +61,7 @@ async def listed(store: Store, *, limit: int | None = 100, offset: int = 0) -> l
 async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Counted]:
     """The same with what each has."""
     notebooks = await listed(store, limit=limit, offset=offset)
-    rows: Sequence[Any] = await store.ask(EXTENSION, "notebook_counts", project=store.project)
+    rows: Sequence[Any] = await store.query(EXTENSION, "notebook_counts", project=store.project)
     known = {int(row[0]): row for row in rows}
     found: list[Counted] = []
     for notebook in notebooks:
@@ -76,14 +76,14 @@ async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
     if wrong:
         raise Refused(f"A notebook's {', '.join(sorted(wrong))} cannot be changed.")
     before = await get(store, notebook_id)
-    wanted = before.changed(**before.checked({**fields, "updated_at": store.clock.now()}))
+    wanted = before.changed(**before.validate_fields({**fields, "updated_at": store.clock.now()}))
     named = {f"with_{name}": int(name in fields) for name in _CHANGEABLE}
     return await _told(store, "notebook_change", wanted, id=notebook_id, **named)
 
 
 async def touch(store: Store, notebook_id: int) -> None:
     """Make a notebook a recent one."""
-    await store.tell(EXTENSION, "notebook_touch", id=notebook_id, project=store.project, now=store.clock.now())
+    await store.execute(EXTENSION, "notebook_touch", id=notebook_id, project=store.project, now=store.clock.now())
 
 
 async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False, force: bool = False) -> int:
@@ -99,7 +99,7 @@ async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False,
             ids = [session.thread_id for session in await sessions(store, notebook_id)]
             if ids:
                 removed += await store.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
-        gone: Sequence[Any] = await store.tell(
+        gone: Sequence[Any] = await store.execute(
             EXTENSION, "notebook_remove", id=notebook_id, project=store.project, keep_sessions=int(keep_sessions)
         )
         if gone:
@@ -116,7 +116,9 @@ async def sessions(store: Store, notebook_id: int) -> list[NotebookSession]:
 
 async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
     """The notebook that a thread is a chat of, if it is one."""
-    found: Sequence[Notebook] = await store.ask(EXTENSION, "notebook_of_thread", into=Notebook, thread=thread.id)
+    found: Sequence[Notebook] = await store.query(
+        EXTENSION, "notebook_of_thread", record_type=Notebook, thread=thread.id
+    )
     return found[0] if found else None
 
 
@@ -126,8 +128,8 @@ def missing(store: Store, notebook_id: int) -> NotFound:
 
 async def _told(store: Store, query: str, wanted: Notebook, **more: int) -> Notebook:
     values: Fields = {name: getattr(wanted, name) for name in _CHANGEABLE}
-    found: Sequence[Notebook] = await store.tell(
-        EXTENSION, query, into=Notebook, project=store.project, now=wanted.updated_at, **values, **more
+    found: Sequence[Notebook] = await store.execute(
+        EXTENSION, query, record_type=Notebook, project=store.project, now=wanted.updated_at, **values, **more
     )
     if not found:
         raise missing(store, wanted.number)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from lockstitch.apps.notebooks.readers.reader import Document, Place
+from lockstitch.apps.notebooks.readers.reader import Document, Location
 from lockstitch.errors import Refused
 
 _PARAGRAPH: Final = r"\n[ \t]*\n\s*"
@@ -25,7 +25,7 @@ class Passage(NamedTuple):
     """A piece of a text: its number in it from 1, where it stands, and where its lead begins."""
 
     number: int
-    place: Place
+    place: Location
     lead: int
 
     def text(self, document: Document) -> str:

@@ -50,7 +50,7 @@ class Notebooks:
     """
 
     name = "notebooks"
-    annex = "lockstitch.apps.notebooks.server:ANNEX"
+    server_extension = "lockstitch.apps.notebooks.server:EXTENSION"
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Notebooks:
     def agents(self) -> Sequence[Team]:
         return (self.team,)
 
-    async def ready(self, store: Store) -> None:
+    async def setup(self, store: Store) -> None:
         """Have the store keep notebooks. Refused for a store of files."""
         if store.backend not in self._extended:
             await store.extend(EXTENSION)
@@ -110,7 +110,7 @@ class Notebooks:
         url: str | None = None,
     ) -> Source:
         """Add a source: a text, or the bytes of a file. Refused says what is wrong with it; nothing is changed then."""
-        await self.ready(store)
+        await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)
         if isinstance(content, str):
             kind = kind or kind_of_text(name)
@@ -122,7 +122,7 @@ class Notebooks:
         """Add what stands behind an address of the web. Refused unless `urls` is set."""
         if not self.urls:
             raise Refused("Fetching sources from the web is turned off here: Notebooks(urls=True) turns it on.")
-        await self.ready(store)
+        await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)
         with self._reading(notebook.number, name or url, store):
             got = await run_blocking(lambda: fetch(url, self.limits, allowed=self._allowed_hosts))
@@ -135,7 +135,7 @@ class Notebooks:
 
     async def search(self, store: Store, notebook_id: int, query: str, *, limit: int = 6) -> list[Found]:
         """The passages that the Researcher would find."""
-        await self.ready(store)
+        await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)
         return await finding.find(store, notebook, query, embedder=self._embedder, limit=limit)
 
@@ -177,7 +177,7 @@ class Notebooks:
         self, store: Store, notebook_id: int, message: str, *, session_id: str | None, user_id: str | None
     ) -> Thread:
         """The thread of a chat: a known one, or one that is made, with its link, for this first message."""
-        await self.ready(store)
+        await self.setup(store)
         if not message.strip():
             raise Refused("Say something: the message is empty.")
         # Before the chat is made, which would be left behind without a message.

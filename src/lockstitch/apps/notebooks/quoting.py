@@ -30,10 +30,10 @@ class Quoting(Scripted):
     model = "quoting"
 
     def __init__(self) -> None:
-        super().__init__(quoting)
+        super().__init__(quoting_provider)
 
 
-def quoting(request: ModelRequest) -> Any:
+def quoting_provider(request: ModelRequest) -> Any:
     """What it says: to hand the question on, to search, or quotations of what was found."""
     if request.purpose is not None:
         # No facts are made up for a memory, nor titles.

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from lockstitch.apps.notebooks.readers.reader import Kind, Place
+from lockstitch.apps.notebooks.readers.reader import Kind, Location
 from lockstitch.extension import Extension
 from lockstitch.model import Record, new_id
 from lockstitch.model.record import Count, Text, Time
@@ -22,7 +22,7 @@ class Notebook(Record):
     """A notebook: sources, chats about them, and what the team is to know in every run."""
 
     table: ClassVar[str] = "notebooks"
-    given: ClassVar[frozenset[str]] = frozenset({"id"})
+    generated: ClassVar[frozenset[str]] = frozenset({"id"})
 
     id: Count | None = None
     project: Name = "default"
@@ -44,7 +44,7 @@ class NotebookSession(Record):
 
     table: ClassVar[str] = "notebook_sessions"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id",)
-    given: ClassVar[frozenset[str]] = frozenset({"id"})
+    generated: ClassVar[frozenset[str]] = frozenset({"id"})
 
     id: Count | None = None
     project: Name = "default"
@@ -95,8 +95,8 @@ class Passage(Record):
     text: Text
 
     @property
-    def place(self) -> Place:
-        return Place(self.start_at, self.end_at, self.line, self.page, self.last_page, self.heading)
+    def place(self) -> Location:
+        return Location(self.start_at, self.end_at, self.line, self.page, self.last_page, self.heading)
 
 
 class PassageVector(Record):

@@ -112,14 +112,14 @@ async def _by_words(store: Store, notebook: Notebook, query: str) -> list[Key]:
     words = wanted(query)
     if not words:
         return []
-    rows: Sequence[Any] = await store.ask(
+    rows: Sequence[Any] = await store.query(
         EXTENSION, "passages_by_words", notebook=notebook.number, words=words, limit=_WIDE
     )
     return [_key(source_id, number) for source_id, number in rows]
 
 
 async def _by_meaning(store: Store, notebook: Notebook, query: str, embedder: Embedder) -> list[Key]:
-    rows: Sequence[Any] = await store.ask(EXTENSION, "vectors", notebook=notebook.number, embedder=embedder.name)
+    rows: Sequence[Any] = await store.query(EXTENSION, "vectors", notebook=notebook.number, embedder=embedder.name)
     if not rows or not query.strip():
         return []
     (asked,) = await embedder.embed([query])

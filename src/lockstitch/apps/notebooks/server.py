@@ -15,13 +15,23 @@ from lockstitch.apps.notebooks.plugin import Notebooks
 from lockstitch.apps.notebooks.records import Notebook, Source
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, Thread
-from lockstitch.server import Annex, Caller, Exact, Reader, Section, Writer, followed, the, waited
+from lockstitch.server import (
+    Caller,
+    ExactJSON,
+    NavLink,
+    Reader,
+    ServerExtension,
+    Writer,
+    plugin_of,
+    stream_run,
+    wait_for_run,
+)
 from lockstitch.server.api.events import stream_content
 from lockstitch.server.api.responses import Result, Shape, shape_of
 
-router = APIRouter(prefix="/api/notebooks", tags=["notebooks"], default_response_class=Exact)
+router = APIRouter(prefix="/api/notebooks", tags=["notebooks"], default_response_class=ExactJSON)
 
-TheNotebooks = Annotated[Notebooks, the(Notebooks)]
+TheNotebooks = Annotated[Notebooks, plugin_of(Notebooks)]
 Id = Annotated[int, Path(ge=1, lt=2**63, description="A notebook's id.")]
 SourceId = Annotated[UUID, Path(description="A source's id.")]
 SessionId = Annotated[str, Path(max_length=300, description="A session_id: a thread's key or id.")]
@@ -113,7 +123,7 @@ class NewSource(_Body):
     url: str | None = None
 
 
-class Asked(_Body):
+class QuestionBody(_Body):
     """A message to the team, in a known chat or in a new one."""
 
     message: str
@@ -123,32 +133,32 @@ class Asked(_Body):
 
 
 @router.get("", response_model=list[_COUNTED])
-async def listed(caller: Reader, _: TheNotebooks, limit: Limit = 100, offset: Offset = 0) -> Exact:
+async def listed(caller: Reader, _: TheNotebooks, limit: Limit = 100, offset: Offset = 0) -> ExactJSON:
     """The notebooks of the project, the most recently updated first."""
     found = await shelf.counted(caller.store, limit=limit, offset=offset)
-    return Exact([_counted(one) for one in found])
+    return ExactJSON([_counted(one) for one in found])
 
 
 @router.post("", status_code=201, response_model=_NOTEBOOK)
-async def create(caller: Writer, _: TheNotebooks, new: NewNotebook) -> Exact:
+async def create(caller: Writer, _: TheNotebooks, new: NewNotebook) -> ExactJSON:
     """Make a notebook."""
     made = await shelf.create(caller.store, new.title, description=new.description, instructions=new.instructions)
-    return Exact(made.as_json(), 201)
+    return ExactJSON(made.as_json(), 201)
 
 
 @router.get("/{id}", response_model=_NOTEBOOK)
-async def get(caller: Reader, _: TheNotebooks, id: Id) -> Exact:
+async def get(caller: Reader, _: TheNotebooks, id: Id) -> ExactJSON:
     """One notebook."""
-    return Exact((await shelf.get(caller.store, id)).as_json())
+    return ExactJSON((await shelf.get(caller.store, id)).as_json())
 
 
 @router.put("/{id}", response_model=_NOTEBOOK)
-async def change(caller: Writer, _: TheNotebooks, id: Id, wanted: NewNotebook) -> Exact:
+async def change(caller: Writer, _: TheNotebooks, id: Id, wanted: NewNotebook) -> ExactJSON:
     """Change a notebook: what is not named stays as it is."""
     fields = wanted.model_dump(exclude_unset=True)
     if "title" in fields and fields["title"] is None:
         raise Refused("A notebook has a title; leave it out to keep the one it has.")
-    return Exact((await shelf.change(caller.store, id, **fields)).as_json())
+    return ExactJSON((await shelf.change(caller.store, id, **fields)).as_json())
 
 
 @router.delete("/{id}", status_code=204, response_class=Response)
@@ -166,18 +176,18 @@ async def remove(
 @router.get("/{id}/sessions", response_model=list[_Session])
 async def sessions_of(
     caller: Reader, _: TheNotebooks, id: Id, user_id: Annotated[str | None, Query(max_length=255)] = None
-) -> Exact:
+) -> ExactJSON:
     """The chats of a notebook, the most recently active first."""
     notebook = await shelf.get(caller.store, id)
-    return Exact([chat.as_json() for chat in await activity.chats(caller.store, notebook, user_id=user_id)])
+    return ExactJSON([chat.as_json() for chat in await activity.chats(caller.store, notebook, user_id=user_id)])
 
 
 @router.get("/{id}/sessions/{session_id}", response_model=_Chat)
-async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId) -> Exact:
+async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId) -> ExactJSON:
     """A chat, turn by turn: who did what, what was answered, and what that cites."""
     thread = await _chat(caller, id, session_id)
     told = await activity.turns(caller.store, thread)
-    return Exact(
+    return ExactJSON(
         {
             "session_id": thread.key or str(thread.id),
             "thread_id": str(thread.id),
@@ -201,50 +211,50 @@ async def remove_session(caller: Writer, _: TheNotebooks, id: Id, session_id: Se
 @router.get("/{id}/sessions/{session_id}/citations/{number}", response_model=_Citation)
 async def citation(
     caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId, number: Annotated[int, Path(ge=1, lt=2**31)]
-) -> Exact:
+) -> ExactJSON:
     """What a number in brackets stands for in a chat: the source, the place, and the words there."""
-    return Exact((await citations.cited(caller.store, await _chat(caller, id, session_id), number)).as_json())
+    return ExactJSON((await citations.cited(caller.store, await _chat(caller, id, session_id), number)).as_json())
 
 
 @router.get("/{id}/sources", response_model=list[_AnySource])
-async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> Exact:
+async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> ExactJSON:
     """The sources of a notebook, and those that are just being read."""
     notebook = await shelf.get(caller.store, id)
     ready = [_source(one) for one in await sources.listed(caller.store, notebook)]
     reading = [{"name": one.name, "status": "reading"} for one in notebooks.underway(id)]
-    return Exact(ready + reading)
+    return ExactJSON(ready + reading)
 
 
 @router.post("/{id}/sources", status_code=201, response_model=_SOURCE)
-async def add_source(caller: Writer, notebooks: TheNotebooks, id: Id, new: NewSource) -> Exact:
+async def add_source(caller: Writer, notebooks: TheNotebooks, id: Id, new: NewSource) -> ExactJSON:
     """Add a text, or what stands behind an address of the web where that is turned on."""
     if (new.text is None) == (new.url is None):
         raise Refused("Give either a text or a url.")
     if new.url is not None:
-        return Exact(_source(await notebooks.add_url(caller.store, id, new.url, name=new.name)), 201)
+        return ExactJSON(_source(await notebooks.add_url(caller.store, id, new.url, name=new.name)), 201)
     if not new.name:
         raise Refused("A text needs a name, such as notes.md.")
-    return Exact(_source(await notebooks.add_source(caller.store, id, new.name, new.text or "")), 201)
+    return ExactJSON(_source(await notebooks.add_source(caller.store, id, new.name, new.text or "")), 201)
 
 
 @router.post("/{id}/sources/upload", status_code=201, response_model=_SOURCE)
 async def upload(
     caller: Writer, notebooks: TheNotebooks, id: Id, file: Annotated[UploadFile, File(description="The file.")]
-) -> Exact:
+) -> ExactJSON:
     """Add a file: text, Markdown, HTML or PDF."""
     # One byte more than is read tells that there is too much.
     content = await file.read(notebooks.limits.bytes + 1)
     made = await notebooks.add_source(
         caller.store, id, file.filename or "upload", content, media_type=file.content_type
     )
-    return Exact(_source(made), 201)
+    return ExactJSON(_source(made), 201)
 
 
 @router.get("/{id}/sources/{source_id}", response_model=_SOURCE)
-async def source(caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId) -> Exact:
+async def source(caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId) -> ExactJSON:
     """One source."""
     notebook = await shelf.get(caller.store, id)
-    return Exact(_source(await sources.get(caller.store, notebook, source_id)))
+    return ExactJSON(_source(await sources.get(caller.store, notebook, source_id)))
 
 
 @router.delete("/{id}/sources/{source_id}", status_code=204, response_class=Response)
@@ -257,12 +267,12 @@ async def remove_source(caller: Writer, _: TheNotebooks, id: Id, source_id: Sour
 @router.get("/{id}/sources/{source_id}/passages", response_model=list[Json])
 async def passages(
     caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId, after: Offset = 0, limit: Limit = 100
-) -> Exact:
+) -> ExactJSON:
     """The text of a source, passage by passage, each with its place."""
     notebook = await shelf.get(caller.store, id)
     found = await sources.get(caller.store, notebook, source_id)
     some = await sources.passages(caller.store, found, after=after, limit=limit)
-    return Exact([{**one.as_json(), "where": one.place.words} for one in some])
+    return ExactJSON([{**one.as_json(), "where": one.place.words} for one in some])
 
 
 @router.get("/{id}/search", response_model=list[_Found])
@@ -272,10 +282,10 @@ async def search(
     id: Id,
     query: Annotated[str, Query(min_length=1, max_length=2000)],
     limit: Annotated[int, Query(ge=1, le=50)] = 6,
-) -> Exact:
+) -> ExactJSON:
     """The passages that the Researcher would find."""
     found = await notebooks.search(caller.store, id, query, limit=limit)
-    return Exact(
+    return ExactJSON(
         [
             {
                 "source_id": str(one.source.id),
@@ -294,7 +304,7 @@ async def search(
 
 
 @router.post("/{id}/run", responses=_EVENTS, response_model=_Turn)
-async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, asked: Asked) -> Response:
+async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, asked: QuestionBody) -> Response:
     """Say something to the team of a notebook.
 
     With `stream` the events of the thread until the turn has ended; else the turn: the answer, what it cites, and who
@@ -305,11 +315,11 @@ async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id,
         asked.message, store=caller.store, thread=before, user_id=asked.user_id, detach=True
     )
     if asked.stream:
-        answer = followed(caller, before, begun)
+        answer = stream_run(caller, before, begun)
         # A key may be of any characters, and a header may not.
         answer.headers["Session-Id"] = quote(before.key or str(before.id))
         return answer
-    result, idle = await waited(request, caller, begun)
+    result, idle = await wait_for_run(request, caller, begun)
     told = await activity.turns(caller.store, await caller.store.thread(before.id))
     turn = next((one for one in told if any(run.id == result.run_id for run in one.runs)), None)
     body: Json = {
@@ -318,7 +328,7 @@ async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id,
         "notebook_id": id,
         **(turn.as_json() if turn is not None else {}),
     }
-    return Exact(body, 200 if idle else 202)
+    return ExactJSON(body, 200 if idle else 202)
 
 
 async def _chat(caller: Caller, notebook_id: int, session_id: str) -> Thread:
@@ -338,9 +348,9 @@ def _source(one: Source) -> Json:
     return {**one.as_json(), "status": "ready"}
 
 
-ANNEX: Final = Annex(
+EXTENSION: Final = ServerExtension(
     api=(router,),
     pages=pages.routers(),
-    sections=(Section("Notebooks", "/notebooks", "n"),),
+    sections=(NavLink("Notebooks", "/notebooks", "n"),),
     package="lockstitch.apps.notebooks",
 )

@@ -10,7 +10,7 @@ from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
 from lockstitch.apps.notebooks import citations, notebooks, search, sources
 from lockstitch.apps.notebooks.records import Notebook, Source
-from lockstitch.engine.config import Occasion
+from lockstitch.engine.config import RunStart
 from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import ToolContext
@@ -20,7 +20,7 @@ from lockstitch.store import Store
 _MOST_SOURCES: Final = 50
 _MOST_LEARNINGS: Final = 20
 
-Briefing = Callable[[Any, Occasion], Awaitable[str]]
+Briefing = Callable[[Any, RunStart], Awaitable[str]]
 
 
 def briefing(role: str, *, agent: str | None = None) -> Briefing:
@@ -29,7 +29,7 @@ def briefing(role: str, *, agent: str | None = None) -> Briefing:
     `agent` is whose learnings are told too: what it noted in chats of the same user.
     """
 
-    async def instructions(_deps: Any, occasion: Occasion) -> str:
+    async def instructions(_deps: Any, occasion: RunStart) -> str:
         store, thread = occasion.store, occasion.thread
         notebook = await notebooks.notebook_of(store, thread)
         parts = [role]
@@ -122,7 +122,7 @@ def notebook_team(
         answer="choose",
         instructions=briefing(_LEADER),
         memory=memory,
-        ending=cite,
+        on_finish=cite,
         num_history_runs=num_history_runs,
         **settings,
     )

@@ -17,7 +17,7 @@ from lockstitch.agents import Tool, ToolContext, ToolFailed
 from lockstitch.agents.tools.function import tool
 from lockstitch.apps.prioritizer.dependencies import detected
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Model, RelationshipType, Share, Task, TaskDependency, TaskId
-from lockstitch.apps.prioritizer.planning import Meaning, clusters
+from lockstitch.apps.prioritizer.planning import TaskEmbeddings, clusters
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
 from lockstitch.engine.concurrency import run_blocking
 from lockstitch.engine.ports.provider import ProviderError
@@ -49,7 +49,7 @@ class Pace:
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
 
 
-def paced(tool: Tool, pace: Pace) -> Tool:
+def with_limits(tool: Tool, pace: Pace) -> Tool:
     """A tool that keeps to the pace."""
     inner = tool.call
     assert inner is not None
@@ -172,7 +172,7 @@ class Context(Output):
     unknown_task_ids: list[str] = []
 
 
-def tools_of(meaning: Meaning, pace: Pace) -> list[Tool]:
+def tools_of(meaning: TaskEmbeddings, pace: Pace) -> list[Tool]:
     """The tools, with what they understand texts by and the pace they keep."""
 
     @tool(name="semantic-search", effect="safe")
@@ -262,7 +262,7 @@ def tools_of(meaning: Meaning, pace: Pace) -> list[Tool]:
             unknown_task_ids=unknown,
         )
 
-    return [paced(one, pace) for one in (search, detect, query, cluster, context)]
+    return [with_limits(one, pace) for one in (search, detect, query, cluster, context)]
 
 
 def chunks(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from lockstitch.apps.prioritizer.models import (
     TaskDependency,
     as_json,
 )
-from lockstitch.apps.prioritizer.planning import Meaning, Wish, planned
+from lockstitch.apps.prioritizer.planning import PlanInput, TaskEmbeddings, planned
 from lockstitch.apps.prioritizer.prompt import Rejected, read_answer
 from lockstitch.apps.prioritizer.reasoning import metadata, parsed
 from lockstitch.apps.prioritizer.records import Session
@@ -40,7 +40,7 @@ _MISSING: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SessionFacts:
     """What is known of the tasks, whatever the model says."""
 
     tasks: Sequence[Task]
@@ -61,7 +61,9 @@ class Conclusion:
     broken: list[BrokenCycle]
 
 
-def concluded(known: Known, answer: str, steps: Sequence[ReasoningStep], failed_tools: Sequence[str]) -> Conclusion:
+def build_conclusion(
+    known: SessionFacts, answer: str, steps: Sequence[ReasoningStep], failed_tools: Sequence[str]
+) -> Conclusion:
     """The plan of a run that gave `answer`. There is one task at least."""
     found = list(_found(steps))
     notes = [f"{name} failed: {_MISSING[name]}" for name in failed_tools]
@@ -76,7 +78,7 @@ def concluded(known: Known, answer: str, steps: Sequence[ReasoningStep], failed_
         left = len(known.tasks) - len(said.order)
         if left:
             warnings.append(f"{left} of {len(known.tasks)} tasks are not in the plan: the model left them out.")
-        wish = Wish(
+        wish = PlanInput(
             tasks=[by_id[id] for id in said.order],
             dependencies=[*known.stored, *found, *said.dependencies],
             confidences=said.confidences,
@@ -89,14 +91,14 @@ def concluded(known: Known, answer: str, steps: Sequence[ReasoningStep], failed_
     return Conclusion(made.plan, _joined(notes), warnings, made.broken)
 
 
-def fallback(known: Known, found: Sequence[TaskDependency] = ()) -> Wish:
+def fallback(known: SessionFacts, found: Sequence[TaskDependency] = ()) -> PlanInput:
     """What a plan without a model is made of: what is stored and what rules find; what most others wait for first."""
     ids = [task.id for task in known.tasks]
     dependencies = [*known.stored, *found, *detected(known.tasks)]
     among = [one for one in dependencies if one.source_task_id in set(ids) and one.target_task_id in set(ids)]
     waiting = dependents(ids, untangled(ids, among).dependencies)
     order = sorted(known.tasks, key=lambda task: (-waiting[task.id], -known.relevance.get(task.id, 0.0)))
-    return Wish(
+    return PlanInput(
         tasks=order,
         dependencies=among,
         confidences=confidences(ids, among, known.relevance),
@@ -156,7 +158,7 @@ _log: Final = logging.getLogger("lockstitch.prioritizer")
 class Ending:
     """Writes what came of a session, in the last commit of its run."""
 
-    def __init__(self, meaning: Meaning) -> None:
+    def __init__(self, meaning: TaskEmbeddings) -> None:
         self._meaning = meaning
 
     async def __call__(self, store: Store, head: Thread, run: Run, told: Json) -> Sequence[Record]:
@@ -189,14 +191,14 @@ class Ending:
         else:
             known = await self.known(base)
             said = str(told.get("text") or "")
-            end = await run_blocking(lambda: concluded(known, said, found.steps, figures.failed_tools))
+            end = await run_blocking(lambda: build_conclusion(known, said, found.steps, figures.failed_tools))
             plan = as_json(end.plan)
             more["status_note"] = end.note
             more["warnings"] += end.warnings
             more["broken_cycles"] = end.broken
         return over(session, plan, metadata(found, run.started_at, moment, **more), moment)
 
-    async def known(self, base: TaskBase) -> Known:
+    async def known(self, base: TaskBase) -> SessionFacts:
         """What is known of the tasks. Without an embedder that answers there is no likeness, and still a plan."""
         tasks = list(base.tasks.values())
         try:
@@ -205,8 +207,8 @@ class Ending:
             relevance = await self._meaning.relevance(outcome, vectors)
         except ProviderError as exc:
             _log.warning("The embedder does not answer: %s", exc)
-            return Known(tasks, base.dependencies)
-        return Known(tasks, base.dependencies, vectors, relevance, self._meaning.close)
+            return SessionFacts(tasks, base.dependencies)
+        return SessionFacts(tasks, base.dependencies, vectors, relevance, self._meaning.close)
 
 
 def over(session: Session, plan: Json | None, figures: ExecutionMetadata, moment: datetime) -> Session:

@@ -200,14 +200,14 @@ _STAGE_ROOTS: Final[Mapping[str, int]] = {_root(verb): stage for verb, stage in 
 
 
 @dataclass(frozen=True, slots=True)
-class Untangled:
+class AcyclicGraph:
     """Dependencies without a cycle, and what was left out for it."""
 
     dependencies: list[TaskDependency]
     broken: list[BrokenCycle]
 
 
-def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> Untangled:
+def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> AcyclicGraph:
     """The dependencies without those that close a cycle.
 
     The strong are taken first, so what closes a cycle is the weakest of it. What is stored is stronger than what was
@@ -232,7 +232,7 @@ def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> U
                 if bits >> source & 1:
                     waits_for[number] = bits | more
     kept = [one for one in dependencies if one.key not in dropped]
-    return Untangled(kept, [dropped[one.key] for one in ordering if one.key in dropped])
+    return AcyclicGraph(kept, [dropped[one.key] for one in ordering if one.key in dropped])
 
 
 def depths(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> dict[str, int]:

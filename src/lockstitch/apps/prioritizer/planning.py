@@ -70,7 +70,7 @@ def _join(rows: list[list[float]], members: dict[int, list[int]], one: int, othe
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanInput:
     """What is known before a plan is made. `tasks` are in the order of their importance."""
 
     tasks: Sequence[Task]
@@ -93,7 +93,7 @@ class Planned:
     broken: list[BrokenCycle]
 
 
-def planned(wish: Wish) -> Planned:
+def planned(wish: PlanInput) -> Planned:
     """The plan for a wish with one task at least."""
     ids = [task.id for task in wish.tasks]
     found = untangled(ids, merged(wish.dependencies, ids))
@@ -112,7 +112,7 @@ def planned(wish: Wish) -> Planned:
     return Planned(plan, found.broken)
 
 
-def _wave(number: int, tasks: Sequence[Task], wish: Wish) -> ExecutionWave:
+def _wave(number: int, tasks: Sequence[Task], wish: PlanInput) -> ExecutionWave:
     ids = [task.id for task in tasks]
     estimates = [task.estimate_hours for task in tasks if task.estimate_hours is not None]
     apart = any(len(group.intersection(ids)) > 1 for group in wish.one_by_one)
@@ -124,7 +124,7 @@ def _wave(number: int, tasks: Sequence[Task], wish: Wish) -> ExecutionWave:
     )
 
 
-def _grouped(tasks: Sequence[Task], wish: Wish) -> list[Task]:
+def _grouped(tasks: Sequence[Task], wish: PlanInput) -> list[Task]:
     """The tasks of a wave, those that are alike one after the other; a group stands where its first task stood."""
     telling = [task for task in tasks if task.id in wish.vectors]
     groups = clusters([wish.vectors[task.id] for task in telling], wish.threshold)
@@ -140,7 +140,7 @@ def _grouped(tasks: Sequence[Task], wish: Wish) -> list[Task]:
 _REMEMBERED: Final = 5_000
 
 
-class Meaning:
+class TaskEmbeddings:
     """An embedder with a memory, so that the tools of one session ask for each task once."""
 
     def __init__(self, embedder: Embedder) -> None:

@@ -16,11 +16,11 @@ from uuid import UUID
 from lockstitch.agents import Agent, cancel
 from lockstitch.agents.embedders import Embedder
 from lockstitch.agents.registry import embedder as embedder_named
-from lockstitch.agents.registry import provider_for
+from lockstitch.agents.registry import resolve_provider
 from lockstitch.apps.prioritizer.agent_tools import Pace, timed_out, tools_of
 from lockstitch.apps.prioritizer.conclusion import NO_TASKS, Ending
 from lockstitch.apps.prioritizer.models import MAX_STEPS, ExecutionMetadata, as_json
-from lockstitch.apps.prioritizer.planning import Meaning
+from lockstitch.apps.prioritizer.planning import TaskEmbeddings
 from lockstitch.apps.prioritizer.prompt import instructions
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.repository import (
@@ -70,7 +70,7 @@ class Prioritizer:
     """
 
     name = "prioritizer"
-    annex = "lockstitch.apps.prioritizer.server:ANNEX"
+    server_extension = "lockstitch.apps.prioritizer.server:EXTENSION"
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Prioritizer:
         self.trace_days = trace_days
         self.hard_timeout = hard_timeout
         self._model = model
-        self.meaning = Meaning(embedder_named(embedder))
+        self.meaning = TaskEmbeddings(embedder_named(embedder))
         keeps = pace or Pace(hard_timeout=hard_timeout)
         chosen: Any = {
             "max_steps": MAX_STEPS,
@@ -107,7 +107,7 @@ class Prioritizer:
             model=model or RulesPlanner(),
             instructions=instructions,
             tools=tools_of(self.meaning, keeps),
-            ending=Ending(self.meaning),
+            on_finish=Ending(self.meaning),
             **chosen,
         )
 
@@ -115,7 +115,7 @@ class Prioritizer:
     def agents(self) -> Sequence[Agent]:
         return [self.agent]
 
-    async def ready(self, store: Store) -> None:
+    async def setup(self, store: Store) -> None:
         """Make its tables, or bring them to this version."""
         await store.extend(EXTENSION)
 
@@ -293,7 +293,7 @@ class Prioritizer:
             title=outcome.statement[:255],
             extras=about,
             records=[*records, *aside, session],
-            removed=removed,
+            delete_threads=removed,
             **over,
         )
         return session
@@ -301,7 +301,7 @@ class Prioritizer:
     def check_model(self) -> None:
         """What is wrong with the model is told before anything is written."""
         if isinstance(self._model, str):
-            provider_for(self._model)
+            resolve_provider(self._model)
 
 
 async def _end(store: Store, session_id: UUID) -> None:

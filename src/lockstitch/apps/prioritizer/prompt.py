@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 from lockstitch.apps.prioritizer.dependencies import normalised
 from lockstitch.apps.prioritizer.models import Task, TaskDependency
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
-from lockstitch.engine.config import Occasion
+from lockstitch.engine.config import RunStart
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Json
 
@@ -26,7 +26,7 @@ class Rejected(LockstitchError):
 
 
 @dataclass(slots=True)
-class Answer:
+class ParsedAnswer:
     """What a model's answer says of tasks that there are."""
 
     order: list[str]
@@ -37,7 +37,7 @@ class Answer:
     warnings: list[str] = field(default_factory=list[str])
 
 
-def read_answer(text: str, known: Sequence[str]) -> Answer:
+def read_answer(text: str, known: Sequence[str]) -> ParsedAnswer:
     """The plan that an answer tells of, of known tasks alone. Rejected when it is none, or knows none of them."""
     given = _object(text)
     waves = [cast("Json", wave) for wave in _list(given.get("execution_waves")) if isinstance(wave, dict)]
@@ -59,7 +59,7 @@ def read_answer(text: str, known: Sequence[str]) -> Answer:
     if not isinstance(summary, str) or not summary.strip():
         warnings.append("The answer explained nothing.")
         summary = f"{len(order)} tasks in the model's order."
-    return Answer(
+    return ParsedAnswer(
         order=order,
         confidences=confidences,
         dependencies=_dependencies(given.get("dependencies"), set(order), tasks, warnings),
@@ -167,7 +167,7 @@ Name only ids of the list above. Waves follow from the dependencies; give execut
 be done at the same time though none waits for another."""
 
 
-async def instructions(_deps: Any, occasion: Occasion) -> str:
+async def instructions(_deps: Any, occasion: RunStart) -> str:
     """The system text of a session."""
     base = await base_of(occasion.store, occasion.thread)
     return text(base)
@@ -183,7 +183,7 @@ def text(base: TaskBase) -> str:
     return _TEXT.format(outcome=outcome, tasks=lines, known=known or "nothing")
 
 
-class Told(NamedTuple):
+class PromptFacts(NamedTuple):
     """What the system text says, read back."""
 
     outcome: str
@@ -192,12 +192,12 @@ class Told(NamedTuple):
     known: list[TaskDependency]
 
 
-def told(system: str) -> Told:
+def told(system: str) -> PromptFacts:
     lines = system.splitlines()
     outcome = next((line.removeprefix("Outcome: ") for line in lines if line.startswith("Outcome: ")), "")
     rows = [json.loads(line) for line in lines if line.startswith('["')]
     known = [json.loads(line) for line in lines if line.startswith('{"waits"')]
-    return Told(
+    return PromptFacts(
         outcome,
         [(str(row[0]), str(row[1])) for row in rows],
         [

@@ -30,7 +30,7 @@ _STATUSES: Final[Mapping[str, StepStatus]] = {
 }
 
 
-class Happened(NamedTuple):
+class RunStep(NamedTuple):
     """One step as the log has it, before anybody asks whether it is among the first ten."""
 
     timestamp: str
@@ -52,7 +52,7 @@ class Parsed(NamedTuple):
     one_at_a_time: bool
 
 
-def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[Happened]:
+def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep]:
     """What a run did: a step for each tool call, and one for each response that called nothing and was not the answer.
 
     `answer` is the position of that one. A thought stands on the first call of its response. A call that has no result
@@ -65,7 +65,7 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[Happene
         thought = thought_of(response)
         calls = tool_uses(response.message)
         if not calls and response.position != answer:
-            yield Happened(at, thought, None, None, None, None, response.duration_ms or 0, "success")
+            yield RunStep(at, thought, None, None, None, None, response.duration_ms or 0, "success")
         for index, call in enumerate(calls):
             result = results.get((response.position, index))
             if result is None:
@@ -74,9 +74,9 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[Happene
             if result.name not in TOOLS:
                 # Only tools that there are count as called.
                 asked = said or f"Asked for the tool {result.name}, which there is not."
-                yield Happened(at, asked, None, result.call_id, None, None, result.duration_ms or 0, "skipped")
+                yield RunStep(at, asked, None, result.call_id, None, None, result.duration_ms or 0, "skipped")
                 continue
-            yield Happened(
+            yield RunStep(
                 at,
                 said,
                 result.name,

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from lockstitch.apps.prioritizer.records import KINDS, Document, Outcome, Session, TaskRelationship
-from lockstitch.backend import Change, Commit, Find, Where
+from lockstitch.backend import Commit, Find, ThreadChange, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.extension import Extension
 from lockstitch.model import Archive, Json, Stitch, Thread, codec
@@ -30,10 +30,10 @@ async def expire(store: Store, extension: Extension) -> int:
 
     Where nothing has expired this is one look at an index.
     """
-    found: list[Session] = await store.ask(
+    found: list[Session] = await store.query(
         extension,
         "sessions_expired",
-        into=Session,
+        record_type=Session,
         project=store.project,
         moment=store.clock.now(),
         at_most=_AT_ONCE,
@@ -53,7 +53,7 @@ async def forget(store: Store, extension: Extension, session: Session) -> bool:
             raise
         return False
     # Nothing else of the session is written: it may have been put aside, or replaced, meanwhile.
-    await store.tell(extension, "session_forgotten", thread=session.thread_id)
+    await store.execute(extension, "session_forgotten", thread=session.thread_id)
     return True
 
 
@@ -84,7 +84,7 @@ async def _forget(store: Store, head: Thread) -> None:
     await store.backend.delete(Find(Archive, (of_it, Where("first_position", ">", 1))))
     if head.first_position <= head.position:
         fields = {"first_position": head.position + 1}
-        await store.backend.append(Commit([Change(head.id, head.fence, head.position, head=fields)]))
+        await store.backend.append(Commit([ThreadChange(head.id, head.fence, head.position, head=fields)]))
     where = (of_it, Where("position", ">=", 1), Where("position", "<=", head.position))
     await store.backend.delete(Find(Stitch, where))
 
@@ -122,4 +122,4 @@ async def _purging(store: Store, _before: datetime | None, user_id: str | None) 
         await store.backend.delete(Find(kind, theirs))
 
 
-EXTENSION: Final = Extension("prioritizer", "lockstitch.apps.prioritizer.sql", kinds=KINDS, purging=_purging)
+EXTENSION: Final = Extension("prioritizer", "lockstitch.apps.prioritizer.sql", kinds=KINDS, on_purge=_purging)

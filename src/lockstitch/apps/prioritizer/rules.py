@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, cast
 from lockstitch.apps.prioritizer.conclusion import confidences, summary
 from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised, untangled
 from lockstitch.apps.prioritizer.models import Task, TaskDependency
-from lockstitch.apps.prioritizer.prompt import Told, told
-from lockstitch.engine.ports.provider import Download, ModelRequest, Piece, Provider, ProviderError, Response, Usage
+from lockstitch.apps.prioritizer.prompt import PromptFacts, told
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, ProviderError, Response, Usage
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
@@ -35,13 +35,13 @@ class RulesPlanner(Provider):
     name = "rules"
     model = "planner"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         content = self._content(request)
         for block in content:
             if block["type"] == "text":
-                yield Piece("text", block["text"])
+                yield Chunk("text", block["text"])
             else:
-                yield Piece("tool_call", data=block)
+                yield Chunk("tool_call", data=block)
         asks = any(block["type"] == "tool_use" for block in content)
         yield Response(
             message={"role": "assistant", "content": content},
@@ -89,7 +89,7 @@ def _turns(outcome: str, tasks: Sequence[tuple[str, str]], results: Sequence[Jso
     return turns
 
 
-def _answer(known: Told, results: Sequence[Json]) -> Json:
+def _answer(known: PromptFacts, results: Sequence[Json]) -> Json:
     """The plan as far as a model gives one: what most others wait for first, then what is closest to the outcome."""
     ids = [id for id, _ in known.tasks]
     relevance = {

@@ -24,12 +24,12 @@ from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelations
 from lockstitch.apps.prioritizer.sessions import latest, metadata_of, session_of, sessions, shown, trace_of
 from lockstitch.apps.prioritizer.task_lists import MAX_BYTES
 from lockstitch.errors import NotFound
-from lockstitch.server import Annex, Exact, Problem, Reader, Section, Writer, the
+from lockstitch.server import ExactJSON, NavLink, Problem, Reader, ServerExtension, Writer, plugin_of
 from lockstitch.server.api.responses import shape_of
 
 router = APIRouter(prefix="/api/agent", tags=["prioritizer"])
 
-ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
+ThePrioritizer = Annotated[Prioritizer, plugin_of(Prioritizer)]
 UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
 Statement = Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"^[^\x00]*$")]
 
@@ -45,7 +45,7 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Asked(Given):
+class PrioritizeBody(Given):
     outcome_id: UUID
     user_id: UserId
     replace: bool = False
@@ -87,7 +87,7 @@ async def prioritize(request: Request, caller: Writer, application: ThePrioritiz
     except (NoActiveOutcome, NotFound) as exc:
         raise Problem(403, "No active outcome", str(exc)) from exc
     begun = Begun(session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session))
-    return Exact(as_json(begun))
+    return ExactJSON(as_json(begun))
 
 
 @router.get("/sessions", response_model=list[AgentSession])
@@ -97,50 +97,50 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """Sessions of a user or of all, newest first."""
-    return Exact([as_json(shown(one)) for one in await sessions(caller.store, user_id, limit=limit)])
+    return ExactJSON([as_json(shown(one)) for one in await sessions(caller.store, user_id, limit=limit)])
 
 
 @router.get("/sessions/latest", response_model=AgentSession)
 async def newest(caller: Reader, user_id: Annotated[UserId, Query()]) -> Response:
     """The newest session of a user."""
-    return Exact(as_json(shown(await latest(caller.store, user_id))))
+    return ExactJSON(as_json(shown(await latest(caller.store, user_id))))
 
 
 @router.get("/sessions/{session_id}", response_model=AgentSession)
 async def one(caller: Reader, session_id: UUID) -> Response:
     """A session with its plan, once there is one."""
-    return Exact(as_json(shown(await session_of(caller.store, session_id))))
+    return ExactJSON(as_json(shown(await session_of(caller.store, session_id))))
 
 
 @router.get("/sessions/{session_id}/trace", response_model=ReasoningTrace)
 async def trace(caller: Reader, session_id: UUID) -> Response:
     """The reasoning of a session, as far as it is; 404 once it has expired."""
-    return Exact(as_json(await trace_of(caller.store, await session_of(caller.store, session_id))))
+    return ExactJSON(as_json(await trace_of(caller.store, await session_of(caller.store, session_id))))
 
 
 @router.get("/outcomes", response_model=list[_OUTCOME])
-async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
+async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> ExactJSON:
     """Outcomes of a user or of all, newest first."""
-    return Exact([one.as_json() for one in await repository.outcomes(caller.store, user_id)])
+    return ExactJSON([one.as_json() for one in await repository.outcomes(caller.store, user_id)])
 
 
 @router.post("/outcomes", status_code=201, response_model=_OUTCOME)
 async def add_outcome(caller: Writer, given: NewOutcome) -> Response:
     """A new outcome, which plans can be made towards."""
     made = await repository.add_outcome(caller.store, given.user_id, given.statement)
-    return Exact(made.as_json(), status_code=201)
+    return ExactJSON(made.as_json(), status_code=201)
 
 
 @router.patch("/outcomes/{outcome_id}", response_model=_OUTCOME)
-async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[bool, Body(embed=True)]) -> Exact:
+async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[bool, Body(embed=True)]) -> ExactJSON:
     """Say whether plans are still made towards an outcome."""
-    return Exact((await repository.set_active(caller.store, outcome_id, is_active)).as_json())
+    return ExactJSON((await repository.set_active(caller.store, outcome_id, is_active)).as_json())
 
 
 @router.get("/documents", response_model=list[_DOCUMENT])
-async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> Exact:
+async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> ExactJSON:
     """Documents with their tasks, oldest first."""
-    return Exact([_document(one) for one in await repository.documents(caller.store, user_id)])
+    return ExactJSON([_document(one) for one in await repository.documents(caller.store, user_id)])
 
 
 @router.post("/documents", status_code=201, response_model=list[_DOCUMENT])
@@ -154,7 +154,7 @@ async def add_documents(
     if int(request.headers.get("content-length") or 0) > MAX_BYTES:
         raise Problem(413, "Too large", f"A list of tasks has {MAX_BYTES:,} bytes at most.")
     made = await repository.add_file(caller.store, user_id, await request.body(), name)
-    return Exact([_document(one) for one in made.documents], status_code=201)
+    return ExactJSON([_document(one) for one in made.documents], status_code=201)
 
 
 @router.delete("/documents/{document_id}", status_code=204)
@@ -174,13 +174,13 @@ async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
         given.relationship_type,
         given.confidence,
     )
-    return Exact(made.as_json(), status_code=201)
+    return ExactJSON(made.as_json(), status_code=201)
 
 
-def _read(body: bytes) -> Asked:
+def _read(body: bytes) -> PrioritizeBody:
     """What is asked. A Problem of status 400 says what is wrong with it."""
     try:
-        return Asked.model_validate_json(body)
+        return PrioritizeBody.model_validate_json(body)
     except ValidationError as exc:
         said = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in exc.errors())
         raise Problem(400, "Invalid", said) from exc
@@ -192,9 +192,9 @@ def _document(document: Document) -> dict[str, Any]:
     return told
 
 
-ANNEX: Final = Annex(
+EXTENSION: Final = ServerExtension(
     api=[router],
     pages=[pages.router],
-    sections=[Section("Plans", "/plans", "p")],
+    sections=[NavLink("Plans", "/plans", "p")],
     package="lockstitch.apps.prioritizer.pages",
 )

@@ -5,13 +5,24 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Edit, Receipt
+from lockstitch.backend import Commit, Receipt, ThreadChange, ThreadEdit
 from lockstitch.backends.files import disk, format, log, tables
 from lockstitch.backends.files.delete import supersede
 from lockstitch.backends.files.transaction import Facts, Folder, Transaction
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.model import OWNED, TERMINAL, Blob, BlobUse, Json, Letter, Notice, Run, Stitch, Thread
-from lockstitch.model.delivery import receive
+from lockstitch.model import (
+    OWNED_BY_THREAD,
+    TERMINAL_STATUSES,
+    Blob,
+    BlobUse,
+    Delivery,
+    Json,
+    Run,
+    Stitch,
+    Thread,
+    WebhookEvent,
+)
+from lockstitch.model.delivery import apply_delivery
 
 
 def check_head(head: Thread) -> None:
@@ -107,7 +118,7 @@ def _index(transaction: Transaction, project: str, key: str, thread_id: UUID) ->
     transaction.put(disk.key(project, key), {"project": project, "key": key, "thread_id": str(thread_id)})
 
 
-def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
+def deliver(transaction: Transaction, letter: Delivery, now: datetime) -> Receipt:
     """Hand a letter over: into the log when nobody holds the thread, else into its inbox; a second one does nothing."""
     head = tables.head(transaction, letter.thread_id)
     if head is None:
@@ -115,7 +126,7 @@ def deliver(transaction: Transaction, letter: Letter, now: datetime) -> Receipt:
     first = tables.same_letter(transaction, letter)
     if first is not None:
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
-    arrival = receive(head, letter, now)
+    arrival = apply_delivery(head, letter, now)
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     write_delivery(transaction, arrival.letter)
@@ -139,13 +150,13 @@ def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: i
     write_delivery(transaction, letter.changed(entry=None, position=position))
 
 
-def write_delivery(transaction: Transaction, letter: Letter) -> None:
+def write_delivery(transaction: Transaction, letter: Delivery) -> None:
     transaction.put(disk.letter(letter), format.encode_record(letter))
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
     """Prepare a commit without its `records`; later steps see what earlier ones did."""
-    if commit.removed or not {type(record) for record in commit.records} <= {Blob, *OWNED}:
+    if commit.deleted_threads or not {type(record) for record in commit.records} <= {Blob, *OWNED_BY_THREAD}:
         raise Refused("Applications keep tables of their own, which a store of files has none of. Use SQLite.")
     if commit.superseded:
         doomed = [_compare(tables.head(transaction, wanted.thread_id), wanted) for wanted in commit.superseded]
@@ -161,21 +172,21 @@ def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Rece
     return receipts
 
 
-def _notify(transaction: Transaction, notice: Notice) -> None:
+def _notify(transaction: Transaction, notice: WebhookEvent) -> None:
     require_thread(transaction, notice.thread_id)
-    path = disk.record(Notice, (notice.id,))
+    path = disk.record(WebhookEvent, (notice.id,))
     if transaction.exists(path):
         raise Conflict(f"There is a notice {notice.id} already; nothing was written.", thread_id=notice.thread_id)
     transaction.put(path, format.encode_record(notice))
 
 
-def _step(transaction: Transaction, step: Change | Letter | Edit, now: datetime) -> Receipt:
-    if isinstance(step, Change):
+def _step(transaction: Transaction, step: ThreadChange | Delivery | ThreadEdit, now: datetime) -> Receipt:
+    if isinstance(step, ThreadChange):
         return _change(transaction, step)
-    return _edit(transaction, step, now) if isinstance(step, Edit) else deliver(transaction, step, now)
+    return _edit(transaction, step, now) if isinstance(step, ThreadEdit) else deliver(transaction, step, now)
 
 
-def _edit(transaction: Transaction, edit: Edit, now: datetime) -> Receipt:
+def _edit(transaction: Transaction, edit: ThreadEdit, now: datetime) -> Receipt:
     before = tables.head(transaction, edit.thread_id)
     if before is None:
         raise NotFound(f"There is no thread {edit.thread_id}.")
@@ -186,20 +197,20 @@ def _edit(transaction: Transaction, edit: Edit, now: datetime) -> Receipt:
     return Receipt(None)
 
 
-def _change(transaction: Transaction, wanted: Change) -> Receipt:
+def _change(transaction: Transaction, wanted: ThreadChange) -> Receipt:
     before = _compare(tables.head(transaction, wanted.thread_id), wanted)
     ended = _write_runs(transaction, wanted)
-    for run_id in {stitch.run_id for stitch in (*wanted.stitches, *wanted.replaced)}:
+    for run_id in {stitch.run_id for stitch in (*wanted.stitches, *wanted.replaced_stitches)}:
         require_run(transaction, wanted.thread_id, run_id)
-    for stitch in (*wanted.stitches, *wanted.replaced):
+    for stitch in (*wanted.stitches, *wanted.replaced_stitches):
         check_stitch(stitch)
-    if wanted.replaced:
-        log.replace(transaction, wanted.thread_id, [*wanted.replaced, *wanted.stitches])
+    if wanted.replaced_stitches:
+        log.replace(transaction, wanted.thread_id, [*wanted.replaced_stitches, *wanted.stitches])
     else:
         log.append(transaction, wanted.stitches)
-    for letter_id, position in wanted.taken:
+    for letter_id, position in wanted.consumed:
         take(transaction, wanted.thread_id, letter_id, position)
-    for digest in wanted.uses:
+    for digest in wanted.blob_refs:
         require_blob(transaction, digest)
         use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
         transaction.put(disk.record(BlobUse, (use.thread_id, use.sha256)), format.encode_record(use))
@@ -215,7 +226,7 @@ def rests(head: Thread) -> bool:
     return not head.held and (head.status == "waiting" or head.ended)
 
 
-def _compare(head: Thread | None, wanted: Change) -> Thread:
+def _compare(head: Thread | None, wanted: ThreadChange) -> Thread:
     """The head, if it is still what the change has seen."""
     first = wanted.position + 1
     contiguous = all(
@@ -227,24 +238,24 @@ def _compare(head: Thread | None, wanted: Change) -> Thread:
         or not contiguous
         or (head.fence, head.position, head.worker_id) != (wanted.fence, wanted.position, wanted.worker_id)
         or (wanted.delivered is not None and head.delivered != wanted.delivered)
-        or (wanted.spawned and head.cancel_requested)
+        or (wanted.new_children and head.cancel_requested)
     ):
         raise Conflict(thread_id=wanted.thread_id)
     return head
 
 
-def _fields(head: Thread, wanted: Change) -> dict[str, Any]:
+def _fields(head: Thread, wanted: ThreadChange) -> dict[str, Any]:
     """The head's changed fields: those that were given, and those that follow from the rest of the change."""
     fields = {**wanted.head, "position": wanted.position + len(wanted.stitches)}
-    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.linked), None)
+    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.in_chain), None)
     if tip is not None:
         fields["tip_id"] = tip
-    if wanted.spawned:
-        fields["pending_children"] = head.pending_children + wanted.spawned
+    if wanted.new_children:
+        fields["pending_children"] = head.pending_children + wanted.new_children
     return fields
 
 
-def _write_runs(transaction: Transaction, wanted: Change) -> list[UUID]:
+def _write_runs(transaction: Transaction, wanted: ThreadChange) -> list[UUID]:
     """Write new and changed runs, and say which have ended by it."""
     if any(transaction.exists(disk.run(wanted.thread_id, run.id)) for run in wanted.new_runs):
         raise Conflict("A new run is in this store already; nothing was written.", thread_id=wanted.thread_id)
@@ -263,5 +274,5 @@ def _write_runs(transaction: Transaction, wanted: Change) -> list[UUID]:
 
 def _write_run(transaction: Transaction, run: Run, ended: list[UUID]) -> None:
     transaction.put(disk.run(run.thread_id, run.id), format.encode_record(run))
-    if run.status in TERMINAL:
+    if run.status in TERMINAL_STATUSES:
         ended.append(run.id)

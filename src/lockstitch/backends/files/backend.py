@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import READY, Answer, Commit, Find, Hit, Receipt, Sighting, Sizes, Usage
+from lockstitch.backend import WATCHING, ChangeHint, Commit, Find, QueryResult, Receipt, SearchHit, Sizes, ThreadUsage
 from lockstitch.backends.files import append as change
 from lockstitch.backends.files import claim, coordinator, log, put, reports, schema
 from lockstitch.backends.files import query as finding
 from lockstitch.backends.files import query as selection
 from lockstitch.backends.files import reports as search
 from lockstitch.backends.files.claim import Moment
-from lockstitch.backends.files.coordinator import Guard
+from lockstitch.backends.files.coordinator import FolderCoordinator
 from lockstitch.backends.files.delete import delete
 from lockstitch.backends.files.disk import translate
 from lockstitch.backends.files.transaction import Folder, Transaction
 from lockstitch.errors import LockstitchError, StoreUnreachable
 from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.clock import uptime
-from lockstitch.model.statistics import Asked, Figures, Latency, Outline
-from lockstitch.model.worker import EndCause, Wish, host_clock
+from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
+from lockstitch.model.worker import ClaimRequest, EndCause, host_clock
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class FilesBackend:
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
         self._clock = clock
-        self._guard = Guard(root)
+        self._guard = FolderCoordinator(root)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lockstitch-files")
         self._watchers: set[asyncio.Event] = set()
         self._stale: set[UUID] = set()
@@ -89,7 +89,7 @@ class FilesBackend:
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        wish = Wish(worker_id, agents, project, limit, after, limits, suspects, alone)
+        wish = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
 
         def work(transaction: Transaction) -> list[Thread]:
             now = self._now()
@@ -102,7 +102,7 @@ class FilesBackend:
     def _now(self) -> Moment:
         return Moment(self._clock.now(), host_clock(self._clock))
 
-    async def beat(self, worker: Worker) -> bool:
+    async def heartbeat(self, worker: Worker) -> bool:
         measured = worker.changed(uptime=uptime(self._clock))
         return await self._write(lambda transaction: claim.beat(transaction, measured, self._clock.now()))
 
@@ -111,12 +111,12 @@ class FilesBackend:
             lambda transaction: claim.release(transaction, worker_id, expired_only, cause, self._now())
         )
 
-    async def watch(self) -> AsyncGenerator[Sighting, None]:
+    async def watch(self) -> AsyncGenerator[ChangeHint, None]:
         moved = asyncio.Event()
         self._watchers.add(moved)
         try:
             place = await self._run(lambda: schema.here(self._guard))
-            yield READY
+            yield WATCHING
             while not self._closed:
                 moved.clear()
                 sightings, place = await self._run(
@@ -144,25 +144,25 @@ class FilesBackend:
     async def count(self, find: Find[Any]) -> int:
         return await self._read(lambda folder: finding.count(folder, find))
 
-    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+    async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda folder: reports.average_tokens(folder, project, since))
 
-    async def usage(self, asked: Asked) -> list[Figures]:
+    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
         return await self._read(lambda folder: reports.usage(folder, asked))
 
-    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
         return await self._read(lambda folder: reports.latencies(folder, asked, kind))
 
-    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._read(lambda folder: reports.runs(folder, asked, order, limit))
 
-    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+    async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._read(lambda folder: reports.mirrored(folder, project, foreign_id))
 
-    async def outline(self, run_id: UUID) -> list[Outline]:
+    async def outline(self, run_id: UUID) -> list[StitchOutline]:
         return await self._read(lambda folder: reports.outlines(folder, run_id))
 
-    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
         return await self._read(lambda folder: search.search(folder, project, text, limit))
 
     async def size(self, thread_id: UUID | None) -> Sizes:
@@ -177,7 +177,7 @@ class FilesBackend:
         lens: str | None = None,
         force: bool = False,
         own: bool = False,
-    ) -> Answer | None:
+    ) -> QueryResult | None:
         return None
 
     def lens(self, name: str, *, blocking: bool = False) -> None:

@@ -15,7 +15,15 @@ from uuid import UUID
 from lockstitch.backends.files import append, disk, format, tables
 from lockstitch.backends.files.transaction import Folder, Transaction
 from lockstitch.model import Json, Limit, Thread, Worker, format_time
-from lockstitch.model.worker import EndCause, HostClock, Wish, expired_on_host, in_turns, most_suspect, rooms
+from lockstitch.model.worker import (
+    ClaimRequest,
+    EndCause,
+    HostClock,
+    expired_on_host,
+    free_slots,
+    in_fair_order,
+    most_suspect,
+)
 
 
 class Moment(NamedTuple):
@@ -25,7 +33,7 @@ class Moment(NamedTuple):
     here: HostClock
 
 
-def claim_one(transaction: Transaction, wish: Wish, thread_id: UUID, moment: Moment) -> list[Thread]:
+def claim_one(transaction: Transaction, wish: ClaimRequest, thread_id: UUID, moment: Moment) -> list[Thread]:
     """Take this thread, whatever it waits for, if nobody who is alive holds it and it has not ended."""
     head = tables.head(transaction, thread_id)
     if head is None or head.ended or not _alive(transaction, wish.worker_id):
@@ -33,7 +41,7 @@ def claim_one(transaction: Transaction, wish: Wish, thread_id: UUID, moment: Mom
     if head.worker_id is not None and _holds(transaction, head.worker_id, moment):
         return []
     limits = _stored(transaction, wish)
-    if limits and rooms(limits, _held(transaction, thread_id)).get(head.agent or "", 1) <= 0:
+    if limits and free_slots(limits, _held(transaction, thread_id)).get(head.agent or "", 1) <= 0:
         return []
     if head.worker_id is not None:
         crashed = len(_held_by(transaction, head.worker_id)) == 1
@@ -41,7 +49,7 @@ def claim_one(transaction: Transaction, wish: Wish, thread_id: UUID, moment: Mom
     return [_take(transaction, head, wish.worker_id, moment.now)]
 
 
-def claim(transaction: Transaction, wish: Wish, moment: Moment) -> list[Thread]:
+def claim(transaction: Transaction, wish: ClaimRequest, moment: Moment) -> list[Thread]:
     """Take threads whose time has come, by turns; or the first suspect."""
     now = moment.now
     if not _alive(transaction, wish.worker_id):
@@ -50,7 +58,7 @@ def claim(transaction: Transaction, wish: Wish, moment: Moment) -> list[Thread]:
     limits = _stored(transaction, wish)
     if limits:
         agents = [head.agent or "" for head in ready]
-        wish = wish._replace(limits=limits).within(_held(transaction), agents)
+        wish = wish._replace(limits=limits).limited_to(_held(transaction), agents)
     ready = [
         head
         for head in ready
@@ -62,7 +70,7 @@ def claim(transaction: Transaction, wish: Wish, moment: Moment) -> list[Thread]:
         return [_take(transaction, head, wish.worker_id, now, alone=wish.alone) for head in first]
     if wish.suspects is not None:
         ready = [head for head in ready if not head.suspect]
-    return [_take(transaction, head, wish.worker_id, now) for head in in_turns(ready, wish.after)[: wish.limit]]
+    return [_take(transaction, head, wish.worker_id, now) for head in in_fair_order(ready, wish.after)[: wish.limit]]
 
 
 def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
@@ -118,7 +126,7 @@ def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
     return [format.decode_record(Thread, values) for values in documents if values is not None and fits(values)]
 
 
-def _stored(folder: Folder, wish: Wish) -> list[Limit]:
+def _stored(folder: Folder, wish: ClaimRequest) -> list[Limit]:
     """The limits as they are stored. Nobody else claims meanwhile: the folder is locked."""
     found = (tables.load(folder, Limit, disk.record(Limit, (limit.name,))) for limit in wish.limits)
     return [limit for limit in found if limit is not None]

@@ -26,7 +26,7 @@ from lockstitch.backends.files import append, disk, log, projections, tables
 from lockstitch.backends.files.disk import locate
 from lockstitch.backends.files.journal import Copy, Entry, Journal, Shows, encode
 from lockstitch.backends.files.log import remember_extent
-from lockstitch.backends.files.transaction import Folder, Memory, Torn, Transaction
+from lockstitch.backends.files.transaction import Folder, FolderState, TornRead, Transaction
 from lockstitch.errors import LockstitchError, OutcomeUnknown, StoreDamaged
 from lockstitch.model import new_id
 
@@ -60,13 +60,13 @@ _ROOM_OF_FILE = 4 << 10
 _ROOM_FILES = 16
 
 
-class Guard:
+class FolderCoordinator:
     """Runs work on the folder, one at a time as far as it writes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.journal = Journal(root)
-        self._memory = Memory()
+        self._memory = FolderState()
 
     def read(self, work: Callable[[Folder], T]) -> T:
         """The result of work that only reads; nobody writes meanwhile."""
@@ -75,7 +75,7 @@ class Guard:
                 if self.journal.is_applied():
                     try:
                         return work(Folder(self.root, self._memory))
-                    except Torn:
+                    except TornRead:
                         break
             with locked(self.root):
                 self._catch_up()
@@ -90,19 +90,19 @@ class Guard:
             transaction = Transaction(self.root, self._memory)
             try:
                 result = work(transaction)
-            except Torn:
+            except TornRead:
                 self._apply_from(0)
                 transaction = Transaction(self.root, self._memory, tolerant=True)
                 result = work(transaction)
             self._commit(transaction)
             return result
 
-    def restore(self) -> None:
+    def replay_journal(self) -> None:
         """Apply the whole journal once more, for files that were damaged since."""
         with locked(self.root):
             self._apply_from(0)
 
-    def tend(self, work: Callable[[Folder], T]) -> T:
+    def update_projections(self, work: Callable[[Folder], T]) -> T:
         """The result of work on projections, which may write them and nothing else."""
         with locked(self.root):
             self._catch_up()
@@ -220,24 +220,26 @@ class Guard:
         shutil.rmtree(self.root / disk.STAGING, ignore_errors=True)
 
 
-def rebuild(guard: Guard) -> int:
+def rebuild(guard: FolderCoordinator) -> int:
     """Restore what the journal can restore, index all keys, rewrite all projections and remove those of nobody.
 
     Returns how many threads have projections now. One that cannot be shown is passed over: reading it says why.
     """
-    guard.restore()
+    guard.replay_journal()
     with suppress(StoreDamaged):
         guard.write(append.index)
-    guard.tend(projections.sweep)
+    guard.update_projections(projections.sweep)
     return show(guard, guard.read(lambda folder: tables.ids_in(folder, disk.HEADS)))
 
 
-def show(guard: Guard, thread_ids: Iterable[UUID]) -> int:
+def show(guard: FolderCoordinator, thread_ids: Iterable[UUID]) -> int:
     """Rewrite all projections of these threads; how many have some."""
     number = 0
     for thread_id in thread_ids:
         try:
-            number += guard.tend(lambda folder, thread_id=thread_id: projections.show_all(folder, thread_id))
+            number += guard.update_projections(
+                lambda folder, thread_id=thread_id: projections.show_all(folder, thread_id)
+            )
         except OSError:
             raise
         except Exception:  # made of whatever people and models have said: one that cannot be shown hides no other

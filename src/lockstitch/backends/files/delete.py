@@ -10,7 +10,7 @@ from lockstitch.backends.files import disk, query, tables
 from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Refused, ThreadBusy
-from lockstitch.model import OWNED, Archive, Blob, BlobUse, Letter, Record, Run, Stitch, Thread
+from lockstitch.model import OWNED_BY_THREAD, Archive, Blob, BlobUse, Delivery, Record, Run, Stitch, Thread
 
 
 def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
@@ -46,7 +46,7 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
             )
     ids = {head.id for head in doomed}
     _delete_unused_blobs(transaction, ids)
-    for kind, field in OWNED.items():
+    for kind, field in OWNED_BY_THREAD.items():
         _delete_owned(transaction, kind, field, ids)
     for head in doomed:
         _delete_thread(transaction, head)
@@ -59,7 +59,7 @@ def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit)
     ids = {head.id for head in heads}
     kept = {record.sha256 for record in commit.records if isinstance(record, BlobUse)}
     _delete_unused_blobs(transaction, ids, kept)
-    for kind, field in OWNED.items():
+    for kind, field in OWNED_BY_THREAD.items():
         _delete_owned(transaction, kind, field, ids)
     remade = {thread.id for thread in commit.threads}
     for head in heads:
@@ -130,7 +130,7 @@ def _delete_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> No
 
 
 def _delete_record(transaction: Transaction, record: Record) -> None:
-    if isinstance(record, Letter):
+    if isinstance(record, Delivery):
         transaction.remove(disk.letter(record))
     else:
         path = disk.record(type(record), [getattr(record, field) for field in record.primary_key])

@@ -34,7 +34,7 @@ from typing import Any, Final, Never
 from uuid import UUID
 
 from lockstitch.errors import LockstitchError, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
-from lockstitch.model import Blob, Letter, Record, Thread, Worker, codec
+from lockstitch.model import Blob, Delivery, Record, Thread, Worker, codec
 
 LONGEST = 120
 """Characters of a key that stand in a name; file systems take 255 bytes, and a hash and an ending follow."""
@@ -113,7 +113,7 @@ def sender(name: str, call_id: str) -> str:
     return codec.digest([name, call_id])[:32]
 
 
-def letter(letter: Letter) -> str:
+def letter(letter: Delivery) -> str:
     return f"{INBOX}/{letter.thread_id}/{letter.id}.{sender(letter.sender, letter.call_id)}.json"
 
 

@@ -100,7 +100,7 @@ def decode_stitch(line: bytes) -> Stitch:
         "fence": values["fence"],
         "log_id": values["store_log_id"],
     }
-    return Stitch.of({name: fields[name] for name in _FIELDS})
+    return Stitch.unchecked({name: fields[name] for name in _FIELDS})
 
 
 def _parts(stitch: Stitch) -> tuple[Json, Json]:

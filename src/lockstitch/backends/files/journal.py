@@ -188,7 +188,7 @@ class Entry:
     end: int = 0
 
 
-class Mark(NamedTuple):
+class JournalMark(NamedTuple):
     """How far the journal has been applied."""
 
     boot: str = ""
@@ -219,12 +219,12 @@ class Journal:
         except FileNotFoundError:
             return b""
 
-    def mark(self) -> Mark:
+    def mark(self) -> JournalMark:
         try:
             values = cast("Json", codec.loads(self.raw_mark()))
-            return Mark(values["boot"], values["generation"], values["applied"])
+            return JournalMark(values["boot"], values["generation"], values["applied"])
         except (ValueError, KeyError, TypeError):
-            return Mark()
+            return JournalMark()
 
     def is_applied(self) -> bool:
         """Whether the files say all that the journal says."""
@@ -241,7 +241,7 @@ class Journal:
         """Note that everything before `end` has been applied."""
         mark = self.mark()
         # A journal shorter than the mark was emptied by a process that died before it could say so.
-        self._set_mark(Mark(self._boot, mark.generation + (end < mark.applied), end))
+        self._set_mark(JournalMark(self._boot, mark.generation + (end < mark.applied), end))
 
     def append(self, line: bytes) -> int:
         """Commit: write an entry's line behind all others and wait for the disk. Returns where it ends.
@@ -300,9 +300,9 @@ class Journal:
         """
         generation = self.mark().generation
         self.cut(0)
-        self._set_mark(Mark(self._boot, generation + 1, 0))
+        self._set_mark(JournalMark(self._boot, generation + 1, 0))
 
-    def _set_mark(self, mark: Mark) -> None:
+    def _set_mark(self, mark: JournalMark) -> None:
         text = codec.dumps(mark._asdict()).ljust(_MARK_LENGTH - 1) + b"\n"
         with disk.opened(self._mark_path, os.O_WRONLY | os.O_CREAT) as file:
             disk.write(file, text, 0)

@@ -15,10 +15,10 @@ from lockstitch.backends.files.transaction import (
     UNREADABLE,
     Extent,
     Folder,
+    FolderState,
     Identities,
-    Memory,
     Signature,
-    Torn,
+    TornRead,
     Transaction,
 )
 from lockstitch.errors import Conflict, StoreDamaged
@@ -47,7 +47,7 @@ def extent_of(folder: Folder, path: str) -> Extent | None:
     return extent
 
 
-def remember_extent(memory: Memory, root: Path, path: str, extent: Extent) -> None:
+def remember_extent(memory: FolderState, root: Path, path: str, extent: Extent) -> None:
     """Keep the extent that a commit has left behind."""
     signature = _signature(root, path)
     if signature[1] == extent.size:
@@ -76,7 +76,7 @@ def _from_lines(folder: Folder, path: str) -> Extent | None:
             return _extent(whole[0].lstrip(b"\0"), whole[-1].lstrip(b"\0"), sum(len(line) + 1 for line in whole))
         except UNREADABLE as exc:
             if not folder.tolerant:
-                raise Torn(path) from exc
+                raise TornRead(path) from exc
     return folder.damaged(path, "more than its last line cannot be read")
 
 
@@ -171,15 +171,15 @@ def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
     base = (pending or new)[0].position - 1
     known = _identities(transaction, thread_id, base)
     ids = {stitch.id for stitch in pending}
-    followed = {stitch.previous_id for stitch in pending if stitch.linked}
+    followed = {stitch.previous_id for stitch in pending if stitch.in_chain}
     for stitch in new:
         _check(
             stitch,
             stitch.id in known.ids or stitch.id in ids,
-            stitch.linked and (stitch.previous_id in known.followed or stitch.previous_id in followed),
+            stitch.in_chain and (stitch.previous_id in known.followed or stitch.previous_id in followed),
         )
         ids.add(stitch.id)
-        if stitch.linked:
+        if stitch.in_chain:
             followed.add(stitch.previous_id)
     pending.extend(new)
 
@@ -188,12 +188,12 @@ def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) 
     """The same for a log that is written anew."""
     known = Identities(0, set(), set())
     for stitch in log:
-        _check(stitch, stitch.id in known.ids, stitch.linked and stitch.previous_id in known.followed)
+        _check(stitch, stitch.id in known.ids, stitch.in_chain and stitch.previous_id in known.followed)
         _add(known, stitch)
     transaction.memory.identities.pop(thread_id, None)
 
 
-def remember(memory: Memory, appended: dict[UUID, list[Stitch]]) -> None:
+def remember(memory: FolderState, appended: dict[UUID, list[Stitch]]) -> None:
     """Keep what a commit has appended, so that the next one need not read the log."""
     for thread_id, stitches in appended.items():
         known = memory.identities.get(thread_id)
@@ -216,7 +216,7 @@ def _identities(folder: Folder, thread_id: UUID, position: int) -> Identities:
 
 def _add(known: Identities, stitch: Stitch) -> None:
     known.ids.add(stitch.id)
-    if stitch.linked:
+    if stitch.in_chain:
         known.followed.add(stitch.previous_id)
     known.position = stitch.position
 

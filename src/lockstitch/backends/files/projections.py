@@ -15,7 +15,7 @@ from lockstitch.backends.files import disk, log, tables
 from lockstitch.backends.files.disk import locate
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.model import (
-    TERMINAL,
+    TERMINAL_STATUSES,
     File,
     Json,
     Run,
@@ -291,7 +291,7 @@ def sweep(folder: Folder) -> None:
 
 def has_record(run: Run) -> bool:
     """Whether a run is a finished turn of the conversation; members' runs are part of their leader's."""
-    return run.parent_run_id is None and run.status in TERMINAL
+    return run.parent_run_id is None and run.status in TERMINAL_STATUSES
 
 
 def files(root: Path, thread_id: UUID) -> list[str]:

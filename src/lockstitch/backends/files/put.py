@@ -9,7 +9,7 @@ from lockstitch.backends.files import append, disk, format, query, tables
 from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, Refused
-from lockstitch.model import OWNED, Archive, Blob, BlobUse, File, Letter, Record, Run, Stitch, Thread
+from lockstitch.model import OWNED_BY_THREAD, Archive, Blob, BlobUse, Delivery, File, Record, Run, Stitch, Thread
 
 
 def put(transaction: Transaction, records: Sequence[Record], *, new: bool = False) -> None:
@@ -63,7 +63,7 @@ def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
         stitching.replace(transaction, thread_id, list(log))
 
 
-def _put_letters(transaction: Transaction, letters: Sequence[Letter]) -> None:
+def _put_letters(transaction: Transaction, letters: Sequence[Delivery]) -> None:
     for letter in letters:
         append.require_thread(transaction, letter.thread_id)
         same = tables.same_letter(transaction, letter)
@@ -79,7 +79,7 @@ def _put_letters(transaction: Transaction, letters: Sequence[Letter]) -> None:
 
 
 def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
-    owner = OWNED.get(type(records[0]))
+    owner = OWNED_BY_THREAD.get(type(records[0]))
     for record in records:
         if owner is not None:
             append.require_thread(transaction, getattr(record, owner))
@@ -124,5 +124,5 @@ _WRITERS: Mapping[type[Record], Callable[[Transaction, Sequence[Any]], None]] = 
     Thread: _put_threads,
     Run: _put_runs,
     Stitch: _put_stitches,
-    Letter: _put_letters,
+    Delivery: _put_letters,
 }

@@ -13,7 +13,7 @@ from lockstitch.backends.files.disk import name_of
 from lockstitch.backends.files.log import extent_of
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import Refused
-from lockstitch.model import ColumnKind, Letter, Record, Run, Stitch, Thread, parse_time
+from lockstitch.model import ColumnKind, Delivery, Record, Run, Stitch, Thread, parse_time
 from lockstitch.model.record import column_kinds
 
 R = TypeVar("R", bound=Record)
@@ -141,7 +141,7 @@ def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:
         found = _runs(folder, wanted)
     elif wanted.kind is Stitch:
         found = _stitches(folder, wanted)
-    elif wanted.kind is Letter:
+    elif wanted.kind is Delivery:
         found = _letters(folder, wanted)
     else:
         found = _shelf(folder, wanted)
@@ -227,7 +227,7 @@ def _bounds(wanted: Find[Any], field: str) -> tuple[int, float]:
     return lowest, highest
 
 
-def _letters(folder: Folder, wanted: Find[Any]) -> Iterator[Letter]:
+def _letters(folder: Folder, wanted: Find[Any]) -> Iterator[Delivery]:
     threads, ids = wanted_values(wanted, "thread_id"), wanted_values(wanted, "id")
     for thread_id in tables.ids_in(folder, disk.INBOX) if threads is None else threads:
         if ids is None:

@@ -9,36 +9,45 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Hit, Sizes, Usage
+from lockstitch.backend import SearchHit, Sizes, ThreadUsage
 from lockstitch.backends.files import disk, log, tables
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.model import BlobUse, Run, Stitch, Thread, text_of
 from lockstitch.model.side_records import day_of, hour_of
-from lockstitch.model.statistics import TOOL_ERRORS, Asked, Figures, Latency, Outline, added, latency, outline
+from lockstitch.model.statistics import (
+    TOOL_ERRORS,
+    LatencyRow,
+    StatsFilter,
+    StitchOutline,
+    UsageRow,
+    latency,
+    outline,
+    sum_usage,
+)
 
 
 class _Share(NamedTuple):
     """What one model counts of a run."""
 
     model: str | None
-    figures: Figures
+    figures: UsageRow
 
 
-def usage(folder: Folder, asked: Asked) -> list[Figures]:
+def usage(folder: Folder, asked: StatsFilter) -> list[UsageRow]:
     """A row for each group, in no order."""
     by_model = "model" in asked.by or asked.model is not None
     roots = _roots(folder) if "tree" in asked.by else {}
-    groups: defaultdict[tuple[str | None, ...], list[Figures]] = defaultdict(list)
+    groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
     for head, run in _chosen(folder, asked):
         shares = _shares(folder, run) if by_model else [_Share(run.model, _of_run(run))]
         for model, figures in shares:
             if asked.model is None or (model or "") == asked.model:
                 keys = _keys(head, run, model, roots.get(head.id, head.id))
                 groups[tuple(keys[key] or None for key in asked.by)].append(figures)
-    return [added(rows, group) for group, rows in groups.items()]
+    return [sum_usage(rows, group) for group, rows in groups.items()]
 
 
-def latencies(folder: Folder, asked: Asked, kind: str) -> list[Latency]:
+def latencies(folder: Folder, asked: StatsFilter, kind: str) -> list[LatencyRow]:
     """A row for each tool or model, or for each day or hour if asked by that, in no order."""
     durations: defaultdict[str | None, list[int | None]] = defaultdict(list)
     errors: defaultdict[str | None, int] = defaultdict(int)
@@ -60,7 +69,7 @@ def latencies(folder: Folder, asked: Asked, kind: str) -> list[Latency]:
     return [latency(name, times, errors[name]) for name, times in durations.items()]
 
 
-def runs(folder: Folder, asked: Asked, order: str, limit: int) -> list[Run]:
+def runs(folder: Folder, asked: StatsFilter, order: str, limit: int) -> list[Run]:
     found = [run for _, run in _chosen(folder, asked) if asked.model is None or run.model == asked.model]
     if order == "newest":
         return sorted(found, key=lambda run: (run.started_at, run.id), reverse=True)[:limit]
@@ -69,11 +78,11 @@ def runs(folder: Folder, asked: Asked, order: str, limit: int) -> list[Run]:
 
 
 def mirrored(folder: Folder, project: str, foreign_id: str) -> Run | None:
-    found = [run for _, run in _chosen(folder, Asked(project=project)) if run.foreign_id == foreign_id]
+    found = [run for _, run in _chosen(folder, StatsFilter(project=project)) if run.foreign_id == foreign_id]
     return min(found, key=lambda run: (run.started_at, run.id), default=None)
 
 
-def outlines(folder: Folder, run_id: UUID) -> list[Outline]:
+def outlines(folder: Folder, run_id: UUID) -> list[StitchOutline]:
     """Line by line, so that what they say is not kept."""
     thread_id = tables.thread_of_run(folder, run_id)
     if thread_id is None:
@@ -82,7 +91,7 @@ def outlines(folder: Folder, run_id: UUID) -> list[Outline]:
     return sorted(found, key=lambda one: one.position)
 
 
-def _chosen(folder: Folder, asked: Asked) -> Iterator[tuple[Thread, Run]]:
+def _chosen(folder: Folder, asked: StatsFilter) -> Iterator[tuple[Thread, Run]]:
     only = None if asked.threads is None else set(asked.threads)
     for head in tables.all_in(folder, Thread, disk.HEADS):
         if asked.project not in (None, head.project) or asked.user not in (None, head.user_id):
@@ -121,22 +130,22 @@ def _roots(folder: Folder) -> dict[UUID, UUID]:
     return roots
 
 
-def _of_run(run: Run) -> Figures:
+def _of_run(run: Run) -> UsageRow:
     tokens = (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens)
     told: Any = run.cost.get("unpriced")
     unpriced = told if isinstance(told, int) else run.steps if run.total_cost is None else 0
-    return Figures((), 1, int(run.status == "failed"), *tokens, cost=run.total_cost, unpriced=unpriced)
+    return UsageRow((), 1, int(run.status == "failed"), *tokens, cost=run.total_cost, unpriced=unpriced)
 
 
 def _shares(folder: Folder, run: Run) -> list[_Share]:
     """What each model counts of a run; what the run counts beyond its calls that stand here is its own model's."""
     whole = _of_run(run)
-    calls: defaultdict[str | None, list[Figures]] = defaultdict(list)
+    calls: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
     for stitch in tables.stitches_of_run(folder, run):
         if stitch.type == "llm_call":
             calls[stitch.name or run.model].append(_of_call(stitch))
-    sums = {model: added(rows) for model, rows in calls.items()}
-    told = added(sums.values())
+    sums = {model: sum_usage(rows) for model, rows in calls.items()}
+    told = sum_usage(sums.values())
     rest = [of_run - of_calls for of_run, of_calls in zip(whole.tokens, told.tokens, strict=True)]
     if not calls or min(rest) < 0:
         return [_Share(run.model, whole)]
@@ -147,24 +156,24 @@ def _shares(folder: Folder, run: Run) -> list[_Share]:
     elif whole.cost is None:
         sums = {model: figures._replace(cost=None) for model, figures in sums.items()}
         told = told._replace(cost=None)
-    left = whole.cost if told.cost is None else added([whole, told._replace(cost=-told.cost)]).cost
+    left = whole.cost if told.cost is None else sum_usage([whole, told._replace(cost=-told.cost)]).cost
     unpriced = whole.unpriced - told.unpriced
-    own = Figures((), 1, whole.failed_runs, *rest, cost=left or None, unpriced=unpriced)
+    own = UsageRow((), 1, whole.failed_runs, *rest, cost=left or None, unpriced=unpriced)
     return [_Share(run.model, own), *(_Share(model, figures) for model, figures in sums.items())]
 
 
-def _of_call(stitch: Stitch) -> Figures:
+def _of_call(stitch: Stitch) -> UsageRow:
     tokens = (stitch.input_tokens, stitch.output_tokens, stitch.cache_read_tokens, stitch.cache_write_tokens)
     cost: Any = stitch.data.get("cost")
     if isinstance(cost, dict):
         cost = cost.get("total_cost")  # type: ignore[union-attr]
     known = float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
-    return Figures((), 0, 0, *(count or 0 for count in tokens), cost=known, unpriced=int(known is None))
+    return UsageRow((), 0, 0, *(count or 0 for count in tokens), cost=known, unpriced=int(known is None))
 
 
-def average_tokens(folder: Folder, project: str, since: datetime) -> list[Usage]:
+def average_tokens(folder: Folder, project: str, since: datetime) -> list[ThreadUsage]:
     """Per thread, what its top-level runs that started since then took on average."""
-    usages: list[Usage] = []
+    usages: list[ThreadUsage] = []
     for head in tables.all_in(folder, Thread, disk.HEADS):
         if head.project != project:
             continue
@@ -174,7 +183,7 @@ def average_tokens(folder: Folder, project: str, since: datetime) -> list[Usage]
             if run.parent_run_id is None and run.started_at > since
         ]
         if tokens:
-            usages.append(Usage(head.id, len(tokens), sum(tokens) / len(tokens)))
+            usages.append(ThreadUsage(head.id, len(tokens), sum(tokens) / len(tokens)))
     return sorted(usages, key=lambda usage: usage.thread_id)
 
 
@@ -219,20 +228,20 @@ LONGEST = 262_144
 """Characters of one message that are searched."""
 
 
-def search(folder: Folder, project: str, text: str, limit: int) -> list[Hit]:
+def search(folder: Folder, project: str, text: str, limit: int) -> list[SearchHit]:
     """Places that contain every word, in whatever case; those that say them most often first."""
     words = set(_words(text))
     if not words:
         return []
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     for head in tables.all_in(folder, Thread, disk.HEADS):
         if head.project != project:
             continue
         if score := _score(words, head.title or ""):
-            hits.append(Hit(head.id, None, score))
+            hits.append(SearchHit(head.id, None, score))
         said = filter(_is_said, log.read(folder, head.id, [(1, None)]))
         scores = ((one.position, _score(words, text_of(one.message)[:LONGEST])) for one in said)
-        hits.extend(Hit(head.id, position, score) for position, score in scores if score)
+        hits.extend(SearchHit(head.id, position, score) for position, score in scores if score)
     hits.sort(key=lambda hit: (-hit.score, hit.thread_id, hit.position or 0))
     return hits[:limit]
 

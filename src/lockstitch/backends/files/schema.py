@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
-from lockstitch.backend import WORK, Sighting
+from lockstitch.backend import WORK_READY, ChangeHint
 from lockstitch.backends.files import append, disk
-from lockstitch.backends.files.coordinator import Guard, locked
+from lockstitch.backends.files.coordinator import FolderCoordinator, locked
 from lockstitch.backends.files.journal import Put
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import Refused, SchemaMismatch, StoreDamaged
@@ -91,7 +91,7 @@ _SLACK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JournalPosition:
     """How far somebody has followed the journal."""
 
     mark: bytes
@@ -100,13 +100,13 @@ class Place:
     looked_at: float
 
 
-def here(guard: Guard) -> Place:
+def here(guard: FolderCoordinator) -> JournalPosition:
     """The place from which to follow what happens from now on."""
     raw, mark = guard.journal.raw_mark(), guard.journal.mark()
-    return Place(raw, mark.generation, mark.applied, time.time())
+    return JournalPosition(raw, mark.generation, mark.applied, time.time())
 
 
-def look(guard: Guard, place: Place, now: datetime) -> tuple[list[Sighting], Place]:
+def look(guard: FolderCoordinator, place: JournalPosition, now: datetime) -> tuple[list[ChangeHint], JournalPosition]:
     """The threads that have moved since, WORK if one of them is ready now, and the new place.
 
     Costs next to nothing when none has moved.
@@ -116,7 +116,9 @@ def look(guard: Guard, place: Place, now: datetime) -> tuple[list[Sighting], Pla
     return guard.read(lambda folder: _follow(guard, folder, place, format_time(now)))
 
 
-def _follow(guard: Guard, folder: Folder, place: Place, now: str) -> tuple[list[Sighting], Place]:
+def _follow(
+    guard: FolderCoordinator, folder: Folder, place: JournalPosition, now: str
+) -> tuple[list[ChangeHint], JournalPosition]:
     end = here(guard)
     moved: dict[str, Json] = {}
     emptied = end.generation != place.generation or end.end < place.end
@@ -128,9 +130,9 @@ def _follow(guard: Guard, folder: Folder, place: Place, now: str) -> tuple[list[
             if isinstance(operation, Put) and operation.path.startswith(f"{disk.HEADS}/"):
                 head = codec.loads(operation.text)
                 moved[head["id"]] = head
-    sightings = [Sighting(UUID(head["id"]), head["position"]) for head in moved.values()]
+    sightings = [ChangeHint(UUID(head["id"]), head["position"]) for head in moved.values()]
     if any(append.is_ready(head, now) for head in moved.values()):
-        sightings.append(WORK)
+        sightings.append(WORK_READY)
     return sightings, end
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from lockstitch.backends.files import disk, format, log
 from lockstitch.backends.files.disk import check, prefix_of
 from lockstitch.backends.files.transaction import UNREADABLE, Facts, Folder
-from lockstitch.model import TERMINAL, Archive, Blob, File, Json, Letter, Record, Run, Stitch, Thread, as_id
+from lockstitch.model import TERMINAL_STATUSES, Archive, Blob, Delivery, File, Json, Record, Run, Stitch, Thread, as_id
 
 R = TypeVar("R", bound=Record)
 
@@ -69,7 +69,7 @@ def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
             if found is None:
                 continue
             top = found.parent_run_id is None
-            known = Facts(found.sequence, found.turn if top else None, found.status in TERMINAL)
+            known = Facts(found.sequence, found.turn if top else None, found.status in TERMINAL_STATUSES)
             if known.ended and not folder.is_pending(disk.run(thread_id, run_id)):
                 folder.memory.runs.keep(run_id, known)
         facts[run_id] = known
@@ -109,22 +109,22 @@ def archive_files(folder: Folder, thread_id: UUID, *, except_from: int) -> list[
     return [values["file"] for values in documents if values and values["first_position"] != except_from]
 
 
-def letters(folder: Folder, thread_id: UUID) -> list[Letter]:
-    return list(all_in(folder, Letter, disk.inbox(thread_id)))
+def letters(folder: Folder, thread_id: UUID) -> list[Delivery]:
+    return list(all_in(folder, Delivery, disk.inbox(thread_id)))
 
 
-def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Letter | None:
+def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Delivery | None:
     """A letter of a thread's inbox; its name begins with its id."""
-    return next(all_in(folder, Letter, disk.inbox(thread_id), f"{letter_id}."), None)
+    return next(all_in(folder, Delivery, disk.inbox(thread_id), f"{letter_id}."), None)
 
 
-def same_letter(folder: Folder, letter: Letter) -> Letter | None:
+def same_letter(folder: Folder, letter: Delivery) -> Delivery | None:
     """The letter that the same sender has sent for the same call; its name ends with both."""
     ending = f".{disk.sender(letter.sender, letter.call_id)}.json"
     directory = disk.inbox(letter.thread_id)
     for name in folder.names(directory):
         if name.endswith(ending):
-            return load(folder, Letter, f"{directory}/{name}")
+            return load(folder, Delivery, f"{directory}/{name}")
     return None
 
 

@@ -44,7 +44,7 @@ class Facts(NamedTuple):
     ended: bool
 
 
-class Recollection(OrderedDict[K, V], Generic[K, V]):
+class FolderCache(OrderedDict[K, V], Generic[K, V]):
     """A mapping that keeps the newest things only."""
 
     def __init__(self, most: int) -> None:
@@ -63,19 +63,19 @@ Signature = tuple[int, int, int]
 """A file's number, length and time of change: another content has another one."""
 
 
-class Memory:
+class FolderState:
     def __init__(self) -> None:
-        self.extents: Recollection[str, tuple[Signature, Extent]] = Recollection(20_000)
-        self.identities: Recollection[UUID, Identities] = Recollection(200)
-        self.runs: Recollection[UUID, Facts] = Recollection(20_000)
-        self.threads_of_runs: Recollection[UUID, UUID] = Recollection(20_000)
+        self.extents: FolderCache[str, tuple[Signature, Extent]] = FolderCache(20_000)
+        self.identities: FolderCache[UUID, Identities] = FolderCache(200)
+        self.runs: FolderCache[UUID, Facts] = FolderCache(20_000)
+        self.threads_of_runs: FolderCache[UUID, UUID] = FolderCache(20_000)
 
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 """What reading something raises that is not what it should be."""
 
 
-class Torn(Exception):
+class TornRead(Exception):
     """A file is cut off or unreadable: the journal may be able to restore it."""
 
 
@@ -86,7 +86,7 @@ class Folder:
     with `tolerant`. Then a torn last line is passed over, and other damage is an error that names the file.
     """
 
-    def __init__(self, root: Path, memory: Memory, *, tolerant: bool = False) -> None:
+    def __init__(self, root: Path, memory: FolderState, *, tolerant: bool = False) -> None:
         self.root = root
         self._base = f"{root}/"
         self.memory = memory
@@ -137,13 +137,13 @@ class Folder:
             return []
         *lines, tail = text.split(b"\n")
         if tail and not self.tolerant:
-            raise Torn(path)
+            raise TornRead(path)
         return lines
 
     def damaged(self, path: str, what: str, cause: Exception | None = None) -> Never:
         """Say that a file cannot be read, once the journal could not help."""
         if not self.tolerant:
-            raise Torn(path) from cause
+            raise TornRead(path) from cause
         raise StoreDamaged(
             f"{self.root / path} is damaged: {what}. Restore this file from a backup; "
             "`lockstitch doctor` shows what else can be read."
@@ -156,7 +156,7 @@ class Transaction(Folder):
     One operation is kept per path, the last: a commit that changes a head twice writes it once.
     """
 
-    def __init__(self, root: Path, memory: Memory, *, tolerant: bool = False) -> None:
+    def __init__(self, root: Path, memory: FolderState, *, tolerant: bool = False) -> None:
         super().__init__(root, memory, tolerant=tolerant)
         self.operations: dict[str, Operation] = {}
         self.contents: dict[str, bytes] = {}

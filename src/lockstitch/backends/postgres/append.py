@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Edit, Fields, Receipt
+from lockstitch.backend import Commit, Fields, Receipt, ThreadChange, ThreadEdit
 from lockstitch.backends.postgres.dialect import MARK, TYPES
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import head_fields
+from lockstitch.backends.sql.operations import head_columns
 from lockstitch.backends.sql.queries import Script, Statement
 from lockstitch.errors import Conflict
-from lockstitch.model import Letter, Record, Run, Stitch, Thread, columns
+from lockstitch.model import Delivery, Record, Run, Stitch, Thread, columns
 from lockstitch.model.record import column_kinds
 
 ROWS = 50
@@ -35,38 +35,38 @@ class Shape(NamedTuple):
     uses: int
 
 
-def fits(wanted: Change) -> bool:
+def fits(wanted: ThreadChange) -> bool:
     """Whether a change is one statement; a larger one takes a transaction of several."""
-    parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.taken, wanted.uses)
-    return sum(map(len, parts)) <= ROWS and not wanted.replaced
+    parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.consumed, wanted.blob_refs)
+    return sum(map(len, parts)) <= ROWS and not wanted.replaced_stitches
 
 
-def change(dialect: Dialect, wanted: Change) -> Script[Receipt]:
+def change(dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
     """Write a change. What does not fit into its statement follows it."""
     rows = yield _statement(dialect, wanted)
     if not rows:
         raise Conflict(thread_id=wanted.thread_id)
     for stitch in wanted.stitches[ROWS:]:
         yield dialect.insert(stitch)
-    for stitch in wanted.replaced:
+    for stitch in wanted.replaced_stitches:
         yield dialect.insert(stitch, "upsert")
     return Receipt(wanted.position + len(wanted.stitches), rows[0][0], rows[0][1])
 
 
-def _statement(dialect: Dialect, wanted: Change) -> Statement:
+def _statement(dialect: Dialect, wanted: ThreadChange) -> Statement:
     """The values stand in the order of the names in `_names`."""
-    head = head_fields(wanted)
+    head = head_columns(wanted)
     new_runs, runs = _settled(wanted) if wanted.runs else (wanted.new_runs, ())
     stitches = wanted.stitches[:ROWS]
     shape = Shape(
         tuple(head),
-        wanted.spawned != 0,
+        wanted.new_children != 0,
         wanted.delivered is not None,
         len(new_runs),
         tuple([tuple(fields) for _, fields in runs]),
         len(stitches),
-        len(wanted.taken),
-        len(wanted.uses),
+        len(wanted.consumed),
+        len(wanted.blob_refs),
     )
     values: list[Any] = [
         wanted.thread_id.hex,
@@ -75,8 +75,8 @@ def _statement(dialect: Dialect, wanted: Change) -> Statement:
         None if wanted.worker_id is None else wanted.worker_id.hex,
         str(wanted.position + len(wanted.stitches)),
     ]
-    if wanted.spawned:
-        values.append(str(wanted.spawned))
+    if wanted.new_children:
+        values.append(str(wanted.new_children))
     if wanted.delivered is not None:
         values.append(str(wanted.delivered))
     values += dialect.encode(Thread, head).values()
@@ -87,13 +87,13 @@ def _statement(dialect: Dialect, wanted: Change) -> Statement:
         values += dialect.encode(Run, fields).values()
     for stitch in stitches:
         values += dialect.row(stitch, _GIVEN)
-    for letter_id, position in wanted.taken:
+    for letter_id, position in wanted.consumed:
         values += (letter_id.hex, str(position))
-    values += wanted.uses
+    values += wanted.blob_refs
     return Statement(_text(dialect, shape), values)
 
 
-def _settled(wanted: Change) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields]]]:
+def _settled(wanted: ThreadChange) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields]]]:
     """Each run once: one statement cannot write a row twice, nor change what it has just inserted."""
     changed: dict[UUID, Fields] = {}
     for run_id, fields in wanted.runs:
@@ -180,10 +180,10 @@ def is_ready(thread: Thread, now: datetime) -> bool:
     return waits and _has_come(thread.wake_at, now)
 
 
-def _wakes(step: Change | Letter | Edit, receipt: Receipt, now: datetime) -> bool:
-    if isinstance(step, Letter):
+def _wakes(step: ThreadChange | Delivery | ThreadEdit, receipt: Receipt, now: datetime) -> bool:
+    if isinstance(step, Delivery):
         return receipt.woken
-    if isinstance(step, Edit):
+    if isinstance(step, ThreadEdit):
         return _has_come(step.fields.get("wake_at"), now)
     # One that goes to wait for a moment that has come is ready too.
     return step.head.get("status") == "pending" or _has_come(step.head.get("wake_at"), now)

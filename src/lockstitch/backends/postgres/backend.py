@@ -11,24 +11,24 @@ import psycopg
 from psycopg import errors as pg
 
 from lockstitch.backend import (
-    Answer,
-    Change,
+    ChangeHint,
     Commit,
-    Edit,
     Fields,
     Find,
-    Hit,
+    QueryResult,
     Receipt,
-    Sighting,
+    SearchHit,
     Sizes,
-    Usage,
+    ThreadChange,
+    ThreadEdit,
+    ThreadUsage,
     Where,
 )
 from lockstitch.backends.postgres import records as bulk
 from lockstitch.backends.postgres.append import change, fits, is_ready, makes_work
 from lockstitch.backends.postgres.connection import translate
 from lockstitch.backends.postgres.dialect import dialect, speaking
-from lockstitch.backends.postgres.external import Guest, insert, place, undone_alone
+from lockstitch.backends.postgres.external import ExternalTransaction, insert, place, undone_alone
 from lockstitch.backends.postgres.notify import Notifier, Watcher
 from lockstitch.backends.postgres.pool import Pool, parse
 from lockstitch.backends.postgres.query import Searcher, query
@@ -36,13 +36,13 @@ from lockstitch.backends.postgres.reader import Readers
 from lockstitch.backends.postgres.records import claim, delete, read
 from lockstitch.backends.postgres.schema import extend, looking, migrate
 from lockstitch.backends.sql import operations, reports
-from lockstitch.backends.sql.operations import asked, fresh
+from lockstitch.backends.sql.operations import asked, new_threads_only
 from lockstitch.backends.sql.queries import Script
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
-from lockstitch.model.statistics import Asked, Figures, Latency, Outline
-from lockstitch.model.worker import EndCause, Wish
+from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
+from lockstitch.model.worker import ClaimRequest, EndCause
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -67,14 +67,14 @@ class PostgresBackend:
         return await self._pool.run(lambda connection: migrate(connection, self._dialect, shown))
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        new = fresh(commit) if len(commit.threads) > 1 else None
+        new = new_threads_only(commit) if len(commit.threads) > 1 else None
         if new is not None and sum(len(one.change.stitches) for one in new) > bulk.MANY:
             receipts = await self._pool.run(lambda connection: bulk.begin(connection, self._dialect, new))
         elif _is_one_statement(commit):
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
         else:
             # A blob that found a new user meanwhile is refused by its foreign key; the next look sees that user.
-            again = (pg.ForeignKeyViolation,) if commit.removed or commit.superseded else ()
+            again = (pg.ForeignKeyViolation,) if commit.deleted_threads or commit.superseded else ()
             receipts = await self._pool.transact(lambda: self._commit(commit), again=again)
         for thread in commit.threads:
             self._notifier.tell(thread.id, thread.position)
@@ -91,7 +91,7 @@ class PostgresBackend:
     async def extensions(self) -> list[str]:
         return await self._read(self._extensions)
 
-    async def ask(
+    async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
         spoken = speaking(self._dialect, extension)
@@ -99,7 +99,7 @@ class PostgresBackend:
         return await (self._pool.transact(script) if writes else self._read(script))
 
     async def insert_within(self, connection: object, thread: Thread) -> None:
-        guest = Guest(connection, self._pool.address.shown)
+        guest = ExternalTransaction(connection, self._pool.address.shown)
         here, there = await self._read(lambda: place(self._dialect)), await guest.run(place(self._dialect))
         if here != there:
             raise Refused(
@@ -156,10 +156,10 @@ class PostgresBackend:
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        wish = Wish(worker_id, agents, project, limit, after, limits, suspects, alone)
+        wish = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
         return await self._pool.transact(lambda: claim(self._dialect, wish, thread_id))
 
-    async def beat(self, worker: Worker) -> bool:
+    async def heartbeat(self, worker: Worker) -> bool:
         return await self._pool.alone(lambda: operations.beat(self._dialect, worker), repeatable=True)
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
@@ -172,7 +172,7 @@ class PostgresBackend:
             self._notifier.tell_work()
         return given_back
 
-    def watch(self) -> AsyncGenerator[Sighting, None]:
+    def watch(self) -> AsyncGenerator[ChangeHint, None]:
         return self._watcher.watch()
 
     async def close(self) -> None:
@@ -184,25 +184,25 @@ class PostgresBackend:
     async def count(self, find: Find[Any]) -> int:
         return await self._read(lambda: operations.count(self._dialect, find))
 
-    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+    async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
 
-    async def usage(self, asked: Asked) -> list[Figures]:
+    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
         return await self._read(lambda: reports.usage(self._dialect, asked))
 
-    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
         return await self._read(lambda: reports.latencies(self._dialect, asked, kind))
 
-    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._read(lambda: reports.runs(self._dialect, asked, order, limit))
 
-    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+    async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._read(lambda: reports.mirrored(self._dialect, project, foreign_id))
 
-    async def outline(self, run_id: UUID) -> list[Outline]:
+    async def outline(self, run_id: UUID) -> list[StitchOutline]:
         return await self._read(lambda: reports.outline(self._dialect, run_id))
 
-    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
         return await self._searcher.search(project, text, limit)
 
     async def size(self, thread_id: UUID | None) -> Sizes:
@@ -220,7 +220,7 @@ class PostgresBackend:
         lens: str | None = None,
         force: bool = False,
         own: bool = False,
-    ) -> Answer | None:
+    ) -> QueryResult | None:
         async with nullcontext() if own else self._readers.places:
             connection = await (self._pool.connect(prepared=True) if own else self._readers.connect(force=force))
             try:
@@ -253,7 +253,7 @@ class PostgresBackend:
 
 def _is_one_statement(commit: Commit) -> bool:
     """Whether a commit needs no transaction around it: it is a change, an edit or a new record, and nothing else."""
-    if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1 or not commit.plain:
+    if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1 or not commit.is_record_only:
         return False
     step = commit.steps[0] if commit.steps else None
-    return step is None or isinstance(step, Edit) or (isinstance(step, Change) and fits(step))
+    return step is None or isinstance(step, ThreadEdit) or (isinstance(step, ThreadChange) and fits(step))

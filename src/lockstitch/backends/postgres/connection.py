@@ -20,7 +20,7 @@ from psycopg.types.string import BytesBinaryDumper
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from lockstitch.backends.postgres.dialect import MARK
-from lockstitch.backends.postgres.libpq import MANY, PREPARED, Direct
+from lockstitch.backends.postgres.libpq import MANY, PREPARED, LibpqConnection
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import (
     Conflict,
@@ -69,7 +69,7 @@ ADAPTERS = _adapters()
 class Connection(AsyncConnection[TupleRow]):
     """A connection that runs scripts: single statements directly, transactions as a pipeline."""
 
-    _direct: Direct | None = None
+    _direct: LibpqConnection | None = None
     commits = False
     """Whether something that commits has been sent and its answer has not come."""
     lent_until = 0.0
@@ -91,7 +91,7 @@ class Connection(AsyncConnection[TupleRow]):
             return stop.value
         sql, values, _ = bind(statement)
         if self._direct is None:
-            self._direct = Direct(self)
+            self._direct = LibpqConnection(self)
         self.commits = True
         rows = await self._direct.execute(sql, values)
         self.commits = False

@@ -12,10 +12,10 @@ from lockstitch.backends.sql import operations, queries
 from lockstitch.backends.sql.dialect import Dialect, Target
 from lockstitch.extension import Extension
 from lockstitch.model import (
-    SHELVES,
+    SIDE_RECORDS,
     Clock,
     ColumnKind,
-    Letter,
+    Delivery,
     Record,
     Run,
     Stitch,
@@ -43,7 +43,7 @@ TYPES = {
 # The full name instead of a search_path: a path set at connect does not survive a transaction-mode pooler, which
 # refuses startup options and hands a session's settings to whoever comes next.
 _OWN = ["schema_versions", "extension_versions", "text_search", "search_mark", r"\{table\}"]
-_TABLES = [kind.table for kind in (Thread, Run, Stitch, Letter, Worker, *SHELVES)] + _OWN
+_TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + _OWN
 
 
 def _named(tables: Sequence[str]) -> re.Pattern[str]:
@@ -155,5 +155,5 @@ def dialect(clock: Clock) -> Dialect:
 def speaking(spoken: Dialect, extension: Extension) -> Dialect:
     """The dialect with the queries of an extension, its tables by their full names too."""
     tables = _named([*_TABLES, *(kind.table for kind in extension.kinds)])
-    theirs = operations.speaking(spoken, extension, "postgres").queries
+    theirs = operations.with_extension(spoken, extension, "postgres").queries
     return replace(spoken, queries={name: qualified(text, tables) for name, text in theirs.items()})

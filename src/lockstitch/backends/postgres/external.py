@@ -55,7 +55,7 @@ def undone_alone(script: Script[T]) -> Script[T]:
     return result
 
 
-class Guest:
+class ExternalTransaction:
     """Runs scripts over a connection of the caller's, blocking or not."""
 
     def __init__(self, connection: object, shown: str) -> None:

@@ -41,7 +41,7 @@ _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 _STALE = (pg.InvalidSqlStatementName, pg.FeatureNotSupported)
 
 
-class Direct:
+class LibpqConnection:
     """Executes statements on a connection that nobody else uses meanwhile."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:

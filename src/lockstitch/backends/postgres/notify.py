@@ -17,7 +17,7 @@ from uuid import UUID
 
 import psycopg
 
-from lockstitch.backend import READY, WORK, Sighting
+from lockstitch.backend import WATCHING, WORK_READY, ChangeHint
 from lockstitch.backends.postgres.connection import Connection, translate
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql.dialect import Dialect
@@ -25,7 +25,7 @@ from lockstitch.backends.sql.queries import Script
 from lockstitch.errors import LockstitchError
 
 
-class Horizon:
+class LogHorizon:
     """Up to `mark` nothing more will appear in the log. It moves by looking, so by two looks or more."""
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class Notifier:
         yield self._dialect.statement("notify", {"payloads": " ".join(payloads)})
 
 
-def heard(payload: str) -> Sighting | None:
+def heard(payload: str) -> ChangeHint | None:
     """What a notification says, or None when somebody else uses our channel."""
     if payload == WORK_PAYLOAD:
-        return WORK
+        return WORK_READY
     thread_id, _, position = payload.partition(":")
     try:
-        return Sighting(UUID(thread_id), int(position))
+        return ChangeHint(UUID(thread_id), int(position))
     except ValueError:
         return None
 
@@ -151,12 +151,12 @@ class Watcher:
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
-    async def watch(self) -> AsyncGenerator[Sighting, None]:
+    async def watch(self) -> AsyncGenerator[ChangeHint, None]:
         mailbox = _Mailbox()
         self._mailboxes.add(mailbox)
         try:
             await self._start()
-            yield READY
+            yield WATCHING
             while not mailbox.closed:
                 for sighting in await mailbox.take():
                     yield sighting
@@ -213,13 +213,13 @@ class Watcher:
                 await connection.close()
             connection = await self._listen_again(log)
             # The log tells what moved meanwhile, but not what became ready.
-            self._tell([WORK])
+            self._tell([WORK_READY])
 
     async def _hear(self, connection: Connection, log: "_Log") -> None:
         async with aclosing(connection.notifies(timeout=POLL * random.uniform(0.8, 1.2))) as notifications:
             async for notification in notifications:
                 said = heard(notification.payload)
-                if said is not None and (said == WORK or log.hear(said)):
+                if said is not None and (said == WORK_READY or log.hear(said)):
                     self._tell([said])
 
     async def _listen_again(self, log: "_Log") -> Connection:
@@ -231,7 +231,7 @@ class Watcher:
             except LockstitchError:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _tell(self, sightings: list[Sighting]) -> None:
+    def _tell(self, sightings: list[ChangeHint]) -> None:
         for mailbox in self._mailboxes:
             mailbox.put(sightings)
 
@@ -244,17 +244,17 @@ class _Mailbox:
         self._waiting: dict[UUID, int] = {}
         self._filled = asyncio.Event()
 
-    def put(self, sightings: list[Sighting]) -> None:
+    def put(self, sightings: list[ChangeHint]) -> None:
         for thread_id, position in sightings:
             self._waiting[thread_id] = max(position, self._waiting.get(thread_id, 0))
         if sightings:
             self._filled.set()
 
-    async def take(self) -> list[Sighting]:
+    async def take(self) -> list[ChangeHint]:
         await self._filled.wait()
         self._filled.clear()
         waiting, self._waiting = self._waiting, {}
-        return [Sighting(thread_id, position) for thread_id, position in waiting.items()]
+        return [ChangeHint(thread_id, position) for thread_id, position in waiting.items()]
 
     def close(self) -> None:
         self.closed = True
@@ -267,7 +267,7 @@ class _Log:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._begun = False
-        self._horizon = Horizon()
+        self._horizon = LogHorizon()
         self._polls = 0
         self._told: dict[UUID, int] = {}
         self._heard: dict[UUID, int] = {}
@@ -275,12 +275,12 @@ class _Log:
         self._old: dict[UUID, int] = {}
         """Where threads stood when watching began; others may still be telling of that for a moment."""
 
-    def hear(self, sighting: Sighting) -> bool:
+    def hear(self, sighting: ChangeHint) -> bool:
         """Take note of a notification; whether it tells something new."""
         self._heard[sighting.thread_id] = sighting.position
         return sighting.position > self._old.get(sighting.thread_id, -1)
 
-    async def news(self, connection: Connection) -> list[Sighting]:
+    async def news(self, connection: Connection) -> list[ChangeHint]:
         """What was committed since the last time. The first time nothing: it only takes note of what is there."""
         begins, self._begun = not self._begun, True
         mark = self._horizon.mark
@@ -288,7 +288,7 @@ class _Log:
         if begins:
             mark = self._horizon.mark = max(0, self._horizon.end - BEFORE)
         rows = await connection.execute_one(self._dialect.statement("sightings", {"mark": mark}))
-        news = [] if begins else [Sighting(row[0], row[1]) for row in rows if self._is_news(*row)]
+        news = [] if begins else [ChangeHint(row[0], row[1]) for row in rows if self._is_news(*row)]
         self._old = {thread_id: position for thread_id, position, _ in rows} if begins else {}
         self._told = {thread_id: log_id for thread_id, _, log_id in rows}
         self._heard_before, self._heard = self._heard, {}

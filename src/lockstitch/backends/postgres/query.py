@@ -18,10 +18,10 @@ from psycopg import AsyncRawCursor
 from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
-from lockstitch.backend import ANSWER, Answer, Hit
+from lockstitch.backend import ANSWER, QueryResult, SearchHit
 from lockstitch.backends.postgres import schema
 from lockstitch.backends.postgres.connection import Connection
-from lockstitch.backends.postgres.notify import Horizon
+from lockstitch.backends.postgres.notify import LogHorizon
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
@@ -37,7 +37,7 @@ _MEANT_TO_WRITE = re.compile(
 
 async def query(
     connection: Connection, dialect: Dialect, sql: str, limit: int, seconds: float, lens: str | None
-) -> Answer:
+) -> QueryResult:
     """Run one statement in a read-only transaction with a time limit, a row limit and a limit of the answer's size."""
     try:
         async with asyncio.timeout(seconds + 1):
@@ -64,20 +64,20 @@ async def query(
         raise Refused(f"PostgreSQL refused the query: {said or exc}.") from exc
 
 
-async def _ask(connection: Connection, sql: str, limit: int) -> Answer:
+async def _ask(connection: Connection, sql: str, limit: int) -> QueryResult:
     """Execute the statement and return its rows. Prepared, because then PostgreSQL takes one statement only."""
     async with AsyncRawCursor(connection) as cursor:
         if _EXPLAIN.match(sql) or _SHOW.match(sql):
             await cursor.execute(sql.encode(), (), prepare=True)
             rows = await cursor.fetchmany(limit + 1)
-            return Answer([column.name for column in cursor.description or ()], rows[:limit], len(rows) > limit)
+            return QueryResult([column.name for column in cursor.description or ()], rows[:limit], len(rows) > limit)
         await cursor.execute(b"DECLARE asked NO SCROLL CURSOR FOR " + sql.encode(), (), prepare=True)
         await cursor.execute(b"FETCH 0 FROM asked")
         columns = [column.name for column in cursor.description or ()]
         return await _fetched(cursor, columns, limit)
 
 
-async def _fetched(cursor: AsyncRawCursor[TupleRow], columns: list[str], limit: int) -> Answer:
+async def _fetched(cursor: AsyncRawCursor[TupleRow], columns: list[str], limit: int) -> QueryResult:
     """Fetch rows one by one, until there are enough or their bytes are too many."""
     rows: list[tuple[Any, ...]] = []
     size = 0
@@ -86,9 +86,9 @@ async def _fetched(cursor: AsyncRawCursor[TupleRow], columns: list[str], limit: 
         if len(rows) == limit or size > ANSWER:
             if not rows and limit:
                 raise Refused(f"The first row of the answer has more than {ANSWER >> 20} MiB. Select less of it.")
-            return Answer(columns, rows, True)
+            return QueryResult(columns, rows, True)
         rows.append(row)
-    return Answer(columns, rows, False)
+    return QueryResult(columns, rows, False)
 
 
 def _size(cursor: AsyncRawCursor[TupleRow], columns: int) -> int:
@@ -118,11 +118,11 @@ class Searcher:
     def __init__(self, pool: Pool, dialect: Dialect) -> None:
         self._pool = pool
         self._dialect = dialect
-        self._horizon = Horizon()
+        self._horizon = LogHorizon()
         self._mark = 0
         self._filling = asyncio.Lock()
 
-    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
         if not _WORD.search(text):
             return []
         async with self._filling:
@@ -173,9 +173,9 @@ def mark_of(dialect: Dialect) -> Script[int]:
     return int((yield dialect.statement("search_mark", {}))[0][0])
 
 
-def search(dialect: Dialect, project: str, text: str, limit: int, mark: int) -> Script[list[Hit]]:
+def search(dialect: Dialect, project: str, text: str, limit: int, mark: int) -> Script[list[SearchHit]]:
     """PostgreSQL cuts what is searched for into words just as it cut what is there."""
     # A NUL cannot be sent, and stands in no text.
     wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark}
     rows = yield dialect.statement("search", wanted)
-    return [Hit(thread_id, position, score) for thread_id, position, score in rows]
+    return [SearchHit(thread_id, position, score) for thread_id, position, score in rows]

@@ -13,11 +13,11 @@ from lockstitch.backends.postgres.connection import Connection, bind
 from lockstitch.backends.postgres.dialect import SCHEMA
 from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import Fresh, choosing, claim_one, taken
+from lockstitch.backends.sql.operations import NewThread, choosing, claim_one, taken
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import Refused
 from lockstitch.model import Record, Run, Stitch, Thread, columns
-from lockstitch.model.worker import Wish
+from lockstitch.model.worker import ClaimRequest
 
 MANY = 50
 """Records from which on COPY is faster than statements."""
@@ -44,7 +44,7 @@ async def put(connection: Connection, dialect: Dialect, records: Sequence[Record
             await connection.execute_one(_upsert(dialect, kind, names))
 
 
-async def begin(connection: Connection, dialect: Dialect, new: Sequence[Fresh]) -> list[Receipt]:
+async def begin(connection: Connection, dialect: Dialect, new: Sequence[NewThread]) -> list[Receipt]:
     """Write new threads with their first changes, in one transaction."""
     parts: tuple[Sequence[Record], ...] = (
         [one.head for one in new],
@@ -91,7 +91,7 @@ SPARE = 10
 """Candidates beyond those wanted: so many may be in the hands of others without anyone coming away empty."""
 
 
-def claim(dialect: Dialect, wish: Wish, thread_id: UUID | None) -> Script[list[Thread]]:
+def claim(dialect: Dialect, wish: ClaimRequest, thread_id: UUID | None) -> Script[list[Thread]]:
     """First the worker, then threads: the order of `release`, with which two cannot wait in a circle."""
     yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(wish.worker_id)})
     if thread_id is not None:

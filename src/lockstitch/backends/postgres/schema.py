@@ -48,7 +48,7 @@ _LEFT = (
 )
 
 
-class Known(NamedTuple):
+class InstalledLenses(NamedTuple):
     """What there is of lenses in a database."""
 
     marks: dict[str, str | None]
@@ -91,12 +91,12 @@ class Known(NamedTuple):
         return {added: part for added, part in found.items() if part}
 
 
-async def installed_lenses(connection: Connection, dialect: Dialect) -> Known:
+async def installed_lenses(connection: Connection, dialect: Dialect) -> InstalledLenses:
     rows = await connection.execute_one(dialect.statement("lenses_known", {"names": " ".join(catalog.NAMES)}))
     schemas = [row for row in rows if row[0]]
     extended = any(there for name, what, there, _ in rows if not name and what == "extensions")
     added: Rows = await connection.execute_one(dialect.statement("extensions", {})) if extended else ()
-    return Known(
+    return InstalledLenses(
         marks={name: mark for name, mark, _, _ in schemas},
         ours=frozenset(name for name, _, ours, _ in schemas if ours),
         views={name: number for name, _, _, number in schemas},
@@ -106,7 +106,7 @@ async def installed_lenses(connection: Connection, dialect: Dialect) -> Known:
     )
 
 
-async def step_aside(connection: Connection, dialect: Dialect) -> None:
+async def drop_outdated_views(connection: Connection, dialect: Dialect) -> None:
     """Drop the views of all lenses, so that they do not keep a migration from changing what they show."""
     for name in (await installed_lenses(connection, dialect)).marked():
         if await _attempt(connection, lambda name=name: _drop(connection, dialect, name)):
@@ -203,7 +203,7 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
         done = await _prepare(connection, dialect)
         refuse_newer(done, newest, store)
         if done < newest:
-            await step_aside(connection, dialect)
+            await drop_outdated_views(connection, dialect)
         for number, name, text in steps[done:]:
             await _apply(connection, text)
             await connection.execute_one(dialect.statement("version_set", {"version": number, "name": name}))
@@ -226,7 +226,7 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
         done = (await connection.execute_one(asked))[0][0] or 0
         refuse_newer_extension(done, newest, extension.name, store)
         if done < newest:
-            await step_aside(connection, dialect)
+            await drop_outdated_views(connection, dialect)
         for number, name, text in steps[done:]:
             await _apply(connection, text)
             await connection.execute_one(dialect.statement("extension_set", {"version": number, "name": name, **about}))

@@ -93,7 +93,7 @@ class Dialect:
 
     def decode(self, kind: type[R], row: Row) -> R:
         """The record of a row whose columns are those of `names(kind)`."""
-        return kind.of(
+        return kind.unchecked(
             {
                 name: value if value is None or convert is None else convert(value)
                 for (name, convert), value in zip(self._decoders(kind), row, strict=True)
@@ -113,7 +113,7 @@ class Dialect:
     def insert(self, record: Record, name: str = "insert") -> Statement:
         """Insert, `upsert` or `keep` a record; what it leaves to the database to give is not named."""
         kind, values = type(record), record.__dict__
-        given = frozenset(field for field in kind.given if values[field] is None)
+        given = frozenset(field for field in kind.generated if values[field] is None)
         return Statement(self._insert_text(kind, name, given), self.encode(kind, values))
 
     def upsert_name(self, kind: type[Record]) -> str:

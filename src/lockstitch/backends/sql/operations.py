@@ -7,18 +7,18 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Edit, Fields, Find, Receipt, Where
+from lockstitch.backend import Commit, Fields, Find, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import NotFound, Refused, ThreadBusy
 from lockstitch.extension import Extension
-from lockstitch.model import Clock, ColumnKind, Letter, Limit, Metric, Record, Stitch, Thread, Worker, codec
-from lockstitch.model.delivery import receive
-from lockstitch.model.worker import EndCause, Wish, in_turns, rooms
+from lockstitch.model import Clock, ColumnKind, DailyMetric, Delivery, Limit, Record, Stitch, Thread, Worker, codec
+from lockstitch.model.delivery import apply_delivery
+from lockstitch.model.worker import ClaimRequest, EndCause, free_slots, in_fair_order
 
 R = TypeVar("R", bound=Record)
 
-Changing = Callable[[Dialect, Change], Script[Receipt]]
+Changing = Callable[[Dialect, ThreadChange], Script[Receipt]]
 """How a dialect writes one change: compare-and-set first, then everything that depends on it."""
 
 
@@ -29,27 +29,27 @@ Removing = Callable[[Find[Thread]], Script[int]]
 def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
     for step in wanted.superseded:
         yield from change(dialect, step)
-    if going := [*wanted.removed, *(step.thread_id for step in wanted.superseded)]:
+    if going := [*wanted.deleted_threads, *(step.thread_id for step in wanted.superseded)]:
         yield from remove(Find(Thread, (Where("id", "in", going),)))
     for thread in wanted.threads:
         yield dialect.insert(thread)
     receipts: list[Receipt] = []
     for step in wanted.steps:
-        if isinstance(step, Change):
+        if isinstance(step, ThreadChange):
             receipts.append((yield from change(dialect, step)))
-        elif isinstance(step, Edit):
+        elif isinstance(step, ThreadEdit):
             receipts.append((yield from _edit(dialect, step)))
         else:
             receipts.append((yield from _deliver(dialect, step, clock)))
     for notice in wanted.notices:
         yield dialect.insert(notice)
     for record in wanted.records:
-        name = "figures_add" if isinstance(record, Metric) else dialect.upsert_name(type(record))
+        name = "figures_add" if isinstance(record, DailyMetric) else dialect.upsert_name(type(record))
         yield dialect.insert(record, name)
     return receipts
 
 
-def _edit(dialect: Dialect, edit: Edit) -> Script[Receipt]:
+def _edit(dialect: Dialect, edit: ThreadEdit) -> Script[Receipt]:
     fields = dialect.encode(Thread, edit.fields)
     parameters = {"id": dialect.encode_id(edit.thread_id), **fields}
     rows = yield dialect.statement("head_edit", parameters, changes=dialect.changes(list(fields)))
@@ -58,7 +58,7 @@ def _edit(dialect: Dialect, edit: Edit) -> Script[Receipt]:
     return Receipt(None)
 
 
-def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
+def _deliver(dialect: Dialect, letter: Delivery, clock: Clock) -> Script[Receipt]:
     """The receiver's row is locked first, so what is decided about it still holds when it is written."""
     thread_id = dialect.encode_id(letter.thread_id)
     rows = yield dialect.statement("thread_lock", {"id": thread_id}, columns=dialect.names(Thread))
@@ -67,9 +67,9 @@ def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
     head = dialect.decode(Thread, rows[0])
     found = yield dialect.select(same_letter(letter))
     if found:
-        first = dialect.decode(Letter, found[0])
+        first = dialect.decode(Delivery, found[0])
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
-    arrival = receive(head, letter, clock.now())
+    arrival = apply_delivery(head, letter, clock.now())
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     yield dialect.insert(arrival.letter)
@@ -86,9 +86,9 @@ def _deliver(dialect: Dialect, letter: Letter, clock: Clock) -> Script[Receipt]:
     )
 
 
-def same_letter(letter: Letter) -> Find[Letter]:
+def same_letter(letter: Delivery) -> Find[Delivery]:
     return Find(
-        Letter,
+        Delivery,
         (
             Where("thread_id", "=", letter.thread_id),
             Where("sender", "=", letter.sender),
@@ -207,7 +207,7 @@ def disjoint(ranges: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | 
     return result
 
 
-def claim_one(dialect: Dialect, wish: Wish, thread_id: UUID) -> Script[list[Thread]]:
+def claim_one(dialect: Dialect, wish: ClaimRequest, thread_id: UUID) -> Script[list[Thread]]:
     """Take this thread. The order of locks is limits, then threads, for everyone who claims."""
     limits = yield from _locked(dialect, wish.limits)
     named = {"id": dialect.encode_id(thread_id)}
@@ -215,14 +215,14 @@ def claim_one(dialect: Dialect, wish: Wish, thread_id: UUID) -> Script[list[Thre
     if limits and agents:
         # A thread that is taken over from the dead is held already, and not counted against itself.
         held = yield from _held(dialect, " AND id <> :id", named)
-        if rooms(limits, held).get(agents[0][0], 1) <= 0:
+        if free_slots(limits, held).get(agents[0][0], 1) <= 0:
             return []
     parameters = {**named, "worker_id": dialect.encode_id(wish.worker_id)}
     rows = yield dialect.statement("claim_one", parameters, columns=dialect.names(Thread))
     return [dialect.decode(Thread, row) for row in rows]
 
 
-def choosing(dialect: Dialect, wish: Wish, spare: int = 0) -> Script[Statement | None]:
+def choosing(dialect: Dialect, wish: ClaimRequest, spare: int = 0) -> Script[Statement | None]:
     """The statement that chooses and takes what is wished for, or None when there can be nothing.
 
     `spare` is how many candidates more than wanted are looked at.
@@ -232,7 +232,7 @@ def choosing(dialect: Dialect, wish: Wish, spare: int = 0) -> Script[Statement |
     if limits:
         held = yield from _held(dialect)
         ready = yield from _ready_agents(dialect, wish)
-        wish = wish._replace(limits=limits).within(held, ready)
+        wish = wish._replace(limits=limits).limited_to(held, ready)
     if wish.agents is not None and not wish.agents:
         return None
     if wish.suspects:
@@ -261,7 +261,7 @@ def choosing(dialect: Dialect, wish: Wish, spare: int = 0) -> Script[Statement |
     )
 
 
-def _suspect(dialect: Dialect, wish: Wish) -> Statement:
+def _suspect(dialect: Dialect, wish: ClaimRequest) -> Statement:
     """Return the statement that claims one suspect."""
     parameters: dict[str, Any] = {"worker_id": dialect.encode_id(wish.worker_id)}
     chosen = ""
@@ -275,9 +275,9 @@ def _suspect(dialect: Dialect, wish: Wish) -> Statement:
     return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
 
 
-def taken(dialect: Dialect, wish: Wish, rows: Rows) -> list[Thread]:
+def taken(dialect: Dialect, wish: ClaimRequest, rows: Rows) -> list[Thread]:
     """The threads of rows that came back, in turn: no database promises an order for what it has changed."""
-    return in_turns((dialect.decode(Thread, row) for row in rows), wish.after)
+    return in_fair_order((dialect.decode(Thread, row) for row in rows), wish.after)
 
 
 def _locked(dialect: Dialect, limits: Sequence[Limit]) -> Script[list[Limit]]:
@@ -295,7 +295,7 @@ def _held(dialect: Dialect, others: str = "", parameters: dict[str, Any] | None 
     return {agent: int(number) for agent, number in rows}
 
 
-def _ready_agents(dialect: Dialect, wish: Wish) -> Script[Iterable[str]]:
+def _ready_agents(dialect: Dialect, wish: ClaimRequest) -> Script[Iterable[str]]:
     if wish.agents is not None:
         return wish.agents
     rows = yield dialect.statement("ready_agents", {}, agents=dialect.queries["claim_any_agent"])
@@ -327,7 +327,7 @@ def asked(
 
 
 @lru_cache(maxsize=64)
-def speaking(dialect: Dialect, extension: Extension, which: str) -> Dialect:
+def with_extension(dialect: Dialect, extension: Extension, which: str) -> Dialect:
     """The dialect with the queries of an extension instead of the record's."""
     return replace(dialect, queries=extension.queries(which))
 
@@ -338,43 +338,43 @@ def _encoded(dialect: Dialect, value: Any) -> Any:
     return convert(value) if convert else value
 
 
-def head_fields(wanted: Change) -> Fields:
+def head_columns(wanted: ThreadChange) -> Fields:
     """The head's changed fields, with the tip that the appended stitches leave."""
     for stitch in reversed(wanted.stitches):
-        if stitch.linked:
+        if stitch.in_chain:
             return {**wanted.head, "tip_id": stitch.id}
     return wanted.head
 
 
-class Fresh(NamedTuple):
+class NewThread(NamedTuple):
     """A new thread as its first change leaves it, and that change."""
 
     head: Thread
-    change: Change
+    change: ThreadChange
 
     @property
     def receipt(self) -> Receipt:
         return Receipt(self.head.position, self.head.delivered, self.head.cancel_requested)
 
 
-def fresh(commit: Commit) -> list[Fresh] | None:
+def new_threads_only(commit: Commit) -> list[NewThread] | None:
     """The new threads of a commit with their changes, if it is made of nothing else."""
-    if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.plain:
+    if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.is_record_only:
         return None
     new = {thread.id: thread for thread in commit.threads}
-    found: list[Fresh] = []
+    found: list[NewThread] = []
     for step in commit.steps:
         thread = new.pop(step.thread_id, None)
-        if not isinstance(step, Change) or thread is None or not _simple(thread, step):
+        if not isinstance(step, ThreadChange) or thread is None or not _simple(thread, step):
             return None
-        fields = {**head_fields(step), "position": step.position + len(step.stitches)}
-        found.append(Fresh(thread.changed(**fields), step))
+        fields = {**head_columns(step), "position": step.position + len(step.stitches)}
+        found.append(NewThread(thread.changed(**fields), step))
     return found
 
 
-def _simple(thread: Thread, change: Change) -> bool:
+def _simple(thread: Thread, change: ThreadChange) -> bool:
     """Whether a change fits to its thread, and does nothing but append; the ordinary way knows the rest."""
-    if change.runs or change.taken or change.spawned or change.uses or change.replaced:
+    if change.runs or change.consumed or change.new_children or change.blob_refs or change.replaced_stitches:
         return False
     seen = (change.fence, change.position, change.worker_id)
     return seen == (thread.fence, thread.position, thread.worker_id) and change.delivered in (None, thread.delivered)

@@ -4,11 +4,21 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Sizes, Usage
+from lockstitch.backend import Sizes, ThreadUsage
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Row, Script
 from lockstitch.model import ColumnKind, Record, Run, Stitch, Thread, codec, columns
-from lockstitch.model.statistics import PARTS, STITCHED, TELLING, TOOL_ERRORS, Asked, Figures, Latency, Outline, told
+from lockstitch.model.statistics import (
+    PARTS,
+    STITCHED,
+    TELLING,
+    TOOL_ERRORS,
+    LatencyRow,
+    StatsFilter,
+    StitchOutline,
+    UsageRow,
+    outline_facts,
+)
 
 _UNTOLD = (None, None, None, None)
 
@@ -36,7 +46,7 @@ _CALLED = {
 _ORDERS = {"newest": "r.started_at DESC, r.id DESC", "slowest": "{elapsed} DESC, r.id"}
 
 
-def usage(dialect: Dialect, asked: Asked) -> Script[list[Figures]]:
+def usage(dialect: Dialect, asked: StatsFilter) -> Script[list[UsageRow]]:
     """A row for each group, in no order."""
     filters, parameters = _filters(dialect, asked)
     keys = [key for key in asked.by if key != "model"]
@@ -61,7 +71,7 @@ def usage(dialect: Dialect, asked: Asked) -> Script[list[Figures]]:
     return [_figures(row, len(asked.by)) for row in rows]
 
 
-def latencies(dialect: Dialect, asked: Asked, kind: str) -> Script[list[Latency]]:
+def latencies(dialect: Dialect, asked: StatsFilter, kind: str) -> Script[list[LatencyRow]]:
     """A row for each tool or model, or for each day or hour if asked by that, in no order."""
     filters, parameters = _filters(dialect, asked)
     called, failed, types = _CALLED[kind]
@@ -74,7 +84,7 @@ def latencies(dialect: Dialect, asked: Asked, kind: str) -> Script[list[Latency]
     return [_latency(row) for row in rows]
 
 
-def runs(dialect: Dialect, asked: Asked, order: str, limit: int) -> Script[list[Run]]:
+def runs(dialect: Dialect, asked: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
     filters, parameters = _filters(dialect, asked)
     if asked.model is not None:
         filters += " AND r.model = :model"
@@ -94,19 +104,19 @@ def mirrored(dialect: Dialect, project: str, foreign_id: str) -> Script[Run | No
     return dialect.decode(Run, rows[0]) if rows else None
 
 
-def outline(dialect: Dialect, run_id: UUID) -> Script[list[Outline]]:
+def outline(dialect: Dialect, run_id: UUID) -> Script[list[StitchOutline]]:
     named = ", ".join(f"'{name}'" for name in sorted(TELLING))
     fields = ", ".join(f"s.{name}" for name in STITCHED)
     rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=fields, types=named)
     to_id, to_time = dialect.decode_id, dialect.decoders.get(ColumnKind.TIME)
-    found: list[Outline] = []
+    found: list[StitchOutline] = []
     for position, stitch_id, type, parent_id, child_id, *between, at, details in rows:
         parent = None if parent_id is None else to_id(parent_id)
         child = None if child_id is None else to_id(child_id)
         when: datetime = to_time(at) if to_time else at
-        extra = told(codec.loads(details)) if details else _UNTOLD
+        extra = outline_facts(codec.loads(details)) if details else _UNTOLD
         values: tuple[Any, ...] = (position, to_id(stitch_id), type, parent, child, *between, when, *extra)
-        found.append(Outline(*values))
+        found.append(StitchOutline(*values))
     return found
 
 
@@ -114,7 +124,7 @@ def _run_columns() -> str:
     return ", ".join(f"r.{name}" for name, _ in columns(Run))
 
 
-def _filters(dialect: Dialect, asked: Asked) -> tuple[str, dict[str, Any]]:
+def _filters(dialect: Dialect, asked: StatsFilter) -> tuple[str, dict[str, Any]]:
     conditions: list[str] = []
     parameters: dict[str, Any] = {}
     encode = dialect.encoders.get(ColumnKind.TIME)
@@ -136,24 +146,24 @@ def _filters(dialect: Dialect, asked: Asked) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions) or "1 = 1", parameters
 
 
-def _figures(row: Row, groups: int) -> Figures:
+def _figures(row: Row, groups: int) -> UsageRow:
     group = tuple(None if value in (None, "") else str(value) for value in row[:groups])
     *counts, parts, unpriced = row[groups:]
     cost = None if parts is None else int(parts) / PARTS
-    return Figures(group, *(int(value or 0) for value in counts), cost=cost, unpriced=int(unpriced or 0))
+    return UsageRow(group, *(int(value or 0) for value in counts), cost=cost, unpriced=int(unpriced or 0))
 
 
-def _latency(row: Row) -> Latency:
+def _latency(row: Row) -> LatencyRow:
     name, calls, errors, timed, total, *ranks = row
     average = float(total) / timed if timed else None
     numbers = [None if value is None else int(value) for value in ranks]
-    return Latency(name or None, int(calls), int(errors), int(timed), average, *numbers)
+    return LatencyRow(name or None, int(calls), int(errors), int(timed), average, *numbers)
 
 
-def average_tokens(dialect: Dialect, project: str, since: datetime) -> Script[list[Usage]]:
+def average_tokens(dialect: Dialect, project: str, since: datetime) -> Script[list[ThreadUsage]]:
     encode = dialect.encoders.get(ColumnKind.TIME)
     rows = yield dialect.statement("average_tokens", {"project": project, "since": encode(since) if encode else since})
-    return [Usage(dialect.decode_id(thread_id), int(runs), float(average)) for thread_id, runs, average in rows]
+    return [ThreadUsage(dialect.decode_id(thread_id), int(runs), float(average)) for thread_id, runs, average in rows]
 
 
 def size(dialect: Dialect, thread_id: UUID | None, length: str) -> Script[Sizes]:

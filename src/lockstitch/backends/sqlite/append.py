@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from lockstitch.backend import Change, Receipt
+from lockstitch.backend import Receipt, ThreadChange
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import Fresh, head_fields
+from lockstitch.backends.sql.operations import NewThread, head_columns
 from lockstitch.errors import Conflict
 from lockstitch.model import BlobUse, Run, Stitch, Thread, columns
 
@@ -19,18 +19,18 @@ _REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
 """What a stitch refers to by row number or position, or gets from the table."""
 
 
-def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> Receipt:
+def change(connection: sqlite3.Connection, dialect: Dialect, wanted: ThreadChange) -> Receipt:
     """Compare and set the head; if that fits, write what depends on it."""
     execute, encode_id = connection.execute, dialect.encode_id
     thread_id = encode_id(wanted.thread_id)
     worker_id = None if wanted.worker_id is None else encode_id(wanted.worker_id)
     seen = execute(dialect.text("head_seen"), (thread_id, wanted.fence, wanted.position, worker_id)).fetchone()
-    if seen is None or wanted.delivered not in (None, seen[1]) or (wanted.spawned and seen[2]):
+    if seen is None or wanted.delivered not in (None, seen[1]) or (wanted.new_children and seen[2]):
         raise Conflict(thread_id=wanted.thread_id)
     number, delivered, cancel_requested, tip, tip_position = seen
     position = wanted.position + len(wanted.stitches)
-    fields = dialect.encode(Thread, head_fields(wanted))
-    execute(_head_text(dialect, tuple(fields)), (position, wanted.spawned, *fields.values(), number))
+    fields = dialect.encode(Thread, head_columns(wanted))
+    execute(_head_text(dialect, tuple(fields)), (position, wanted.new_children, *fields.values(), number))
     for run in wanted.new_runs:
         execute(*dialect.insert(run))
     for run_id, changed in wanted.runs:
@@ -38,16 +38,16 @@ def change(connection: sqlite3.Connection, dialect: Dialect, wanted: Change) -> 
             values = dialect.encode(Run, changed)
             execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
     _add(connection, dialect, number, (tip, tip_position), wanted.stitches)
-    for letter_id, taken_at in wanted.taken:
+    for letter_id, taken_at in wanted.consumed:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))
-    for digest in wanted.uses:
+    for digest in wanted.blob_refs:
         use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
         execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
     return Receipt(position, delivered, bool(cancel_requested))
 
 
-def begin(connection: sqlite3.Connection, dialect: Dialect, new: Fresh) -> Receipt:
+def begin(connection: sqlite3.Connection, dialect: Dialect, new: NewThread) -> Receipt:
     """Write a new thread with its first change; nobody has seen it, so nothing is compared."""
     number = connection.execute(*dialect.insert(new.head)).lastrowid
     assert number is not None
@@ -75,7 +75,7 @@ def _add(
         # The id only where the stitch before stands no more in this table.
         row += (number, run_id, run_id, previous, previous_id if previous is None else None)
         connection.execute(text, row)
-        if stitch.linked:
+        if stitch.in_chain:
             tip, tip_position = row[0], stitch.position
 
 

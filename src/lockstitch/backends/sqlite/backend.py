@@ -12,37 +12,37 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import (
-    READY,
-    WORK,
-    Answer,
-    Change,
+    WATCHING,
+    WORK_READY,
+    ChangeHint,
     Commit,
     Fields,
     Find,
-    Hit,
+    QueryResult,
     Receipt,
-    Sighting,
+    SearchHit,
     Sizes,
-    Usage,
+    ThreadChange,
+    ThreadUsage,
     Where,
 )
 from lockstitch.backends.sql import operations, reports
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import asked, choosing, claim_one, fresh, speaking, taken
+from lockstitch.backends.sql.operations import asked, choosing, claim_one, new_threads_only, taken, with_extension
 from lockstitch.backends.sql.queries import Rows, Script
 from lockstitch.backends.sqlite import query as search
 from lockstitch.backends.sqlite.append import begin, change
 from lockstitch.backends.sqlite.connection import connect, run, translate, uri_of
 from lockstitch.backends.sqlite.dialect import dialect
 from lockstitch.backends.sqlite.query import AT_ONCE, look_through, own_query, query, views
-from lockstitch.backends.sqlite.reader import Reader
+from lockstitch.backends.sqlite.reader import ReadConnections
 from lockstitch.backends.sqlite.schema import extend, migrate
-from lockstitch.backends.sqlite.writer import Writer
+from lockstitch.backends.sqlite.writer import GroupCommitWriter
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.clock import uptime
-from lockstitch.model.statistics import Asked, Figures, Latency, Outline
-from lockstitch.model.worker import EndCause, Wish
+from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
+from lockstitch.model.worker import ClaimRequest, EndCause
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -68,20 +68,20 @@ class SqliteBackend:
             connection = connect(path, synchronous=synchronous)
         except sqlite3.Error as exc:
             raise translate(exc, path) from exc
-        self._writer = Writer(connection, path)
-        self._reader = Reader(path, self._writer)
+        self._writer = GroupCommitWriter(connection, path)
+        self._reader = ReadConnections(path, self._writer)
         self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def migrate(self) -> int:
         return await asyncio.to_thread(self._migrate)
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        alone = len(commit.steps) == 1 and not commit.threads and not commit.notices and commit.plain
+        alone = len(commit.steps) == 1 and not commit.threads and not commit.notices and commit.is_record_only
         step = commit.steps[0] if alone else None
-        if isinstance(step, Change) and not step.replaced:
+        if isinstance(step, ThreadChange) and not step.replaced_stitches:
             # It is refused before it has written anything; whatever is more needs a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
-        new = fresh(commit)
+        new = new_threads_only(commit)
         if new is not None:
             return await self._writer.run(lambda connection: [begin(connection, self._dialect, one) for one in new])
         return await self._write(
@@ -121,19 +121,19 @@ class SqliteBackend:
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        wish = Wish(worker_id, agents, project, limit, after, limits, suspects, alone)
+        wish = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
         if thread_id is not None:
             return await self._write(lambda: claim_one(self._dialect, wish, thread_id))
         return await self._write(lambda: self._claim(wish))
 
-    async def beat(self, worker: Worker) -> bool:
+    async def heartbeat(self, worker: Worker) -> bool:
         measured = worker.changed(uptime=uptime(self._clock))
         return await self._write(lambda: operations.beat(self._dialect, measured))
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
         return await self._write(lambda: operations.release(self._dialect, worker_id, expired_only, cause))
 
-    async def watch(self) -> AsyncGenerator[Sighting, None]:
+    async def watch(self) -> AsyncGenerator[ChangeHint, None]:
         """SQLite tells every connection, cheaply, whether another one has committed since."""
         try:
             async with aclosing(self._sightings()) as sightings:
@@ -142,13 +142,13 @@ class SqliteBackend:
         except sqlite3.Error as exc:
             raise translate(exc, self._path) from exc
 
-    async def _sightings(self) -> AsyncGenerator[Sighting, None]:
+    async def _sightings(self) -> AsyncGenerator[ChangeHint, None]:
         own = self._path == ":memory:"
         connection = self._writer.connection if own else connect(self._path, synchronous="FULL", read_only=True)
         try:
             seen = _changes(connection, own)
             mark = connection.execute("SELECT coalesce(max(log_id), 0) FROM stitch_rows").fetchone()[0]
-            yield READY
+            yield WATCHING
             while True:
                 version = _changes(connection, own)
                 if version != seen:
@@ -157,9 +157,9 @@ class SqliteBackend:
                     work = connection.execute(*self._dialect.statement("work", {})).fetchone()[0]
                     for thread_id, position, log_id in rows:
                         mark = max(mark, log_id)
-                        yield Sighting(UUID(thread_id), position)
+                        yield ChangeHint(UUID(thread_id), position)
                     if work:
-                        yield WORK
+                        yield WORK_READY
                 await asyncio.sleep(POLL)
         finally:
             if not own:
@@ -173,25 +173,25 @@ class SqliteBackend:
     async def count(self, find: Find[Any]) -> int:
         return await self._reader.run(lambda: operations.count(self._dialect, find))
 
-    async def average_tokens(self, project: str, since: datetime) -> list[Usage]:
+    async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
 
-    async def usage(self, asked: Asked) -> list[Figures]:
+    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
         return await self._reader.run(lambda: reports.usage(self._dialect, asked))
 
-    async def latencies(self, asked: Asked, kind: Literal["tool", "model"]) -> list[Latency]:
+    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
         return await self._reader.run(lambda: reports.latencies(self._dialect, asked, kind))
 
-    async def runs_listed(self, asked: Asked, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._reader.run(lambda: reports.runs(self._dialect, asked, order, limit))
 
-    async def run_mirrored(self, project: str, foreign_id: str) -> Run | None:
+    async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._reader.run(lambda: reports.mirrored(self._dialect, project, foreign_id))
 
-    async def outline(self, run_id: UUID) -> list[Outline]:
+    async def outline(self, run_id: UUID) -> list[StitchOutline]:
         return await self._reader.run(lambda: reports.outline(self._dialect, run_id))
 
-    async def search(self, project: str, text: str, limit: int) -> list[Hit]:
+    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
         while await self._write(lambda: search.catch_up(self._dialect)):
             pass
         return await self._reader.run(lambda: search.search(self._dialect, project, text, limit))
@@ -211,7 +211,7 @@ class SqliteBackend:
         lens: str | None = None,
         force: bool = False,
         own: bool = False,
-    ) -> Answer | None:
+    ) -> QueryResult | None:
         if own:
             with closing(self._beside()) as connection:
                 return await _asked(connection, sql, limit, seconds, lens)
@@ -234,10 +234,10 @@ class SqliteBackend:
     async def extensions(self) -> list[str]:
         return [row[0] for row in await self._reader.run(self._extensions, small=True)]
 
-    async def ask(
+    async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
-        spoken = speaking(self._dialect, extension, "sqlite")
+        spoken = with_extension(self._dialect, extension, "sqlite")
         script = partial(asked, spoken, extension, name, parameters, into)
         return await (self._write(script) if writes else self._reader.run(script))
 
@@ -270,12 +270,12 @@ class SqliteBackend:
             self._writer.connection.backup(copy)
         return copy
 
-    def _change(self, dialect: Dialect, wanted: Change) -> Script[Receipt]:
+    def _change(self, dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
         """A change as a step of a commit, which by then has the writer's connection."""
         yield from ()
         receipt = change(self._writer.connection, dialect, wanted)
-        if wanted.replaced:
-            yield from self._put(wanted.replaced)
+        if wanted.replaced_stitches:
+            yield from self._put(wanted.replaced_stitches)
         return receipt
 
     def _migrate(self) -> int:
@@ -299,7 +299,7 @@ class SqliteBackend:
     def _remove(self, find: Find[Thread]) -> Script[int]:
         return self._delete(find, force=False)
 
-    def _claim(self, wish: Wish) -> Script[list[Thread]]:
+    def _claim(self, wish: ClaimRequest) -> Script[list[Thread]]:
         statement = yield from choosing(self._dialect, wish)
         if statement is None:
             return []
@@ -343,7 +343,7 @@ def _changes(connection: sqlite3.Connection, own: bool) -> int:
     return connection.total_changes if own else connection.execute("PRAGMA data_version").fetchone()[0]
 
 
-async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
+async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> QueryResult:
     """Ask in a thread; whoever stops waiting stops the query too, before its connection is closed under it."""
     asking = asyncio.ensure_future(asyncio.to_thread(own_query, connection, sql, limit, seconds, lens))
     # That it was interrupted is no news to anybody, also when whoever waits for that is cancelled again.

@@ -83,7 +83,7 @@ def connect(path: str, *, synchronous: str, read_only: bool = False) -> sqlite3.
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=0)
     try:
         # This reads the file's schema, which another process may be making, recovering or turning to WAL just now.
-        patiently(lambda: connection.execute(f"PRAGMA synchronous = {synchronous}"))
+        with_busy_retry(lambda: connection.execute(f"PRAGMA synchronous = {synchronous}"))
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA busy_timeout = 0" if not read_only else "PRAGMA busy_timeout = 5000")
     except BaseException:
@@ -96,7 +96,7 @@ def uri_of(path: str, *, read_only: bool) -> str:
     return f"file:{quote(path)}?mode={'ro' if read_only else 'rwc'}"
 
 
-def patiently(ask: Callable[[], T]) -> T:
+def with_busy_retry(ask: Callable[[], T]) -> T:
     """What `ask` gives, asked again with short random pauses while another connection has the file."""
     deadline = time.monotonic() + PATIENCE
     while True:

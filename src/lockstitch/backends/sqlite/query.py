@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from lockstitch.backend import ANSWER, Answer, Hit
+from lockstitch.backend import ANSWER, QueryResult, SearchHit
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite import query_process
@@ -61,7 +61,9 @@ _LARGEST_FRAME = 8 * ANSWER
 """Bytes of one row on its way. JSON writes a control character in six bytes."""
 
 
-async def query(path: str, uri: str, sql: str, *, limit: int, seconds: float, before: Sequence[str] = ()) -> Answer:
+async def query(
+    path: str, uri: str, sql: str, *, limit: int, seconds: float, before: Sequence[str] = ()
+) -> QueryResult:
     """Run one statement of a user in a separate process; `before` creates the views of a lens.
 
     The process has a limit of memory, and stops itself after `seconds`. It never outlives this call: it is killed when
@@ -116,7 +118,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             raise
 
 
-def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> Answer:
+def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> QueryResult:
     """Run one statement that Lockstitch has written itself, in this process, with a time limit and a row limit."""
     deadline = time.monotonic() + seconds
     if lens is not None:
@@ -134,10 +136,10 @@ def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: flo
     finally:
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
-    return Answer(columns, rows[:limit], len(rows) > limit)
+    return QueryResult(columns, rows[:limit], len(rows) > limit)
 
 
-async def _answer(output: asyncio.StreamReader, path: str, seconds: float) -> Answer:
+async def _answer(output: asyncio.StreamReader, path: str, seconds: float) -> QueryResult:
     columns: list[str] = []
     rows: list[tuple[Any, ...]] = []
     first = True
@@ -147,7 +149,7 @@ async def _answer(output: asyncio.StreamReader, path: str, seconds: float) -> An
             end = cast("dict[str, Any]", frame)
             if "more" not in end:
                 raise _failure(end, path, seconds)
-            return Answer(columns, rows, bool(end["more"]))
+            return QueryResult(columns, rows, bool(end["more"]))
         values = cast("list[Any]", frame)
         if first:
             columns, first = values, False
@@ -258,13 +260,13 @@ def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> 
                 yield dialect.statement("search_add", {"log_id": log_id, "text": searchable(message)})
 
 
-def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list[Hit]]:
+def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list[SearchHit]]:
     wanted = words(text)
     if not wanted:
         return []
     query = " AND ".join(f'"{word}"' for word in wanted)
     rows = yield dialect.statement("search", {"project": project, "query": query, "limit": limit})
-    return [Hit(dialect.decode_id(thread_id), position, -score) for thread_id, position, score in rows]
+    return [SearchHit(dialect.decode_id(thread_id), position, -score) for thread_id, position, score in rows]
 
 
 def searchable(message: str | None) -> str:

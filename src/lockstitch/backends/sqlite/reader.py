@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite.connection import connect, run, translate
-from lockstitch.backends.sqlite.writer import Writer
+from lockstitch.backends.sqlite.writer import GroupCommitWriter
 
 T = TypeVar("T")
 
 
-class Reader:
+class ReadConnections:
     """Runs scripts that only read, each on one snapshot.
 
     A small read runs on the event loop's own thread, where it costs microseconds; a large one in a thread.
     """
 
-    def __init__(self, path: str, writer: Writer) -> None:
+    def __init__(self, path: str, writer: GroupCommitWriter) -> None:
         self._path = path
         self._writer = writer
         self._idle: list[sqlite3.Connection] = []

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import refuse_newer, refuse_newer_extension
-from lockstitch.backends.sqlite.connection import patiently
+from lockstitch.backends.sqlite.connection import with_busy_retry
 from lockstitch.extension import Extension
 
 _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
@@ -17,12 +17,12 @@ _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
 def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
     """Apply what is missing, and return the version."""
     steps = queries.migrations("lockstitch.backends.sqlite")
-    if patiently(lambda: _version(connection, dialect)) == steps[-1][0]:
+    if with_busy_retry(lambda: _version(connection, dialect)) == steps[-1][0]:
         return steps[-1][0]
     # Only now, when it is to be ours: looking at another application's file must not change it. The page size takes
     # effect on an empty one; 8 KB pages keep 1 KB messages with little waste.
     connection.execute("PRAGMA page_size = 8192")
-    patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+    with_busy_retry(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     with _transaction(connection):
         connection.execute(_VERSIONS)
         done = _version(connection, dialect)
@@ -38,7 +38,7 @@ def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
 def extend(connection: sqlite3.Connection, dialect: Dialect, extension: Extension, path: str) -> None:
     """Apply what is missing of an extension."""
     steps = extension.migrations("sqlite")
-    if patiently(lambda: _extended(connection, dialect, extension)) == steps[-1][0]:
+    if with_busy_retry(lambda: _extended(connection, dialect, extension)) == steps[-1][0]:
         return
     with _transaction(connection):
         done = _extended(connection, dialect, extension)
@@ -60,7 +60,7 @@ def extensions(connection: sqlite3.Connection) -> list[str]:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Generator[None]:
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    with_busy_retry(lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
         yield
         connection.execute("COMMIT")

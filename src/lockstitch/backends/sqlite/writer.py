@@ -51,7 +51,7 @@ class _Task:
     settled: bool = False
 
 
-class Writer:
+class GroupCommitWriter:
     """Does what writes, each as if in a transaction of its own."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:

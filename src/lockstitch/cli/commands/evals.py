@@ -10,15 +10,15 @@ import typer
 from lockstitch.cli.errors import FAILED, PARTLY
 from lockstitch.cli.options import examples
 from lockstitch.cli.render.progress import Counting, show
-from lockstitch.cli.runs import Interrupted, at_work, terminable
+from lockstitch.cli.runs import Interrupted, open_for_app, terminable
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound, Refused
 
 if TYPE_CHECKING:
     from lockstitch.agents import Agent, App
     from lockstitch.agents.evals.grader import Grader
-    from lockstitch.agents.evals.results import Evaluation, Outcome
-    from lockstitch.sync.portal import Work
+    from lockstitch.agents.evals.results import CaseOutcome, Evaluation
+    from lockstitch.sync.portal import PortalTask
 
 app = typer.Typer()
 
@@ -80,14 +80,14 @@ def eval_(
     wanted = check_name(name if name is not None else f"{agent}-{Path(dataset).stem}")
     graders = _graders(grader, code, chosen, schema, {"judge": judge, "criteria": criteria, "pass_at": pass_at})
     options: dict[str, Any] = {"name": wanted, "version": version, "concurrency": concurrency}
-    with at_work(session, code, create=True) as store, terminable(), Counting(len(cases)) as counting:
+    with open_for_app(session, code, create=True) as store, terminable(), Counting(len(cases)) as counting:
 
         async def work(listener: Any) -> "Evaluation":
             try:
                 return await evaluate(
                     chosen,
                     cases,
-                    store=store.awaited,
+                    store=store.async_store,
                     graders=graders,
                     dataset_name=Path(dataset).name,
                     progress=lambda outcome, done, _: listener((outcome, done)),
@@ -97,7 +97,7 @@ def eval_(
                 for one in graders:
                     await one.close()
 
-        under_way: Work[tuple[Outcome, int], Evaluation] = store.portal.begin(work)
+        under_way: PortalTask[tuple[CaseOutcome, int], Evaluation] = store.portal.begin(work)
         try:
             for outcome, done in under_way:
                 counting.tell(outcome, done)
@@ -106,7 +106,7 @@ def eval_(
             raise Interrupted("interrupted; the same command goes on where it was") from exc
         finally:
             under_way.end()
-    if session.as_json:
+    if session.json_output:
         met = at_least is None or made.score >= at_least
         session.out.json({**made.as_json(), "at_least": at_least, "met": met})
     else:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from lockstitch.cli.options import examples
-from lockstitch.cli.render.output import Column, one_line, plural, time
+from lockstitch.cli.render.output import TableColumn, one_line, plural, time
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, as_id, format_time
@@ -32,10 +32,10 @@ def status(context: typer.Context) -> None:
     """
     session = session_of(context)
     with session.open() as store:
-        queue = store.awaited.ingest_queue
+        queue = store.async_store.ingest_queue
         found = store.portal.call(queue.status())
-        held = store.portal.call(queue.quarantined(None if session.as_json else _SHOWN))
-    if session.as_json:
+        held = store.portal.call(queue.quarantined(None if session.json_output else _SHOWN))
+    if session.json_output:
         session.out.json({**found._asdict(), "quarantine": [_shown(one) for one in held]})
         return
     oldest = "" if found.oldest_seconds is None else f", the oldest for {found.oldest_seconds:,.0f} s"
@@ -43,11 +43,11 @@ def status(context: typer.Context) -> None:
     session.out.line(f"Waiting: {waiting}{oldest}. Stuck: {found.stuck:,}. In quarantine: {found.quarantined:,}.")
     if held:
         columns = [
-            Column("ID"),
-            Column("CAME"),
-            Column("FROM"),
-            Column("SIZE", right=True),
-            Column("PROBLEM", flexible=True),
+            TableColumn("ID"),
+            TableColumn("CAME"),
+            TableColumn("FROM"),
+            TableColumn("SIZE", right=True),
+            TableColumn("PROBLEM", flexible=True),
         ]
         session.out.table(
             columns,
@@ -73,7 +73,7 @@ def retry(
     """
     session = session_of(context)
     with session.open() as store:
-        queue, audits = store.awaited.ingest_queue, store.awaited.audits
+        queue, audits = store.async_store.ingest_queue, store.async_store.audits
         if body_id is None:
             ids = [one.id for one in store.portal.call(queue.quarantined())]
         elif (wanted := as_id(body_id)) is not None:
@@ -82,8 +82,8 @@ def retry(
             raise NotFound(f"There is no body {body_id} in quarantine.")
         for one in ids:
             store.portal.call(queue.retry(one))
-            store.portal.call(audits.note(_ACTOR, "retry arrival", str(one)))
-    if session.as_json:
+            store.portal.call(audits.record(_ACTOR, "retry arrival", str(one)))
+    if session.json_output:
         session.out.json({"retried": [str(one) for one in ids]})
     elif ids:
         session.out.line(f"{plural(len(ids), 'body', 'bodies')} in the ingest queue again.")

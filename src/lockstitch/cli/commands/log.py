@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from lockstitch.backend import Hit
+from lockstitch.backend import SearchHit
 from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Lines, RunName, Since, examples
 from lockstitch.cli.render import messages
@@ -34,7 +34,7 @@ def log(context: typer.Context, run: RunName) -> None:
     session = session_of(context)
     with session.open() as store:
         found = _log(store, run)
-    if session.as_json:
+    if session.json_output:
         session.out.json([stitch.as_json() for stitch in found])
     else:
         session.out.table(messages.COLUMNS, [messages.row(stitch) for stitch in found])
@@ -57,7 +57,7 @@ def errors(context: typer.Context, since: Since = None, limit: Limit = 50) -> No
     session = session_of(context)
     with session.open() as store:
         found = store.errors(limit=limit, since=options.moment_or_none(since, now(), "--since"))
-    if session.as_json:
+    if session.json_output:
         session.out.json([stitch.as_json() for stitch in found])
         return
     for number, stitch in enumerate(found):
@@ -123,7 +123,7 @@ def search(
     text = " ".join(words)
     with session.open() as store:
         found = [_described(store, hit, text) for hit in store.search(text, limit=limit)]
-    if session.as_json:
+    if session.json_output:
         session.out.json([row for row, _ in found])
         return
     for number, (row, thread) in enumerate(found):
@@ -134,7 +134,7 @@ def search(
         session.out.note("Nothing found.")
 
 
-def _described(store: SyncStore, hit: Hit, text: str) -> tuple[Json, Thread]:
+def _described(store: SyncStore, hit: SearchHit, text: str) -> tuple[Json, Thread]:
     thread = store.thread(hit.thread_id)
     run_id = None
     content = thread.title or ""

@@ -10,7 +10,7 @@ from lockstitch.cli.render.output import plural, time
 from lockstitch.cli.render.threads import name_of
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
-from lockstitch.store import Report
+from lockstitch.store import DoctorReport
 
 app = typer.Typer()
 
@@ -27,7 +27,7 @@ def archive(
     before = options.moment(older_than, now(), "--older-than")
     with session.open() as store:
         turns = store.archive(before)
-    if session.as_json:
+    if session.json_output:
         session.out.json({"turns": turns})
     else:
         session.out.line(f"Archived {plural(turns, 'turn')}.")
@@ -88,7 +88,7 @@ def delete(context: typer.Context, thread: ThreadName, force: Force = False, yes
 
 
 def _deleted(session: Session, threads: int) -> None:
-    if session.as_json:
+    if session.json_output:
         session.out.json({"threads": threads})
     else:
         session.out.line(f"Deleted {plural(threads, 'thread')}.")
@@ -105,7 +105,7 @@ def migrate(context: typer.Context) -> None:
     session = session_of(context)
     with session.open(create=True) as store:
         version = store.migrate()
-    if session.as_json:
+    if session.json_output:
         session.out.json({"version": version})
     else:
         session.out.line(f"The store is at schema version {version}.")
@@ -123,9 +123,9 @@ def doctor(
     """
     session = session_of(context)
     with session.open() as store:
-        report = store.verify() if verify else store.glance()
-        rebuilt = store.rebuild()
-    if session.as_json:
+        report = store.verify() if verify else store.counts()
+        rebuilt = store.rebuild_files()
+    if session.json_output:
         session.out.json(report.as_json())
     else:
         _print(session, report, verified=verify, rebuilt=rebuilt)
@@ -133,7 +133,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print(session: Session, report: Report, *, verified: bool, rebuilt: bool) -> None:
+def _print(session: Session, report: DoctorReport, *, verified: bool, rebuilt: bool) -> None:
     out = session.out
     scope = f"{plural(report.threads, 'thread')}, {plural(report.stitches, 'stitch', 'stitches')}"
     for problem in report.problems:

@@ -8,7 +8,7 @@ import typer
 
 from lockstitch.cli.errors import FAILED
 from lockstitch.cli.options import examples
-from lockstitch.cli.render.output import Column, one_line, plural
+from lockstitch.cli.render.output import TableColumn, one_line, plural
 from lockstitch.cli.session import Session, session_of
 from lockstitch.errors import NotFound, Refused
 
@@ -63,8 +63,8 @@ def prioritize(
     read_list(content, name)
     planner = _planner(session, model)
     with session.open(create=True) as store:
-        made, tasks = store.portal.call(_plan(planner, store.awaited, user, outcome, content, name, replace))
-    if session.as_json:
+        made, tasks = store.portal.call(_plan(planner, store.async_store, user, outcome, content, name, replace))
+    if session.json_output:
         titles = {id: one.task.title for id, one in tasks.items()}
         session.out.json({"session_id": str(made.id), **made.model_dump(mode="json"), "tasks": titles})
     else:
@@ -80,7 +80,7 @@ async def _plan(
     from lockstitch.apps.prioritizer.sessions import shown, tasks_of
 
     try:
-        await planner.ready(store)
+        await planner.setup(store)
         try:
             begun = await planner.begin(store, user, outcome, content, name, replace=replace)
         except SessionRunning as exc:
@@ -100,7 +100,7 @@ def _planner(session: Session, model: str | None) -> "Prioritizer":
 
     if model is None and session.app_name:
         try:
-            return session.app().application(Prioritizer)
+            return session.app().plugin(Prioritizer)
         except NotFound:
             pass
     made = Prioritizer(model=model)
@@ -132,12 +132,12 @@ def _show(session: Session, outcome: str, made: "AgentSession", tasks: "dict[str
     out.line()
     out.table(
         [
-            Column("WAVE", right=True),
-            Column("ID"),
-            Column("TASK", flexible=True),
-            Column("SURE", right=True),
-            Column("HOURS", right=True),
-            Column("AFTER", flexible=True),
+            TableColumn("WAVE", right=True),
+            TableColumn("ID"),
+            TableColumn("TASK", flexible=True),
+            TableColumn("SURE", right=True),
+            TableColumn("HOURS", right=True),
+            TableColumn("AFTER", flexible=True),
         ],
         [row for wave in plan.execution_waves for row in _rows(plan, wave.wave_number, tasks)],
     )

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from lockstitch.cli.options import CallName, NoResume, ThreadName, examples
-from lockstitch.cli.render.progress import Teller
-from lockstitch.cli.runs import at_work, conclude, drive, going_on
+from lockstitch.cli.render.progress import RunProgress
+from lockstitch.cli.runs import drive, finish_command, open_for_app, resuming
 from lockstitch.cli.session import Session, session_of
 from lockstitch.errors import Refused, ThreadBusy
 from lockstitch.sync import SyncStore
@@ -99,22 +99,22 @@ def _reply(session: Session, thread: str, no_resume: bool, reply: Reply) -> None
         with session.open() as store:
             reply(store)
             head = store.thread(thread)
-        if session.as_json:
+        if session.json_output:
             session.out.json({"id": str(head.id), "status": head.status})
         else:
             session.out.note(f"Noted. `lockstitch resume {thread} --app module:name` goes on with it.")
         return
     code = session.app()
-    with at_work(session, code) as store:
+    with open_for_app(session, code) as store:
         head = store.thread(thread)
         # Before anything is said: a reply that cannot be followed up is better refused than half done.
         code.agent(head.agent)
         reply(store)
         try:
-            result = drive(store, going_on(code, store.thread(head)), Teller(session.out), name=thread)
+            result = drive(store, resuming(code, store.thread(head)), RunProgress(session.out), name=thread)
         except ThreadBusy as exc:
             if exc.reason != "holder":
                 raise
             session.out.note(f"Noted. {exc} It goes on there.")
             return
-        conclude(session, store, result, head, thread)
+        finish_command(session, store, result, head, thread)

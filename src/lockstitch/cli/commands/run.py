@@ -10,8 +10,8 @@ import typer
 from lockstitch.cli import options
 from lockstitch.cli.options import AgentName, ThreadName, User, examples
 from lockstitch.cli.render.output import plural
-from lockstitch.cli.render.progress import Teller
-from lockstitch.cli.runs import Listener, at_work, conclude, drive, going_on, prompting, report, tell_doubts
+from lockstitch.cli.render.progress import RunProgress
+from lockstitch.cli.runs import Listener, drive, finish_command, open_for_app, prompting, report, resuming, tell_doubts
 from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Thread, new_id
@@ -52,9 +52,9 @@ def run(
     code = session.app()
     chosen = code.agent(agent)
     text = _prompt(prompt)
-    with at_work(session, code, create=True) as store:
+    with open_for_app(session, code, create=True) as store:
         act = prompting(chosen, text, thread=thread, user_id=user)
-        result = drive(store, act, Teller(session.out), name=thread)
+        result = drive(store, act, RunProgress(session.out), name=thread)
         assert result is not None
         report(session, result, thread or str(result["thread_id"]))
 
@@ -88,15 +88,15 @@ def start(
     code = session.app()
     chosen = code.agent(agent)
     wanted: dict[str, Any] = {"goal": goal, "key": key, "user_id": user, "at": when, "priority": priority}
-    with at_work(session, code, create=True) as store:
+    with open_for_app(session, code, create=True) as store:
         for done in range(0, count, AT_ONCE):
 
             async def make(number: int) -> list[Thread]:
-                making = (chosen.start(store=store.awaited, **wanted) for _ in range(number))
+                making = (chosen.start(store=store.async_store, **wanted) for _ in range(number))
                 return list(await asyncio.gather(*making))
 
             for made in store.portal.call(make(min(AT_ONCE, count - done))):
-                if session.as_json:
+                if session.json_output:
                     session.out.json({"id": str(made.id), "key": made.key, "status": made.status})
                 else:
                     session.out.line(str(made.id))
@@ -114,10 +114,10 @@ def resume(
     """Go on with a thread that was cut off, or got what it waited for."""
     session = session_of(context)
     code = session.app()
-    with at_work(session, code) as store:
+    with open_for_app(session, code) as store:
         head = store.thread(thread)
-        result = drive(store, going_on(code, head, take_over=take_over), Teller(session.out), name=thread)
-        conclude(session, store, result, head, thread)
+        result = drive(store, resuming(code, head, take_over=take_over), RunProgress(session.out), name=thread)
+        finish_command(session, store, result, head, thread)
 
 
 @app.command(epilog=examples("lockstitch retry customer-42 --app shop:app"))
@@ -125,15 +125,15 @@ def retry(context: typer.Context, thread: ThreadName) -> None:
     """Try a failed or cancelled run again: a new run on the same context."""
     session = session_of(context)
     code = session.app()
-    with at_work(session, code) as store:
+    with open_for_app(session, code) as store:
         head = store.thread(thread)
         chosen = code.agent(head.agent)
 
         async def again(inner: Store, listener: Listener) -> None:
             await chosen.retry(head, store=inner, listener=listener)
 
-        result = drive(store, again, Teller(session.out), name=thread)
-        conclude(session, store, result, head, thread)
+        result = drive(store, again, RunProgress(session.out), name=thread)
+        finish_command(session, store, result, head, thread)
 
 
 @app.command(epilog=examples("lockstitch cancel customer-42"))
@@ -149,7 +149,7 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
             time.sleep(0.05)
             head = store.thread(head)
         doubts = _doubts(store, head)
-    if session.as_json:
+    if session.json_output:
         asked = head.cancel_requested
         told: Json = {"id": str(head.id), "status": head.status, "cancel_requested": asked}
         session.out.json({**told, "in_doubt": doubts} if doubts else told)
@@ -157,7 +157,7 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
         session.out.line(f"Asked the holder of thread {head.id} to end its run; it has not done so yet.")
     else:
         session.out.line(f"Cancelled. Thread {head.id} {_state(head)}.")
-        tell_doubts(Teller(session.out), doubts)
+        tell_doubts(RunProgress(session.out), doubts)
 
 
 @app.command(epilog=examples("lockstitch fork customer-42 --at 17", "lockstitch fork customer-42 --key what-if"))
@@ -176,7 +176,7 @@ def fork(
     session = session_of(context)
     with session.open() as store:
         made = store.fork(thread, at=at, **({"key": key} if key else {}))
-    if session.as_json:
+    if session.json_output:
         session.out.json({"id": str(made.id), "key": made.key, "forked_from": made.state["forked_from"]})
     else:
         session.out.line(str(made.id))
@@ -227,16 +227,16 @@ def chat(
     Calls that need a person are asked about here. Killed in the middle, the same command first finishes what was
     begun. With --json an object per turn, as `run` gives it.
     """
-    from lockstitch.cli.services.chat import Chat
+    from lockstitch.cli.services.chat import ChatLoop
 
     session = session_of(context)
     code = session.app()
     chosen = code.agent(agent)
     # A name before the first word, so that a conversation cut off in its first answer is found again.
     name = thread or str(new_id())
-    with at_work(session, code, create=True) as store:
+    with open_for_app(session, code, create=True) as store:
         if thread is None:
             session.out.note(f"Thread {name}; `lockstitch chat {agent} --thread {name}` comes back to it.")
-        left = Chat(session, store, code, chosen, name).talk(user)
+        left = ChatLoop(session, store, code, chosen, name).talk(user)
     if left:
         raise typer.Exit(left)

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from lockstitch.cli.options import examples, later
-from lockstitch.cli.render.output import Column, one_line, time
+from lockstitch.cli.render.output import TableColumn, one_line, time
 from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json
@@ -50,9 +50,9 @@ def create(
     session = session_of(context)
     until = None if expires is None else later(expires, now(), "--expires")
     with session.open(create=True) as store:
-        made, secret = store.portal.call(store.awaited.tokens.make(name, scope, expires_at=until))
-        store.portal.call(store.awaited.audits.note(_ACTOR, "token created", made.name, scopes=made.scopes))
-    if session.as_json:
+        made, secret = store.portal.call(store.async_store.tokens.create(name, scope, expires_at=until))
+        store.portal.call(store.async_store.audits.record(_ACTOR, "token created", made.name, scopes=made.scopes))
+    if session.json_output:
         session.out.json({**_shown(made), "token": secret})
         return
     session.out.line(secret)
@@ -64,14 +64,20 @@ def list_(context: typer.Context) -> None:
     """List the tokens of the project. What they are cannot be shown, only what they allow."""
     session = session_of(context)
     with session.open() as store:
-        found = store.portal.call(store.awaited.tokens.listed())
-    if session.as_json:
+        found = store.portal.call(store.async_store.tokens.all())
+    if session.json_output:
         session.out.json([_shown(one) for one in found])
         return
     if not found:
         session.out.note(f"Project {session.project} has no tokens.")
         return
-    columns = [Column("NAME", flexible=True), Column("SCOPES"), Column("MADE"), Column("ENDS"), Column("STATE")]
+    columns = [
+        TableColumn("NAME", flexible=True),
+        TableColumn("SCOPES"),
+        TableColumn("MADE"),
+        TableColumn("ENDS"),
+        TableColumn("STATE"),
+    ]
     session.out.table(columns, [_row(one) for one in found])
 
 
@@ -83,9 +89,9 @@ def revoke(
     """Have a token open nothing any more, from the next request on."""
     session = session_of(context)
     with session.open() as store:
-        revoked = store.portal.call(store.awaited.tokens.revoke(name))
-        store.portal.call(store.awaited.audits.note(_ACTOR, "token revoked", revoked.name))
-    if session.as_json:
+        revoked = store.portal.call(store.async_store.tokens.revoke(name))
+        store.portal.call(store.async_store.audits.record(_ACTOR, "token revoked", revoked.name))
+    if session.json_output:
         session.out.json(_shown(revoked))
     else:
         session.out.line(f"Token {one_line(revoked.name)} of project {one_line(revoked.project)} is revoked.")
@@ -189,8 +195,8 @@ def demo(
     if model:
         _require(model)
     with tempfile.TemporaryDirectory(prefix="lockstitch-demo-") as folder:
-        facts = Story(Path(folder), model, quiet=session.as_json).tell()
-    if session.as_json:
+        facts = Story(Path(folder), model, quiet=session.json_output).tell()
+    if session.json_output:
         session.out.json(facts)
 
 
@@ -198,10 +204,10 @@ def _require(model: str) -> None:
     """Say what is missing before anything begins: the key, the SDK, or a model of this name."""
     import asyncio
 
-    from lockstitch.agents.registry import provider_for
+    from lockstitch.agents.registry import resolve_provider
 
     async def close_again() -> None:
-        provider, _ = provider_for(model)
+        provider, _ = resolve_provider(model)
         await provider.close()
 
     asyncio.run(close_again())

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from lockstitch.cli.options import Before, Limit, Offset, ThreadName, examples
 from lockstitch.cli.render import messages, run_tree
-from lockstitch.cli.render.output import Column, Output, cost, one_line, plural, time
+from lockstitch.cli.render.output import Output, TableColumn, cost, one_line, plural, time
 from lockstitch.cli.render.threads import name_of, status, tasks_done, waits
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound, Refused
@@ -113,7 +113,12 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: b
 
 
 def _show_family(out: Output, title: str, threads: Sequence[Thread]) -> None:
-    columns = [Column(title), Column("STATUS"), Column("STITCHES", right=True), Column("NAME", flexible=True)]
+    columns = [
+        TableColumn(title),
+        TableColumn("STATUS"),
+        TableColumn("STITCHES", right=True),
+        TableColumn("NAME", flexible=True),
+    ]
     out.table(columns, [[str(one.id), status(one), f"{one.position:,}", name_of(one)] for one in threads])
 
 
@@ -143,13 +148,13 @@ def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
 
 
 _RUN_COLUMNS = [
-    Column("#", right=True),
-    Column("RUN"),
-    Column("STATUS"),
-    Column("STEPS", right=True),
-    Column("TOKENS", right=True),
-    Column("STARTED", from_width=100),
-    Column("AGENT", flexible=True),
+    TableColumn("#", right=True),
+    TableColumn("RUN"),
+    TableColumn("STATUS"),
+    TableColumn("STEPS", right=True),
+    TableColumn("TOKENS", right=True),
+    TableColumn("STARTED", from_width=100),
+    TableColumn("AGENT", flexible=True),
 ]
 
 
@@ -208,7 +213,7 @@ def context(context: typer.Context, thread: ThreadName) -> None:
     session = session_of(context)
     with session.open() as store:
         found = store.context(thread)
-    if session.as_json:
+    if session.json_output:
         session.out.json(found)
     elif found:
         messages.show(session.out, found)
@@ -233,7 +238,7 @@ def history(
     session = session_of(context)
     with session.open() as store:
         page = store.history(thread, limit=limit, offset=offset, before=before)
-    if session.as_json:
+    if session.json_output:
         session.out.json([turn.as_json() for turn in page.turns])
         return
     for number, turn in enumerate(page.turns):

@@ -46,7 +46,7 @@ def sql(
     output.check_form(form)
     if lens is not None:
         catalog.check(lens)
-    asking = Asking(lens, limit, seconds, "json" if session.as_json else form, force)
+    asking = Asking(lens, limit, seconds, "json" if session.json_output else form, force)
     if query is None and sys.stdin.isatty():
         with session.open() as store:
             Shell(session.out, store, asking).run()
@@ -57,5 +57,5 @@ def sql(
     with session.open() as store:
         answer = store.sql(text, limit=limit, seconds=seconds, lens=lens, force=force)
     output.show(session.out, answer, asking.form)
-    if answer.more:
+    if answer.truncated:
         session.out.note(left_off(answer, limit, "; --limit gives more"))

@@ -9,13 +9,13 @@ from rich.text import Text
 
 from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Since, examples
-from lockstitch.cli.render.output import Column, Output, cost, duration, one_line, plural, size, time
+from lockstitch.cli.render.output import Output, TableColumn, cost, duration, one_line, plural, size, time
 from lockstitch.cli.render.threads import name_of, status_word
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Run, format_time
-from lockstitch.model.statistics import GROUPS, Figures, Group, Latency
-from lockstitch.store.reports.statistics import Only, Table
+from lockstitch.model.statistics import GROUPS, Group, LatencyRow, UsageRow
+from lockstitch.store.reports.statistics import RunFilter, UsageTable
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -71,7 +71,7 @@ def show(
         raise Refused(f"--by {wrong[0]!r} is none of {', '.join(GROUPS)}.")
     if runs is not None and runs not in _ORDERS:
         raise Refused(f"--runs {runs!r} is none of {', '.join(_ORDERS)}.")
-    only: Only = {"agent": agent, "model": model, "user": user}
+    only: RunFilter = {"agent": agent, "model": model, "user": user}
     only["since"] = options.moment_or_none(since, now(), "--since")
     only["until"] = options.moment_or_none(until, now(), "--until")
     with session.open() as store:
@@ -92,7 +92,7 @@ def show(
 class _Page:
     """What is shown, part by part: for people at once, in JSON as one object in the end."""
 
-    def __init__(self, store: SyncStore, session: Session, only: Only, all_projects: bool) -> None:
+    def __init__(self, store: SyncStore, session: Session, only: RunFilter, all_projects: bool) -> None:
         self._figures = store.statistics
         self._out = session.out
         self._only = only
@@ -151,21 +151,21 @@ class _Page:
         if self._out.as_json:
             self._out.json(self._json)
 
-    def _usage(self, *by: Group) -> Table:
+    def _usage(self, *by: Group) -> UsageTable:
         return self._figures.usage(*by, all_projects=self._all, **self._only)
 
-    def _table(self, name: str, table: Table, limit: int) -> None:
+    def _table(self, name: str, table: UsageTable, limit: int) -> None:
         self._json[name] = _rows(table)
         self._part()
         if not self._out.as_json:
-            _show_table(self._out, Table(table.by, table.rows[:limit], table.total))
+            _show_table(self._out, UsageTable(table.by, table.rows[:limit], table.total))
 
-    def _latencies(self, name: str, title: str, found: Sequence[Latency], limit: int) -> None:
+    def _latencies(self, name: str, title: str, found: Sequence[LatencyRow], limit: int) -> None:
         self._json[name] = [one.as_json() for one in found]
         if self._out.as_json or not found:
             return
         self._part()
-        self._out.table([Column(title, flexible=True), *_LATENCIES], [_latency_row(one) for one in found[:limit]])
+        self._out.table([TableColumn(title, flexible=True), *_LATENCIES], [_latency_row(one) for one in found[:limit]])
 
     def _part(self) -> None:
         if not self._first and not self._out.as_json:
@@ -174,60 +174,60 @@ class _Page:
 
 
 _FIGURES = [
-    Column("RUNS", right=True),
-    Column("FAILED", right=True),
-    Column("INPUT", right=True),
-    Column("OUTPUT", right=True),
-    Column("CACHE READ", right=True, from_width=100),
-    Column("CACHE WRITE", right=True, from_width=110),
-    Column("COST", right=True),
-    Column("UNPRICED", right=True, from_width=90),
+    TableColumn("RUNS", right=True),
+    TableColumn("FAILED", right=True),
+    TableColumn("INPUT", right=True),
+    TableColumn("OUTPUT", right=True),
+    TableColumn("CACHE READ", right=True, from_width=100),
+    TableColumn("CACHE WRITE", right=True, from_width=110),
+    TableColumn("COST", right=True),
+    TableColumn("UNPRICED", right=True, from_width=90),
 ]
 
 _LATENCIES = [
-    Column("CALLS", right=True),
-    Column("ERRORS", right=True),
-    Column("AVERAGE", right=True),
-    Column("P50", right=True),
-    Column("P95", right=True),
-    Column("P99", right=True, from_width=90),
-    Column("MAX", right=True),
+    TableColumn("CALLS", right=True),
+    TableColumn("ERRORS", right=True),
+    TableColumn("AVERAGE", right=True),
+    TableColumn("P50", right=True),
+    TableColumn("P95", right=True),
+    TableColumn("P99", right=True, from_width=90),
+    TableColumn("MAX", right=True),
 ]
 
 _RUN_COLUMNS = [
-    Column("RUN"),
-    Column("STATUS"),
-    Column("STARTED", from_width=100),
-    Column("TOOK", right=True),
-    Column("STEPS", right=True, from_width=90),
-    Column("TOKENS", right=True, from_width=110),
-    Column("COST", right=True),
-    Column("AGENT", flexible=True),
-    Column("ERROR", flexible=True),
+    TableColumn("RUN"),
+    TableColumn("STATUS"),
+    TableColumn("STARTED", from_width=100),
+    TableColumn("TOOK", right=True),
+    TableColumn("STEPS", right=True, from_width=90),
+    TableColumn("TOKENS", right=True, from_width=110),
+    TableColumn("COST", right=True),
+    TableColumn("AGENT", flexible=True),
+    TableColumn("ERROR", flexible=True),
 ]
 
 
-def _show_table(out: Output, table: Table, *, total: bool = False) -> None:
-    columns = [Column(name.upper(), flexible=name not in ("day", "tree", "status")) for name in table.by]
+def _show_table(out: Output, table: UsageTable, *, total: bool = False) -> None:
+    columns = [TableColumn(name.upper(), flexible=name not in ("day", "tree", "status")) for name in table.by]
     rows = [[*_group(table.by, row), *_cells(row)] for row in table.rows]
     if total and table.by:
         rows.append([Text("total", style="bold"), *[""] * (len(table.by) - 1), *_cells(table.total)])
     out.table([*columns, *_FIGURES], rows)
 
 
-def _group(by: Sequence[Group], row: Figures) -> list[str | Text]:
+def _group(by: Sequence[Group], row: UsageRow) -> list[str | Text]:
     return [
         status_word(value) if name == "status" and value else Text(one_line(value)) if value else Text("-", style="dim")
         for name, value in zip(by, row.group, strict=True)
     ]
 
 
-def _cells(row: Figures) -> list[str | Text]:
+def _cells(row: UsageRow) -> list[str | Text]:
     counts = [row.runs, row.failed_runs, *row.tokens]
     return [*(f"{count:,}" for count in counts), cost(row.cost), f"{row.unpriced:,}" if row.unpriced else ""]
 
 
-def _latency_row(one: Latency) -> list[str | Text]:
+def _latency_row(one: LatencyRow) -> list[str | Text]:
     errors = Text(f"{one.errors:,} ({one.error_rate:.0%})", style="red") if one.errors else Text("")
     numbers = (one.average_ms, one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)
     return [Text(one_line(one.name) or "-"), f"{one.calls:,}", errors, *map(duration, numbers)]
@@ -247,7 +247,7 @@ def _run_row(run: Run) -> list[str | Text]:
     ]
 
 
-def _totals(total: Figures) -> str:
+def _totals(total: UsageRow) -> str:
     failed = f" ({total.failed_runs:,} failed)" if total.failed_runs else ""
     parts = [f"{plural(total.runs, 'run')}{failed}", f"{total.input_tokens:,} tokens in, {total.output_tokens:,} out"]
     if total.cost is not None:
@@ -257,7 +257,7 @@ def _totals(total: Figures) -> str:
     return " · ".join(parts)
 
 
-def _chart(out: Output, days: Table) -> None:
+def _chart(out: Output, days: UsageTable) -> None:
     """The cost of each day as a bar; of tokens where nothing has a price."""
     priced = any(row.cost for row in days.rows)
     last = days.rows[-_DAYS:]
@@ -266,7 +266,7 @@ def _chart(out: Output, days: Table) -> None:
     if not most:
         return
     out.line()
-    columns = [Column("DAY"), Column("COST" if priced else "TOKENS", right=True), Column("")]
+    columns = [TableColumn("DAY"), TableColumn("COST" if priced else "TOKENS", right=True), TableColumn("")]
     rows: list[list[str | Text]] = []
     for row, amount in zip(last, amounts, strict=True):
         bar = "█" * max(1, round(amount / most * _BAR)) if amount else ""
@@ -274,7 +274,7 @@ def _chart(out: Output, days: Table) -> None:
     out.table(columns, rows)
 
 
-def _rows(table: Table) -> list[Json]:
+def _rows(table: UsageTable) -> list[Json]:
     return table.as_json()["rows"]
 
 
@@ -295,7 +295,7 @@ def tokens(
     session = session_of(context)
     with session.open() as store:
         found = store.average_tokens(now() - timedelta(days=days))
-        if session.as_json:
+        if session.json_output:
             session.out.json([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in found])
             return
         rows = [
@@ -307,8 +307,8 @@ def tokens(
             ]
             for usage in found
         ]
-    columns = [Column("THREAD"), Column("RUNS", right=True), Column("AVERAGE TOKENS", right=True)]
-    session.out.table([*columns, Column("NAME", flexible=True)], rows)
+    columns = [TableColumn("THREAD"), TableColumn("RUNS", right=True), TableColumn("AVERAGE TOKENS", right=True)]
+    session.out.table([*columns, TableColumn("NAME", flexible=True)], rows)
     if not rows:
         session.out.note(f"No runs in the last {plural(days, 'day')}.")
 
@@ -335,7 +335,7 @@ def size_of(
     session = session_of(context)
     with session.open() as store:
         report = _report(store, thread)
-    if session.as_json:
+    if session.json_output:
         session.out.json(report)
         return
     rows = [
@@ -343,8 +343,8 @@ def size_of(
         for name, part in report["stores"].items()
     ]
     rows.append(["total", "", size(report["total"]), _range(report["estimate"])])
-    columns = [Column("STORE"), Column("HOLDS"), Column("BYTES", right=True)]
-    session.out.table([*columns, Column("ESTIMATE OF THE DOCUMENT", right=True)], rows)
+    columns = [TableColumn("STORE"), TableColumn("HOLDS"), TableColumn("BYTES", right=True)]
+    session.out.table([*columns, TableColumn("ESTIMATE OF THE DOCUMENT", right=True)], rows)
     scope = f"{plural(report['threads'], 'thread')}, {plural(report['runs'], 'run')}"
     disk = f", {size(report['disk'])} on disk" if report["disk"] is not None else ""
     session.out.line()
@@ -359,7 +359,7 @@ def _report(store: SyncStore, name: str | None) -> Json:
     """Bytes per store of the document, and its estimate for so many threads and runs."""
     thread = store.thread(name) if name else None
     sizes = store.size(thread)
-    counted = store.glance()
+    counted = store.counts()
     threads, runs = (1, thread.last_sequence) if thread else (counted.threads, counted.runs)
     stores: Json = {}
     for part, (low, high) in _ESTIMATES.items():

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Since, ThreadName, examples
-from lockstitch.cli.render.output import Column, age, cost, one_line, plural
+from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plural
 from lockstitch.cli.render.threads import COLUMNS, name_of, rows
 from lockstitch.cli.render.threads import status as status_of
 from lockstitch.cli.session import Session, now, session_of
@@ -61,7 +61,7 @@ def threads(
         raise Refused("A thread is named with --tree only; `lockstitch show` tells of one.")
     with session.open() as store:
         if thread is not None:
-            _show_trees(session, store.portal.call(overview.trees(store.awaited.backend, [store.thread(thread)])))
+            _show_trees(session, store.portal.call(overview.trees(store.async_store.backend, [store.thread(thread)])))
             return
         anywhere = status or kind or user or agent
         found = store.threads(
@@ -77,7 +77,7 @@ def threads(
             depth=0 if tree and not anywhere else None,
         )
         if tree:
-            _show_trees(session, store.portal.call(overview.whole_trees(store.awaited.backend, found)))
+            _show_trees(session, store.portal.call(overview.whole_trees(store.async_store.backend, found)))
         else:
             _show_list(session, store.overview(found), projects=all_projects)
     if len(found) == limit:
@@ -85,7 +85,7 @@ def threads(
 
 
 def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
-    if session.as_json:
+    if session.json_output:
         session.out.json([node.as_json() for node in nodes])
     elif nodes:
         session.out.table(COLUMNS, list(rows(nodes, now())))
@@ -99,7 +99,7 @@ def _one_of(option: str, value: str | None, known: Sequence[str]) -> None:
 
 
 def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -> None:
-    if session.as_json:
+    if session.json_output:
         session.out.json([row.as_json() for row in found])
         return
     if not found:
@@ -107,14 +107,14 @@ def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -
         return
     moment = now()
     columns = [
-        Column("THREAD"),
-        *([Column("PROJECT")] if projects else []),
-        Column("STATUS"),
-        Column("RUNS", right=True),
-        Column("COST", right=True, from_width=100),
-        Column("AGE", right=True),
-        Column("AGENT", flexible=True, from_width=100),
-        Column("NAME", flexible=True),
+        TableColumn("THREAD"),
+        *([TableColumn("PROJECT")] if projects else []),
+        TableColumn("STATUS"),
+        TableColumn("RUNS", right=True),
+        TableColumn("COST", right=True, from_width=100),
+        TableColumn("AGE", right=True),
+        TableColumn("AGENT", flexible=True, from_width=100),
+        TableColumn("NAME", flexible=True),
     ]
     session.out.table(
         columns,
@@ -150,7 +150,7 @@ def title(
     with session.open() as store:
         head = store.thread(thread)
         store.edit(head, title=text or None)
-    if session.as_json:
+    if session.json_output:
         session.out.json({"id": str(head.id), "title": text or None})
 
 
@@ -174,8 +174,8 @@ def adopt(
     session = session_of(context)
     messages = _messages(file)
     with session.open(create=True) as store:
-        thread = store.adopt(messages, key=key, user_id=user, agent=agent, title=title)
-    if session.as_json:
+        thread = store.import_messages(messages, key=key, user_id=user, agent=agent, title=title)
+    if session.json_output:
         session.out.json(
             {"id": str(thread.id), "key": thread.key, "runs": thread.last_sequence, "position": thread.position}
         )

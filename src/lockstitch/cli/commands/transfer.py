@@ -12,7 +12,7 @@ from lockstitch.cli.render.output import one_line, plural
 from lockstitch.cli.session import Session, session_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, codec
-from lockstitch.store import Copied
+from lockstitch.store import CopyReport
 
 if TYPE_CHECKING:
     from lockstitch.integrations.importer import Report
@@ -60,9 +60,9 @@ def import_(
         return
     opened = open_bridge(source, path, sys.stdin.buffer)
     with session.open(create=True) as store, ImportProgress() as following:
-        importing = opened.into(store.awaited, replace=replace, keep_secrets=keep_secrets, progress=following.show)
+        importing = opened.into(store.async_store, replace=replace, keep_secrets=keep_secrets, progress=following.show)
         report = store.portal.call(importing)
-    if session.as_json:
+    if session.json_output:
         session.out.json(report.as_json())
     else:
         if report.files > 1:
@@ -93,8 +93,8 @@ def _import_bundle(session: Session, path: str) -> None:
     if not Path(path).is_file():
         raise NotFound(f"There is no file {path}.")
     with session.open(create=True) as store:
-        copied = store.portal.call(import_bundle(store.awaited, Path(path)))
-    if session.as_json:
+        copied = store.portal.call(import_bundle(store.async_store, Path(path)))
+    if session.json_output:
         session.out.json({"threads": copied.threads, "stitches": copied.stitches, "records": copied.records})
     else:
         new = plural(copied.stitches, "stitch", "stitches")
@@ -183,8 +183,8 @@ def _lens(session: Session, lens: str, path: str, update: bool) -> None:
     from lockstitch.integrations.export.lens_tables import export_lens
 
     with session.open() as store:
-        exported = store.portal.call(export_lens(store.awaited, lens, Path(path), update=update))
-    if session.as_json:
+        exported = store.portal.call(export_lens(store.async_store, lens, Path(path), update=update))
+    if session.json_output:
         report = {"path": path, "rows": exported.rows, "renamed": exported.renamed, "removed": exported.removed}
         session.out.json(report)
         return
@@ -202,7 +202,7 @@ def _run(session: Session, run: str, form: str, path: str) -> None:
     if form != "langsmith":
         raise Refused(f"--as {form!r} is unknown; it is langsmith.")
     with session.open() as store:
-        told = store.portal.call(export_run(store.awaited, run))
+        told = store.portal.call(export_run(store.async_store, run))
     text = codec.dumps(told)
     if path == "-":
         sys.stdout.write(text.decode() + "\n")
@@ -214,7 +214,7 @@ def _run(session: Session, run: str, form: str, path: str) -> None:
         raise Refused(f"{path} is there already. Name another file.") from exc
     except OSError as exc:
         raise Refused(f"{path} cannot be written: {exc.strerror}.") from exc
-    if session.as_json:
+    if session.json_output:
         session.out.json({"path": path, "runs": len(told)})
     else:
         session.out.line(f"Wrote {path}: {plural(len(told), 'run')}.")
@@ -224,9 +224,9 @@ def _thread(session: Session, thread: str, path: str) -> None:
     from lockstitch.integrations.export.bundle import export_bundle
 
     with session.open() as store:
-        manifest = store.portal.call(export_bundle(store.awaited, thread, Path(path)))
+        manifest = store.portal.call(export_bundle(store.async_store, thread, Path(path)))
     counts = manifest["counts"]
-    if session.as_json:
+    if session.json_output:
         session.out.json({"path": path, "thread": manifest["thread"], **counts, "files": len(manifest["files"])})
         return
     session.out.line(
@@ -267,7 +267,7 @@ def copy(
         "records": copied.records,
         "verified": copied.verified,
     }
-    if session.as_json:
+    if session.json_output:
         session.out.json(report)
         return
     session.out.line(
@@ -296,7 +296,7 @@ class CopyProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def show(self, copied: Copied) -> None:
+    def show(self, copied: CopyReport) -> None:
         self._bar.update(
             self._task, completed=copied.threads, description=f"{plural(copied.stitches, 'stitch', 'stitches')}"
         )

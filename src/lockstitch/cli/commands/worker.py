@@ -8,7 +8,7 @@ import typer
 from lockstitch.cli.options import examples
 from lockstitch.cli.services.watch import scene
 from lockstitch.cli.session import session_of
-from lockstitch.store.reports.dashboard import Painter
+from lockstitch.store.reports.dashboard import DashboardReader
 
 app = typer.Typer()
 
@@ -38,11 +38,13 @@ def worker(
     commit, and leaves; a second one, or the end of --grace, gives back the rest at once. Exit code 0, and 130 after
     Ctrl-C. With --json an object a line.
     """
-    from lockstitch.cli.services.worker import Shift
+    from lockstitch.cli.services.worker import WorkerProcess
 
     session = session_of(context)
     code = session.app()
-    shift = Shift(session, code, concurrency=concurrency, deadline=deadline, grace=grace, until_idle=until_idle)
+    shift = WorkerProcess(
+        session, code, concurrency=concurrency, default_tool_timeout=deadline, grace=grace, until_idle=until_idle
+    )
     left = asyncio.run(shift.work())
     if left:
         raise typer.Exit(left)
@@ -70,11 +72,11 @@ def watch(
     session = session_of(context)
     with session.open() as store:
         wanted = None if thread is None else store.thread(thread).id
-        painter = Painter(store.awaited, all_projects=not session.project_named, thread_id=wanted)
-        if session.as_json:
-            session.out.json(store.portal.call(painter.paint()).as_json())
+        painter = DashboardReader(store.async_store, all_projects=not session.project_named, thread_id=wanted)
+        if session.json_output:
+            session.out.json(store.portal.call(painter.read()).as_json())
         elif once or session.out.width is None:
-            for line in scene(session, store.portal.call(painter.paint()), session.out.width):
+            for line in scene(session, store.portal.call(painter.read()), session.out.width):
                 session.out.cropped(line)
         else:
             Watch(session, store, painter).go_on()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from lockstitch.apps.notebooks import Notebooks, notebooks
-from lockstitch.apps.notebooks.quoting import quoting
+from lockstitch.apps.notebooks.quoting import quoting_provider
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import FakeClock, Json, Memory, Message, text_of
 from lockstitch.model.message import blocks
@@ -184,9 +184,9 @@ def reply(request: ModelRequest) -> Any:
     said, results = _said(request.messages)
     if "delegate" in tools:
         known = _LIST in (request.system or "") and any(word in said.casefold() for word in _KNOWN)
-        return _lead(said.casefold(), results) if known else quoting(request)
+        return _lead(said.casefold(), results) if known else quoting_provider(request)
     if "search_sources" in tools:
-        return _research(said, results) if said.startswith((_LOOK_UP, _FIND)) else quoting(request)
+        return _research(said, results) if said.startswith((_LOOK_UP, _FIND)) else quoting_provider(request)
     return _write(said)
 
 

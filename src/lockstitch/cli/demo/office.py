@@ -13,7 +13,7 @@ from lockstitch.apps.notebooks import Notebooks
 from lockstitch.apps.prioritizer import Prioritizer
 from lockstitch.cli.demo import notebook
 from lockstitch.cli.demo.pace import Pace, Played
-from lockstitch.cli.demo.plans import Planner, Reader
+from lockstitch.cli.demo.plans import DemoEmbedder, Planner
 from lockstitch.cli.demo.replies import reply
 
 pace: Final = Pace()
@@ -168,12 +168,12 @@ app: Final = App(
         _agent("triage", "fast", "You read issues.", label_issue, *thread_tools()),
         _agent("watcher", "fast", "You watch tables.", *thread_tools()),
     ],
-    applications=[
+    plugins=[
         Notebooks(model=Played("large", notebook.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
         # All plans are kept: whoever plans again sees both.
         Prioritizer(
             model=Planner(pace),
-            embedder=Reader(pace),
+            embedder=DemoEmbedder(pace),
             sessions="all",
             prices={"large": _PRICES["large"]},
         ),

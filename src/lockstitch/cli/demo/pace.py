@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.engine.ports.provider import ModelRequest, Piece, Response, Usage
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response, Usage
 from lockstitch.model import FakeClock
 
 
@@ -37,7 +37,7 @@ class Played(Scripted):
         self._pace = pace
         self._haste = haste
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         await self._take(0.6, 1.8)
         async for piece in super().stream(request):
             if isinstance(piece, Response):

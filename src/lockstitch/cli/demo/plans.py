@@ -7,7 +7,7 @@ from typing import Any, Final
 from lockstitch.agents.registry import embedder
 from lockstitch.apps.prioritizer.rules import RulesPlanner
 from lockstitch.cli.demo.pace import Pace, Played
-from lockstitch.engine.ports.provider import ModelRequest, Piece, Response
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response
 
 CHECKOUT: Final = "Open the self-serve checkout by 1 April"
 
@@ -67,7 +67,7 @@ def year_tasks() -> str:
     return "\n".join(lines)
 
 
-class Reader:
+class DemoEmbedder:
     """An embedder that takes its time."""
 
     def __init__(self, pace: Pace) -> None:
@@ -91,7 +91,7 @@ class Planner(Played):
         self._stories = {CHECKOUT: checkout_story(), YEAR: year_story()}
         self._rules = RulesPlanner()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         if self._story(request):
             async for piece in super().stream(request):
                 yield piece

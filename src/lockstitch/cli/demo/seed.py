@@ -15,7 +15,7 @@ from lockstitch.cli.demo.office import app, pace
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.integrations.langsmith.reader import read
-from lockstitch.integrations.spans.ingest import Ingest
+from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.model import FakeClock, SystemClock, codec
 from lockstitch.store import Store, open_store
 
@@ -35,7 +35,7 @@ async def fill(url: str, *, project: str = "default", now: datetime | None = Non
     pace.clock = clock
     try:
         async with open_store(url, project=project, clock=clock) as store:
-            await app.ready(store)
+            await app.setup(store)
             for moment, happen in sorted([*_everyday(now), *_lately(now)], key=lambda event: event[0]):
                 clock.advance(max(0.0, (moment - clock.now()).total_seconds()))
                 await happen(store, clock)
@@ -73,7 +73,7 @@ def _lately(now: datetime) -> Iterator[Event]:
     yield ago(hours=26), partial(_plan, "mika.s", plans.YEAR, plans.year_tasks())
     yield ago(minutes=52), partial(_plan, "ada.l", plans.CHECKOUT, plans.CHECKOUT_TASKS)
     for moment, happen in notebook.story(now):
-        yield moment, partial(happen, app.application(Notebooks))
+        yield moment, partial(happen, app.plugin(Notebooks))
     yield ago(minutes=49), partial(_goal, "review-lead", goal, "suppliers")
     yield ago(minutes=31), _trace
     yield ago(minutes=30), _given_up
@@ -117,13 +117,13 @@ async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock)
         if head.ended:
             break
         clock.advance(0.05)
-    worker.leave()
+    worker.stop()
     await moving
 
 
 async def _plan(user: str, outcome: str, tasks: str, store: Store, clock: FakeClock) -> None:
     """A list of tasks put in order."""
-    prioritizer = app.application(Prioritizer)
+    prioritizer = app.plugin(Prioritizer)
     await repository.add_file(store, user, tasks, "tasks.md")
     wanted = await repository.add_outcome(store, user, outcome)
     await prioritizer.prioritize(store, user, wanted.id)
@@ -144,7 +144,7 @@ async def _in_doubt(store: Store, clock: FakeClock) -> None:
 
 async def _trace(store: Store, clock: FakeClock) -> None:
     """A trace of another system, taken in as its client would send it."""
-    await Ingest(store, LangSmith()).take(read(codec.dumps(_spans(clock.now())), "checkout-graph.json"))
+    await SpanIngest(store, LangSmith()).write(read(codec.dumps(_spans(clock.now())), "checkout-graph.json"))
 
 
 def _spans(began: datetime) -> list[dict[str, Any]]:

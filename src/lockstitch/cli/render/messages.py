@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from rich.text import Text
 
-from lockstitch.cli.render.output import Column, Output, clock_time, one_line, safe, size
-from lockstitch.model import ERRORS, Json, Message, Stitch, codec
+from lockstitch.cli.render.output import Output, TableColumn, clock_time, one_line, safe, size
+from lockstitch.model import ERROR_TYPES, Json, Message, Stitch, codec
 from lockstitch.model.message import blocks
 from lockstitch.model.stitch import TAKEN_OVER
 
@@ -77,12 +77,12 @@ def _inline(value: Any) -> str:
 _COLOURS = {"input": "cyan", "llm_call": "green", "tool_call": "magenta", "compaction": "yellow", "fork": "yellow"}
 
 COLUMNS = [
-    Column("POS", right=True),
-    Column("STEP", right=True),
-    Column("TIME"),
-    Column("TYPE"),
-    Column("MS", right=True),
-    Column("WHAT", flexible=True),
+    TableColumn("POS", right=True),
+    TableColumn("STEP", right=True),
+    TableColumn("TIME"),
+    TableColumn("TYPE"),
+    TableColumn("MS", right=True),
+    TableColumn("WHAT", flexible=True),
 ]
 
 
@@ -123,7 +123,7 @@ def complaint(stitch: Stitch) -> str:
 
 def kind(stitch: Stitch) -> Text:
     """The type, in its colour."""
-    failed = stitch.type in ERRORS or stitch.status == "error"
+    failed = stitch.type in ERROR_TYPES or stitch.status == "error"
     return Text(one_line(stitch.type), style="red" if failed else _COLOURS.get(stitch.type, "dim"))
 
 

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from lockstitch.backend import Answer
+from lockstitch.backend import QueryResult
 from lockstitch.errors import Refused
 from lockstitch.model import as_id, codec
 from lockstitch.model.format import age, cost, distinct, duration, plain, plural, shown, size
@@ -24,7 +24,7 @@ GAP = 2
 NARROWEST = 6
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column; an optional one is left out of a table that is narrower than `from_width`."""
 
     title: str
@@ -33,7 +33,7 @@ class Column(NamedTuple):
     from_width: int = 0
 
 
-def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int | None) -> list[Text]:
+def lay_out(columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Text]], width: int | None) -> list[Text]:
     """The table's lines, for a terminal of this width or for a pipe (None)."""
     shown = [number for number, column in enumerate(columns) if width is None or width >= column.from_width]
     kept = [columns[number] for number in shown]
@@ -49,7 +49,7 @@ def _as_text(cell: str | Text) -> Text:
     return cell.copy() if isinstance(cell, Text) else Text(cell)
 
 
-def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+def _fitted(columns: Sequence[TableColumn], widths: Sequence[int], width: int) -> list[int]:
     """The widths after the widest flexible columns gave way."""
     fitted = list(widths)
     excess = sum(fitted) + GAP * (len(fitted) - 1) - width
@@ -62,7 +62,7 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
     return fitted
 
 
-def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Sequence[int]) -> Text:
+def _line(columns: Sequence[TableColumn], cells: Sequence[Text], widths: Sequence[int]) -> Text:
     line = Text(no_wrap=True)
     for number, (column, cell, width) in enumerate(zip(columns, cells, widths, strict=True)):
         cell.truncate(width, overflow="ellipsis")
@@ -153,7 +153,7 @@ class Output:
             text.truncate(self.width, overflow="ellipsis")
         self.console.print(text, soft_wrap=True)
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> None:
+    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Text]]) -> None:
         for line in lay_out(columns, rows, self.width):
             self.console.print(line, soft_wrap=True)
 
@@ -171,7 +171,7 @@ class Output:
         sys.stdout.write(safe(text))
         sys.stdout.flush()
 
-    def aside(self, text: Text) -> None:
+    def stderr_line(self, text: Text) -> None:
         """A line about the answer, cut to what a terminal shows of it."""
         sys.stdout.flush()
         if self._aside.is_terminal:
@@ -196,7 +196,7 @@ def check_form(form: str) -> None:
         raise Refused(f"--format {form!r} is unknown; it is one of {', '.join(FORMS)}.")
 
 
-def show(out: Output, answer: Answer, form: str) -> None:
+def show(out: Output, answer: QueryResult, form: str) -> None:
     names = distinct(answer.columns)
     if form == "json":
         out.json([dict(zip(names, map(plain, row), strict=True)) for row in answer.rows])
@@ -208,15 +208,15 @@ def show(out: Output, answer: Answer, form: str) -> None:
         out.table(columns, rows)
 
 
-def _write_csv(answer: Answer) -> None:
+def _write_csv(answer: QueryResult) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(answer.columns)
     writer.writerows([shown(value) for value in row] for row in answer.rows)
 
 
-def _column(answer: Answer, place: int, name: str) -> Column:
+def _column(answer: QueryResult, place: int, name: str) -> TableColumn:
     """Numbers to the right; what people may want to copy, which is ids, whole."""
     values = [row[place] for row in answer.rows if row[place] is not None]
     numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
     ids = bool(values) and all(as_id(str(value)) for value in values)
-    return Column(name, right=numbers, flexible=not numbers and not ids)
+    return TableColumn(name, right=numbers, flexible=not numbers and not ids)

@@ -6,11 +6,11 @@ from rich.text import Text
 
 from lockstitch.cli import stdio
 from lockstitch.cli.render import messages
-from lockstitch.cli.render.output import Column, Output, cost, duration, one_line, plural, safe
+from lockstitch.cli.render.output import Output, TableColumn, cost, duration, one_line, plural, safe
 from lockstitch.model import Json
 
 if TYPE_CHECKING:
-    from lockstitch.agents.evals.results import Evaluation, Outcome
+    from lockstitch.agents.evals.results import CaseOutcome, Evaluation
 
 _ALL: Final = 30
 """Up to so many cases are all shown; of more, those that did not pass or are not as before."""
@@ -23,11 +23,11 @@ def show(out: Output, made: "Evaluation", at_least: float | None, *, everything:
     changed = {**dict.fromkeys(fixed, "better"), **dict.fromkeys(broken, "worse")}
     everything = everything or len(made.outcomes) <= _ALL
     shown = [one for one in made.outcomes if everything or not one.passed or one.case in changed]
-    columns = [Column("CASE", flexible=True), Column("PASSED"), Column("SCORE", right=True)]
-    columns += [Column("TIME", right=True, from_width=60), Column("COST", right=True, from_width=70)]
+    columns = [TableColumn("CASE", flexible=True), TableColumn("PASSED"), TableColumn("SCORE", right=True)]
+    columns += [TableColumn("TIME", right=True, from_width=60), TableColumn("COST", right=True, from_width=70)]
     if shown:
         rows = [_row(one, changed.get(one.case, "")) for one in shown]
-        out.table([*columns, Column("REASON", flexible=True)], rows)
+        out.table([*columns, TableColumn("REASON", flexible=True)], rows)
         out.line()
     if len(shown) < len(made.outcomes):
         out.line(f"{plural(len(made.outcomes) - len(shown), 'case')} passed as before; --all shows them.", style="dim")
@@ -37,7 +37,7 @@ def show(out: Output, made: "Evaluation", at_least: float | None, *, everything:
         out.line(f"The score {_score(made.score)} is below {at_least:g}.", style="bold red")
 
 
-def _row(one: "Outcome", changed: str) -> list[str | Text]:
+def _row(one: "CaseOutcome", changed: str) -> list[str | Text]:
     word, style = ("yes", "green") if one.passed else ("no", "red")
     mark = Text(f"{word}, {changed}" if changed else word, style=style)
     return [one_line(one.case), mark, _score(one.score), duration(one.latency_ms), cost(one.cost), one_line(one.reason)]
@@ -106,7 +106,7 @@ class Counting:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def tell(self, outcome: "Outcome", done: int) -> None:
+    def tell(self, outcome: "CaseOutcome", done: int) -> None:
         self._failed += not outcome.passed
         said = f"asking, {self._failed} did not pass" if self._failed else "asking"
         self._bar.update(self._task, completed=done, description=said)
@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from lockstitch.agents import Event
 
 
-class Teller:
+class RunProgress:
     """Tells people of one run after the other. Programs are told of the result alone, and not by this."""
 
     def __init__(self, out: Output) -> None:
@@ -145,7 +145,7 @@ class Teller:
         """Something about the answer, on a line of its own."""
         if not self._silent:
             self.end_line()
-            self._out.aside(Text(safe(text), style=style) if isinstance(text, str) else text)
+            self._out.stderr_line(Text(safe(text), style=style) if isinstance(text, str) else text)
 
     def _tell(self, kind: str, data: Json) -> None:
         match kind:

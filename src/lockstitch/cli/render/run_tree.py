@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from lockstitch.cli.render.output import Column, Output, cost, duration, one_line, plural, safe
+from lockstitch.cli.render.output import Output, TableColumn, cost, duration, one_line, plural, safe
 from lockstitch.cli.render.threads import branch, status_word
 from lockstitch.model import codec
 from lockstitch.store.reports.diff import Change, Difference, Pair, Step
@@ -27,14 +27,14 @@ def show(out: Output, traced: Trace) -> None:
     root = traced.root
     wide = out.width is not None and out.width >= _WIDE
     columns = [
-        Column("WHAT", flexible=True),
-        Column("STATUS"),
-        Column("BEGAN", right=True),
-        Column("TOOK", right=True),
-        Column("TOKENS", right=True, from_width=90),
-        Column("COST", right=True, from_width=80),
-        *([Column("WHEN")] if wide else []),
-        Column("SAYS", flexible=True, from_width=60),
+        TableColumn("WHAT", flexible=True),
+        TableColumn("STATUS"),
+        TableColumn("BEGAN", right=True),
+        TableColumn("TOOK", right=True),
+        TableColumn("TOKENS", right=True, from_width=90),
+        TableColumn("COST", right=True, from_width=80),
+        *([TableColumn("WHEN")] if wide else []),
+        TableColumn("SAYS", flexible=True, from_width=60),
     ]
     whole = _milliseconds(root, root.start)
     rows: list[list[str | Text]] = []
@@ -112,7 +112,7 @@ def _bar(began: float, took: float, whole: float) -> str:
     return "·" * first + "━" * long + "·" * (_BAR - first - long)
 
 
-_COLUMNS = [Column(""), Column("A", flexible=True), Column("B", flexible=True)]
+_COLUMNS = [TableColumn(""), TableColumn("A", flexible=True), TableColumn("B", flexible=True)]
 _LONGEST = 200
 
 

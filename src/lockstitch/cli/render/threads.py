@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from lockstitch.cli.render.output import Column, age, cost, one_line, plural
+from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plural
 from lockstitch.model import Json, Run, Thread, parse_time
 from lockstitch.model.thread import open_waits
 from lockstitch.store.queries.overview import Node
@@ -125,16 +125,16 @@ def _reason(entry: Json) -> str:
 
 
 COLUMNS = [
-    Column("THREAD"),
-    Column("STATUS"),
-    Column("TASKS", right=True, from_width=90),
-    Column("STITCHES", right=True, from_width=100),
-    Column("CHILDREN", right=True, from_width=130),
-    Column("COST", right=True, from_width=100),
-    Column("AGE", right=True, from_width=130),
-    Column("AGENT", flexible=True, from_width=130),
-    Column("NAME", flexible=True),
-    Column("WAITS FOR", flexible=True),
+    TableColumn("THREAD"),
+    TableColumn("STATUS"),
+    TableColumn("TASKS", right=True, from_width=90),
+    TableColumn("STITCHES", right=True, from_width=100),
+    TableColumn("CHILDREN", right=True, from_width=130),
+    TableColumn("COST", right=True, from_width=100),
+    TableColumn("AGE", right=True, from_width=130),
+    TableColumn("AGENT", flexible=True, from_width=130),
+    TableColumn("NAME", flexible=True),
+    TableColumn("WAITS FOR", flexible=True),
 ]
 
 

@@ -10,16 +10,16 @@ from rich.text import Text
 from lockstitch import sync
 from lockstitch.cli.render import messages
 from lockstitch.cli.render.output import cost, plural
-from lockstitch.cli.render.progress import Teller, sums
+from lockstitch.cli.render.progress import RunProgress, sums
 from lockstitch.cli.render.threads import explain, open_waits
-from lockstitch.cli.runs import WAITING, Act, drive, going_on, outcome, prompting
+from lockstitch.cli.runs import WAITING, Act, drive, outcome, prompting, resuming
 from lockstitch.cli.session import Session
 from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused
 from lockstitch.model import Json, Thread, call_key, tool_uses
 from lockstitch.sync import SyncStore
 
 
-class Asker:
+class Prompter:
     """Reads answers from stdin. A terminal is prompted and may edit its line; a pipe is only read."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Left(Exception):
     """Whoever was asked has left without an answer."""
 
 
-class Chat:
+class ChatLoop:
     """One person, one agent, one thread. Everything said is in the record before it is answered."""
 
     def __init__(self, session: Session, store: SyncStore, app: "App", agent: "Agent", name: str) -> None:
@@ -67,8 +67,8 @@ class Chat:
         self._app = app
         self._agent = agent
         self._name = name
-        self._teller = Teller(session.out)
-        self._asker = Asker()
+        self._teller = RunProgress(session.out)
+        self._asker = Prompter()
 
     def talk(self, user: str | None) -> int:
         """Until whoever speaks leaves; the exit code. A run that was cut off is finished before anything is asked."""
@@ -76,7 +76,7 @@ class Chat:
             head = self._known(user)
             if head is not None:
                 self._welcome(head)
-                self._turn(going_on(self._app, head))
+                self._turn(resuming(self._app, head))
             while (said := self._said()) is not None:
                 if said.strip():
                     self._answer(said, user)
@@ -129,8 +129,8 @@ class Chat:
                 break
             for_whom = open_waits(result["waiting_for"])
             self._reply(for_whom)
-            act = going_on(self._app, self._store.thread(self._name))
-        if self._session.as_json:
+            act = resuming(self._app, self._store.thread(self._name))
+        if self._session.json_output:
             self._session.out.json({key: value for key, value in result.items() if key != "title"})
         if result["status"] != "completed":
             self._teller.aside(outcome(result, self._name), "yellow")

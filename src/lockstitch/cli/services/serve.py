@@ -18,12 +18,12 @@ from lockstitch.cli import stdio
 from lockstitch.cli.errors import INTERRUPTED
 from lockstitch.cli.session import Session
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.server import Settings, create
+from lockstitch.server import Settings, create_app
 from lockstitch.server.connections import Connections, room_for_connections
 from lockstitch.server.middleware import logging_to
-from lockstitch.server.state import House, house_of_app
+from lockstitch.server.state import ServerState, server_state_of_app
 from lockstitch.store import Store, open_store
-from lockstitch.store.open import shown
+from lockstitch.store.open import redacted_url
 
 
 class Service:
@@ -38,7 +38,7 @@ class Service:
         self._demo = demo
         self._url = session.url
         self._code = 0
-        self._house: House | None = None
+        self._house: ServerState | None = None
 
     async def serve(self) -> int:
         """The exit code, once everything has come to its end."""
@@ -50,9 +50,9 @@ class Service:
             settings = await self._checked(store)
             if app is not None:
                 # A store that the app's applications cannot use is told before anything listens.
-                await app.ready(store)
-            served = create(store, app, settings)
-            self._house = house_of_app(served)
+                await app.setup(store)
+            served = create_app(store, app, settings)
+            self._house = server_state_of_app(served)
             room = room_for_connections(settings.connections)
             config = uvicorn.Config(
                 served,
@@ -77,7 +77,7 @@ class Service:
     def leave(self) -> None:
         """End streams: the server waits for whoever is connected."""
         if self._house is not None:
-            self._house.news.leave()
+            self._house.news.stop()
 
     def _listen(self) -> socket.socket:
         """The socket, before anything else is opened: a port that is taken is said at once."""
@@ -118,7 +118,7 @@ class Service:
         """The settings as they must be for where it listens."""
         if _is_loopback(self._host) and not self._settings.tokens_needed:
             return self._settings
-        if not await store.tokens.any_live():
+        if not await store.tokens.any_valid():
             where = (
                 "--tokens"
                 if _is_loopback(self._host)
@@ -132,9 +132,11 @@ class Service:
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         out = self._session.out
         if out.as_json:
-            out.json({"event": "serves", "url": url, "store": shown(self._url), "tokens": settings.tokens_needed})
+            out.json(
+                {"event": "serves", "url": url, "store": redacted_url(self._url), "tokens": settings.tokens_needed}
+            )
         else:
-            out.cropped(Text(f"Serving {shown(self._url)} at {url}"))
+            out.cropped(Text(f"Serving {redacted_url(self._url)} at {url}"))
         stdio.flush()
 
 

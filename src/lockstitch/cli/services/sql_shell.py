@@ -9,15 +9,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from lockstitch.backend import ANSWER, Answer
+from lockstitch.backend import ANSWER, QueryResult
 from lockstitch.cli.render import output
 from lockstitch.cli.render.output import Output
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.lenses import catalog
-from lockstitch.model import SHELVES, Letter, Record, Run, Stitch, Thread, Worker, columns
+from lockstitch.model import SIDE_RECORDS, Delivery, Record, Run, Stitch, Thread, Worker, columns
 from lockstitch.sync import SyncStore
 
-CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, *SHELVES)
+CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)
 
 HELP: Final = """\
 A statement ends with ; and may take several lines. It can only read.
@@ -91,7 +91,7 @@ class Shell:
             statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens, force=asking.force
         )
         output.show(self._out, answer, asking.form)
-        if answer.more:
+        if answer.truncated:
             self._out.note(left_off(answer, asking.limit))
 
     def _command(self, name: str, *given: str) -> None:
@@ -111,7 +111,7 @@ class Shell:
                 yield kind.table, [name for name, _ in columns(kind)]
             return
         with self._store.lens(self._asking.lens) as connection:
-            parts = self._store.lens_parts(self._asking.lens, "postgres")
+            parts = self._store.lens_sql(self._asking.lens, "postgres")
             for view in catalog.views(self._asking.lens, parts):
                 if view.startswith("lens_"):
                     continue  # what the tables of a lens are made of
@@ -119,7 +119,7 @@ class Shell:
                 yield view, [column[0] for column in described]
 
 
-def left_off(answer: Answer, limit: int, advice: str = "") -> str:
+def left_off(answer: QueryResult, limit: int, advice: str = "") -> str:
     """Return the note for an answer whose rows are not all there. `advice` is for one that has too many rows."""
     if len(answer.rows) < limit:
         return f"Only the first {len(answer.rows)} rows; more would be larger than {ANSWER >> 20} MiB."

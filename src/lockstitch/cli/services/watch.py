@@ -14,15 +14,15 @@ from rich.live import Live
 from rich.text import Text
 
 from lockstitch.cli.render import threads
-from lockstitch.cli.render.output import Column, age, clock_time, cost, lay_out, one_line, plural
+from lockstitch.cli.render.output import TableColumn, age, clock_time, cost, lay_out, one_line, plural
 from lockstitch.cli.render.threads import status_word
 from lockstitch.cli.runs import terminable
 from lockstitch.cli.session import Session
 from lockstitch.errors import LockstitchError, StoreError
 from lockstitch.model import Json, Thread, Worker, parse_time
-from lockstitch.store.reports.dashboard import OPEN, Painter, Picture
+from lockstitch.store.reports.dashboard import OPEN, Dashboard, DashboardReader
 from lockstitch.sync import SyncStore
-from lockstitch.sync.portal import Work
+from lockstitch.sync.portal import PortalTask
 
 TODO: Final = 8
 """Tasks shown of one list."""
@@ -30,14 +30,14 @@ TODO: Final = 8
 _MARKS = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "blocked": ("✗", "red")}
 
 _WORKERS = [
-    Column("WORKER"),
-    Column("HOLDS", right=True),
-    Column("BEAT", right=True),
-    Column("DOING", flexible=True),
+    TableColumn("WORKER"),
+    TableColumn("HOLDS", right=True),
+    TableColumn("BEAT", right=True),
+    TableColumn("DOING", flexible=True),
 ]
 
 
-def scene(session: Session, picture: Picture, width: int | None) -> list[Text]:
+def scene(session: Session, picture: Dashboard, width: int | None) -> list[Text]:
     """All of it. The most important comes first, since a terminal shows only so many lines."""
     lines = [_header(session, picture), _sums(picture)]
     if picture.workers:
@@ -52,18 +52,18 @@ def scene(session: Session, picture: Picture, width: int | None) -> list[Text]:
     return lines
 
 
-def _header(session: Session, picture: Picture) -> Text:
+def _header(session: Session, picture: Dashboard) -> Text:
     scope = f"project {one_line(session.project)}" if session.project_named else "all projects"
     return Text(f"{clock_time(picture.at)[:8]}Z  {one_line(session.shown)}  {scope}", style="dim")
 
 
-def _sums(picture: Picture) -> Text:
+def _sums(picture: Dashboard) -> Text:
     counted = [Text(f"{picture.counts[word]:,} ") + status_word(word) for word in OPEN]
     spent = [f"{cost(picture.cost_today) or '$0'} today", f"{cost(picture.cost_shown) or '$0'} shown here"]
     return Text(" · ").join([*counted, *map(Text, spent)])
 
 
-def _worker(picture: Picture, worker: Worker) -> list[str | Text]:
+def _worker(picture: Dashboard, worker: Worker) -> list[str | Text]:
     silent = picture.since_beat(worker)
     late = silent > worker.lease_seconds
     style = "dim" if worker.dead else "red" if late else ""
@@ -77,7 +77,7 @@ def _worker(picture: Picture, worker: Worker) -> list[str | Text]:
     ]
 
 
-def _doing(picture: Picture, worker: Worker, held: list[Thread]) -> Iterator[str]:
+def _doing(picture: Dashboard, worker: Worker, held: list[Thread]) -> Iterator[str]:
     """What it told with its last beat of the threads that it still holds."""
     for thread in held:
         told: Any = worker.doing.get(str(thread.id))
@@ -120,17 +120,17 @@ LEAVE: Final = b"qQ\x04"
 class Watch:
     """Draws until somebody has seen enough."""
 
-    def __init__(self, session: Session, store: SyncStore, painter: Painter) -> None:
+    def __init__(self, session: Session, store: SyncStore, painter: DashboardReader) -> None:
         self._session = session
         self._store = store
         self._painter = painter
-        self._picture: Picture | None = None
+        self._picture: Dashboard | None = None
         self._trouble = ""
 
     def go_on(self) -> None:
         """Until q or Ctrl-C. A store that goes away is said, and the last picture stays."""
         # The first one before the screen is taken, so that what is wrong from the start is told as ever.
-        self._picture = self._store.portal.call(self._painter.paint())
+        self._picture = self._store.portal.call(self._painter.read())
         with suppress(KeyboardInterrupt), terminable(), _hints(self._store) as news, _keys() as keys:
             console = self._session.out.console
             with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
@@ -142,7 +142,7 @@ class Watch:
 
     def _look(self) -> None:
         try:
-            self._picture = self._store.portal.call(self._painter.paint())
+            self._picture = self._store.portal.call(self._painter.read())
             self._trouble = ""
         except StoreError as exc:
             self._trouble = one_line(str(exc))
@@ -170,14 +170,14 @@ def _hints(store: SyncStore) -> Generator[int, None, None]:
     async def listen(_: object) -> None:
         while True:
             with suppress(LockstitchError):
-                async with aclosing(store.awaited.backend.watch()) as sightings:
+                async with aclosing(store.async_store.backend.watch()) as sightings:
                     async for _ in sightings:
                         with suppress(BlockingIOError):
                             # A full pipe says all there is to say.
                             os.write(theirs, b".")
             await asyncio.sleep(1)
 
-    work: Work[None, None] = store.portal.begin(listen)
+    work: PortalTask[None, None] = store.portal.begin(listen)
     try:
         yield ours
     finally:

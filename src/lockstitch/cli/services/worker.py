@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from lockstitch.cli import stdio
-from lockstitch.cli.errors import INTERRUPTED, complaints
+from lockstitch.cli.errors import INTERRUPTED, warnings_to_stderr
 from lockstitch.cli.render.output import cost, one_line, plural
 from lockstitch.cli.render.threads import reasons, status_word
 from lockstitch.cli.session import Session
@@ -20,7 +20,7 @@ from lockstitch.store import Store, open_store
 
 if TYPE_CHECKING:
     from lockstitch.agents import App
-    from lockstitch.engine.worker import Drive, WorkerLoop
+    from lockstitch.engine.worker import ThreadExecution, WorkerLoop
 
 PAUSE: Final = 1.0
 """Seconds between two attempts to open a store that is away, give or take a half."""
@@ -28,7 +28,7 @@ PAUSE: Final = 1.0
 _LEAVING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Shift:
+class WorkerProcess:
     """Works until there is nothing to do, or somebody wants it to leave."""
 
     def __init__(self, session: Session, app: "App", *, grace: float, **options: Any) -> None:
@@ -36,7 +36,7 @@ class Shift:
         self._app = app
         self._grace = grace
         self._options = options
-        self._tell = Teller(session)
+        self._tell = WorkerLog(session)
         self._loop: WorkerLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
@@ -49,7 +49,7 @@ class Shift:
         for one in _LEAVING:
             loop.add_signal_handler(one, self._leave, one)
         try:
-            with complaints(as_json=self._session.as_json):
+            with warnings_to_stderr(as_json=self._session.json_output):
                 await self._work()
         except asyncio.CancelledError:
             # Everything was given back on the way here.
@@ -67,14 +67,14 @@ class Shift:
         async with self._opened() as store:
             everywhere = not session.project_named
             self._loop = WorkerLoop(
-                self._app, store, all_projects=everywhere, told=self._tell.of_thread, **self._options
+                self._app, store, all_projects=everywhere, on_progress=self._tell.of_thread, **self._options
             )
             project = None if everywhere else session.project
             self._tell.beginning(sorted(self._app.agents), self._options["concurrency"], project)
             try:
                 await self._loop.run()
             finally:
-                self._tell.end(self._loop.driven)
+                self._tell.end(self._loop.executed_count)
                 with suppress(asyncio.CancelledError):
                     await self._app.close()
 
@@ -107,11 +107,11 @@ class Shift:
             return
         self._leaving = True
         self._tell.leaving(self._loop.held, self._grace)
-        self._loop.leave()
+        self._loop.stop()
         asyncio.get_running_loop().call_later(self._grace, self._task.cancel)
 
 
-class Teller:
+class WorkerLog:
     """Tells of a worker: a line for each thread that begins and ends. A reader that has gone is no reason to stop."""
 
     def __init__(self, session: Session) -> None:
@@ -135,7 +135,7 @@ class Teller:
             Text(f"Working for {', '.join(agents) or 'no agents'} of {scope}, {concurrency} at once, on {shown}"),
         )
 
-    def of_thread(self, drive: "Drive") -> None:
+    def of_thread(self, drive: "ThreadExecution") -> None:
         head, result = drive.head, drive.result
         who: Json = {"thread_id": str(head.id), "key": head.key, "project": head.project, "agent": head.agent}
         name = Text(f"{one_line(head.key) or head.id}  {one_line(head.agent)}")
@@ -160,10 +160,10 @@ class Teller:
     def end(self, driven: int) -> None:
         self._say({"event": "left", "driven": driven}, Text(f"Left after {plural(driven, 'thread')}", style="dim"))
 
-    def _outcome(self, drive: "Drive") -> tuple[str, str | None]:
+    def _outcome(self, drive: "ThreadExecution") -> tuple[str, str | None]:
         """How a drive ended, in a word, and why if that needs saying."""
-        if drive.problem is not None:
-            return "given back", one_line(f"{type(drive.problem).__name__}: {drive.problem}")
+        if drive.error is not None:
+            return "given back", one_line(f"{type(drive.error).__name__}: {drive.error}")
         if drive.result is None:
             return "given back" if self._leaving else "nothing to do", None
         waits = drive.result.waiting_for if drive.result.status == "waiting" else []
@@ -173,7 +173,7 @@ class Teller:
         if self._silent:
             return
         try:
-            if self._session.as_json:
+            if self._session.json_output:
                 self._out.json(told)
             else:
                 self._out.cropped(line)

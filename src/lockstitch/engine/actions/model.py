@@ -15,12 +15,12 @@ from typing import Any, Final, cast
 from lockstitch.engine.decision.action import CallModel
 from lockstitch.engine.decision.snapshot import FINAL_SUMMARY
 from lockstitch.engine.events import EventType
-from lockstitch.engine.ports.provider import INVALID_JSON, ModelRequest, Piece, ProviderError, Response, Usage
-from lockstitch.engine.session.run_context import Stage, Stopped
+from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ModelRequest, ProviderError, Response, Usage
+from lockstitch.engine.session.run_context import RunCancelled, RunContext
 from lockstitch.engine.usage import add, price
 from lockstitch.errors import Refused
 from lockstitch.model import Entry, Json, Message, codec, text_of
-from lockstitch.model.codec import keepable, message_of
+from lockstitch.model.codec import error_text, storable_text
 from lockstitch.model.message import blocks, user
 
 _SHORT = 1000
@@ -36,7 +36,7 @@ _log = logging.getLogger("lockstitch")
 
 
 @dataclass(slots=True)
-class _Hearing:
+class PartialResponse:
     """What was heard of an answer so far, so that it is not lost when the call is given up."""
 
     text: list[str] = field(default_factory=list[str])
@@ -46,12 +46,12 @@ class _Hearing:
 
     def message(self) -> Message | None:
         """The partial answer; thinking without its end cannot be sent back, so only its text is kept."""
-        said = keepable("".join(self.text))
+        said = storable_text("".join(self.text))
         return {"role": "assistant", "content": [{"type": "text", "text": said}]} if said else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class ModelAttempt:
     """How asking went: the response if there was one, what is to be noted before it, and the time it took."""
 
     response: Response | None
@@ -60,47 +60,47 @@ class _Asked:
     first_token_ms: int | None = None
 
 
-async def call_model(stage: Stage, action: CallModel) -> None:
+async def call_model(stage: RunContext, action: CallModel) -> None:
     """One step of the loop, or the summary at its end."""
     journal = stage.journal
-    if journal.first:
+    if journal.must_commit:
         await journal.commit()
     step = action.step
-    hearing = _Hearing()
-    async with journal.using():
+    hearing = PartialResponse()
+    async with journal.freeze_context():
         request = stage.request(step, final=action.final)
         if stage.setup.definition.log == "full":
-            journal.note(_started(stage, request), first=False)
+            journal.record(_started(stage, request), first=False)
         try:
-            asked = await stage.unless_stopped(_ask(stage, request, hearing))
-        except Stopped:
+            asked = await stage.cancellable(_call_with_retries(stage, request, hearing))
+        except RunCancelled:
             _note_partial(stage, request, hearing, step)
             return
-    journal.note(*asked.entries, *_chunks(stage, hearing, step), first=False)
+    journal.record(*asked.entries, *_chunks(stage, hearing, step), first=False)
     if asked.response is None:
         return
     message = asked.response.message
     response = replace(asked.response, message=_without_calls(message) if action.final else _with_calls(message, step))
     if not action.final:
         journal.change_run(steps=step)
-    if response.container_id and response.container_id != journal.open.state.get("container_id"):
-        journal.change_run(state={**journal.open.state, "container_id": response.container_id})
-    journal.note(_llm_call(stage, request, response, asked, final=action.final, step=step))
+    if response.container_id and response.container_id != journal.open_run.state.get("container_id"):
+        journal.change_run(state={**journal.open_run.state, "container_id": response.container_id})
+    journal.record(_llm_call(stage, request, response, asked, final=action.final, step=step))
 
 
-async def ask_beside(stage: Stage, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
+async def side_model_call(stage: RunContext, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
     """Ask the run's model something beside the loop. ProviderError when it does not answer."""
-    request = stage.beside(purpose, [user(prompt)], max_tokens)
-    asked = await stage.unless_stopped(_ask(stage, request, None))
+    request = stage.side_request(purpose, [user(prompt)], max_tokens)
+    asked = await stage.cancellable(_call_with_retries(stage, request, None))
     journal = stage.journal
     response = asked.response
     if response is None:
         *earlier, problem = asked.entries
-        journal.note(*earlier, first=False)
+        journal.record(*earlier, first=False)
         raise ProviderError(str(problem.data.get("message")), problem.data["kind"])
     said = text_of(response.message)
     cost = _charge(stage, response.usage)
-    journal.note(
+    journal.record(
         *asked.entries,
         journal.entry(
             "llm_call",
@@ -115,7 +115,7 @@ async def ask_beside(stage: Stage, purpose: str, prompt: str, max_tokens: int = 
     return said
 
 
-async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) -> _Asked:
+async def _call_with_retries(stage: RunContext, request: ModelRequest, hearing: PartialResponse | None) -> ModelAttempt:
     """Ask until there is a response, or until trying again is not worth it."""
     definition, journal = stage.setup.definition, stage.journal
     began = journal.clock.now()
@@ -126,19 +126,19 @@ async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) ->
             response = await _stream(stage, replace(request, attempt=attempt), hearing)
         except ProviderError as exc:
             if not exc.retryable or attempt == definition.max_retries:
-                return _Asked(None, [*retries, _api_error(stage, request, exc, attempt + 1)], 0)
+                return ModelAttempt(None, [*retries, _api_error(stage, request, exc, attempt + 1)], 0)
             delay = max(_backoff(definition.base_delay, attempt), exc.retry_after or 0.0)
             data: Json = {
                 "attempt": attempt + 1,
                 "error": exc.kind,
-                "message": message_of(exc),
+                "message": error_text(exc),
                 "delay": round(delay, 3),
             }
             took = max(0, _milliseconds(tried, journal.clock.now()))
             retries.append(
                 journal.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
             )
-            stage.tell("retry", data, now=True)
+            stage.emit("retry", data, now=True)
             if hearing is not None:
                 hearing.text.clear()
                 hearing.thinking.clear()
@@ -147,23 +147,23 @@ async def _ask(stage: Stage, request: ModelRequest, hearing: _Hearing | None) ->
             continue
         duration = max(0, _milliseconds(began, journal.clock.now()))
         heard = None if hearing is None or hearing.began is None else _milliseconds(began, hearing.began)
-        return _Asked(response, retries, duration, heard)
+        return ModelAttempt(response, retries, duration, heard)
     raise AssertionError("a loop that always returns")
 
 
-async def _stream(stage: Stage, request: ModelRequest, hearing: _Hearing | None) -> Response:
+async def _stream(stage: RunContext, request: ModelRequest, hearing: PartialResponse | None) -> Response:
     try:
         async with aclosing(stage.setup.provider.stream(request)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Response):
                     return _kept(piece)
                 if hearing is not None:
-                    _hear(stage, piece, hearing)
+                    _on_chunk(stage, piece, hearing)
     except ProviderError:
         raise
     except Exception as exc:  # a provider that breaks its contract: the run fails, and the thread is not stuck
         _log.exception("The provider %s raised what it may not raise", stage.setup.provider.name)
-        raise ProviderError(f"{type(exc).__name__}: {message_of(exc)}", "setup") from exc
+        raise ProviderError(f"{type(exc).__name__}: {error_text(exc)}", "setup") from exc
     raise ProviderError("The provider's stream ended without a response.", "garbled")
 
 
@@ -176,7 +176,7 @@ def _kept(response: Response) -> Response:
     return response
 
 
-def _hear(stage: Stage, piece: Piece, hearing: _Hearing) -> None:
+def _on_chunk(stage: RunContext, piece: Chunk, hearing: PartialResponse) -> None:
     hearing.began = hearing.began or stage.journal.clock.now()
     if piece.kind == "text":
         hearing.text.append(piece.text)
@@ -185,11 +185,11 @@ def _hear(stage: Stage, piece: Piece, hearing: _Hearing) -> None:
     # A call is told of once it is committed, with its tool.
     if piece.kind != "tool_call":
         kind: EventType = piece.kind
-        stage.tell(kind, {"text": piece.text} if piece.kind in ("text", "thinking") else piece.data, now=True)
+        stage.emit(kind, {"text": piece.text} if piece.kind in ("text", "thinking") else piece.data, now=True)
 
 
 def _llm_call(
-    stage: Stage, request: ModelRequest, response: Response, asked: _Asked, *, final: bool, step: int
+    stage: RunContext, request: ModelRequest, response: Response, asked: ModelAttempt, *, final: bool, step: int
 ) -> Entry:
     journal = stage.journal
     cost = _charge(stage, response.usage)
@@ -219,7 +219,7 @@ def _llm_call(
     )
 
 
-def _note_partial(stage: Stage, request: ModelRequest, hearing: _Hearing, step: int) -> None:
+def _note_partial(stage: RunContext, request: ModelRequest, hearing: PartialResponse, step: int) -> None:
     """What was streamed so far is kept; what it took nobody told us."""
     journal = stage.journal
     message = hearing.message()
@@ -227,7 +227,7 @@ def _note_partial(stage: Stage, request: ModelRequest, hearing: _Hearing, step: 
         return
     journal.change_run(steps=step)
     data: Json = {"stop_reason": "cancelled", "partial": True}
-    journal.note(
+    journal.record(
         journal.entry("llm_call", name=request.model, status="cancelled", step_number=step, message=message, data=data)
     )
 
@@ -246,7 +246,7 @@ def _with_calls(message: Message, step: int) -> Message:
     parts: list[Json] = []
     for index, block in enumerate(cast("list[Json]", content)):
         if block.get("type") == "tool_use":
-            block = _mended(block, _unused(f"call_{step}_{index}", given | seen), seen)
+            block = _repaired_call(block, _unused(f"call_{step}_{index}", given | seen), seen)
             seen.add(block["id"])
         parts.append(block)
     return message if parts == content else {**message, "content": parts}
@@ -258,7 +258,7 @@ def _unused(name: str, taken: set[str]) -> str:
     return next(one for one in candidates if one not in taken)
 
 
-def _mended(call: Json, new_id: str, seen: set[str]) -> Json:
+def _repaired_call(call: Json, new_id: str, seen: set[str]) -> Json:
     given: Any = call.get("id")
     if not isinstance(given, str) or not given or len(given) > 200 or "\x00" in given or given in seen:
         call = {**call, "id": new_id}
@@ -276,12 +276,12 @@ def _without_calls(message: Message) -> Message:
     return {**message, "content": [block for block in blocks(message) if block.get("type") != "tool_use"]}
 
 
-def _charge(stage: Stage, usage: Usage) -> Json:
+def _charge(stage: RunContext, usage: Usage) -> Json:
     """Add a call to what the run has taken; its own price."""
     setup, journal = stage.setup, stage.journal
     cost = price(setup.provider.name, setup.model, usage, journal.clock.now(), setup.prices)
-    total = add(journal.open.cost, cost)
-    journal.charge(usage, total, total.get("total_cost"))
+    total = add(journal.open_run.cost, cost)
+    journal.add_usage(usage, total, total.get("total_cost"))
     return cost
 
 
@@ -295,7 +295,7 @@ def _cost_data(cost: Json) -> Json:
     return {"cost": cost["total_cost"]} if cost else {}
 
 
-def _started(stage: Stage, request: ModelRequest) -> Entry:
+def _started(stage: RunContext, request: ModelRequest) -> Entry:
     return stage.journal.entry(
         "api_call_started",
         name=request.model,
@@ -311,22 +311,22 @@ def _started(stage: Stage, request: ModelRequest) -> Entry:
     )
 
 
-def _api_error(stage: Stage, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:
+def _api_error(stage: RunContext, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:
     data: Json = {
         "type": "ProviderError",
         "kind": exc.kind,
-        "message": message_of(exc),
+        "message": error_text(exc),
         "status": exc.status,
         "attempts": attempts,
     }
     return stage.journal.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
 
 
-def _chunks(stage: Stage, hearing: _Hearing, step: int) -> list[Entry]:
+def _chunks(stage: RunContext, hearing: PartialResponse, step: int) -> list[Entry]:
     """The streamed text in pieces of some size, where somebody wants it logged."""
     if not stage.setup.definition.log_chunks:
         return []
-    text = keepable("".join(hearing.text))
+    text = storable_text("".join(hearing.text))
     return [
         stage.journal.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
         for start in range(0, len(text), _CHUNK)

@@ -1,16 +1,16 @@
 """Placing orders: what calls want to happen with their results, as far as the limits of a tree of threads allow it."""
 
 from lockstitch.engine.decision.snapshot import Call
-from lockstitch.engine.ports.tool import Orders, ToolFailed
-from lockstitch.engine.session.run_context import Stage
+from lockstitch.engine.ports.tool import ToolFailed, ToolRequests
+from lockstitch.engine.session.run_context import RunContext
 from lockstitch.model import Json
-from lockstitch.model.delivery import lane_of
+from lockstitch.model.delivery import reporting_lane
 
 _GOAL = 500
 """Characters of a child's goal that its parent's log repeats."""
 
 
-def refusal(stage: Stage, orders: Orders) -> ToolFailed | None:
+def refusal(stage: RunContext, orders: ToolRequests) -> ToolFailed | None:
     """Why these orders cannot be placed. Asked when the result is noted: calls that run side by side count too."""
     if not orders.children:
         return None
@@ -27,7 +27,7 @@ def refusal(stage: Stage, orders: Orders) -> ToolFailed | None:
     return None
 
 
-async def settle_wait(stage: Stage, orders: Orders) -> None:
+async def resolve_wait(stage: RunContext, orders: ToolRequests) -> None:
     """Wait only for those who will still report here: not for who has, nor for who was made in another lane; and
     without names for all that are open."""
     wait = orders.wait
@@ -37,28 +37,28 @@ async def settle_wait(stage: Stage, orders: Orders) -> None:
     new = {str(child.id) for child in orders.children}
     if not wait["ids"] or not new.issuperset(wait["ids"]):
         children = await journal.store.children(journal.head)
-        others = {str(one.id) for one in children if lane_of(one) != journal.lane}
+        others = {str(one.id) for one in children if reporting_lane(one) != journal.lane}
         names = wait["ids"] or [str(one.id) for one in children if not one.ended]
         wait["ids"] = [name for name in names if name not in others]
-    reported = await journal.store.desk.reported(journal.head, wait["ids"])
+    reported = await journal.store.execution.reported_children(journal.head, wait["ids"])
     left = [name for name in wait["ids"] if name not in reported]
     enough = not left or (wait["mode"] == "any" and len(left) < len(wait["ids"]))
     orders.wait = None if enough else {**wait, "ids": left}
 
 
-async def check_budget(stage: Stage, orders: Orders) -> None:
+async def check_budget(stage: RunContext, orders: ToolRequests) -> None:
     """ToolFailed when a tree has cost what it may cost, and is to grow."""
     limit = stage.setup.definition.tree_budget
     if limit is None or not orders.children:
         return
     journal = stage.journal
-    own = journal.open.total_cost or 0.0
-    spent = await journal.store.desk.tree_cost(journal.head, but=journal.open.id) + own
+    own = journal.open_run.total_cost or 0.0
+    spent = await journal.store.execution.tree_cost(journal.head, but=journal.open_run.id) + own
     if spent >= limit:
         raise ToolFailed(f"The budget of this tree of threads is {limit} USD, and {spent:.6f} USD are spent.")
 
 
-def place_orders(stage: Stage, call: Call, orders: Orders) -> None:
+def apply_requests(stage: RunContext, call: Call, orders: ToolRequests) -> None:
     """Note what a call ordered; it is done by the commit of its result."""
     journal = stage.journal
     awaited: list[str] = orders.wait["ids"] if orders.wait else []
@@ -69,4 +69,4 @@ def place_orders(stage: Stage, call: Call, orders: Orders) -> None:
         )
         journal.spawn(child, spawned)
     if orders.tasks is not None:
-        journal.note(tasks=orders.tasks)
+        journal.record(tasks=orders.tasks)

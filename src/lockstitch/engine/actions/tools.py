@@ -11,16 +11,16 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from lockstitch.engine.actions.output import keep_file
-from lockstitch.engine.actions.tool_requests import check_budget, place_orders, refusal, settle_wait
+from lockstitch.engine.actions.tool_requests import apply_requests, check_budget, refusal, resolve_wait
 from lockstitch.engine.decision.decide import IN_DOUBT
 from lockstitch.engine.decision.in_doubt import doubt_of, with_doubts
 from lockstitch.engine.decision.snapshot import Call
 from lockstitch.engine.ports.provider import INVALID_JSON
-from lockstitch.engine.ports.tool import Orders, ToolContext, ToolFailed
-from lockstitch.engine.session.run_context import Stage, Stopped
+from lockstitch.engine.ports.tool import ToolContext, ToolFailed, ToolRequests
+from lockstitch.engine.session.run_context import RunCancelled, RunContext
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Entry, Json, codec, tool_result
-from lockstitch.model.codec import message_of
+from lockstitch.model.codec import error_text
 
 _GRACE: Final = 0.05
 """Seconds that a finished result waits for others, so that tools which end together are one commit."""
@@ -33,14 +33,14 @@ _SHOWN: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class ToolOutcome:
     """What a call gave."""
 
     call: Call
     content: Any
     problem: Exception | None
     files: Sequence[Entry]
-    orders: Orders
+    orders: ToolRequests
     duration_ms: int
 
 
@@ -49,13 +49,13 @@ class _Begun:
     """The calls whose tools have started, and the outcomes of tools that finished although they were cancelled."""
 
     started: set[int] = field(default_factory=set[int])
-    finished: list[_Outcome] = field(default_factory=list[_Outcome])
+    finished: list[ToolOutcome] = field(default_factory=list[ToolOutcome])
 
 
-_Running = dict["asyncio.Task[_Outcome]", Call]
+_Running = dict["asyncio.Task[ToolOutcome]", Call]
 
 
-async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
+async def run_tools(stage: RunContext, calls: Sequence[Call]) -> None:
     """Run the calls. The last batch of results is noted, and committed by the next act.
 
     If the run is to end, or this process gives it up, the results of tools that have finished are noted all the same:
@@ -69,19 +69,19 @@ async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
     try:
         while True:
             starting = _next(waiting, stage.setup.definition.parallel_tools - len(running))
-            journal.note(*started_entries(stage, starting))
+            journal.record(*started_entries(stage, starting))
             if running or starting:
                 await _commit_and_tell(stage, starting)
             if len(starting) == 1 and not running and not waiting:
                 # Nothing to run beside it, so no task of its own.
-                _note(stage, await stage.unless_stopped(_run(stage, starting[0], begun)))
+                _note(stage, await stage.cancellable(_run(stage, starting[0], begun)))
                 return
             running |= {asyncio.create_task(_run(stage, call, begun)): call for call in starting}
             if not running:
                 return
-            await stage.unless_stopped(_some_end(running))
+            await stage.cancellable(_some_end(running))
             _note_ended(stage, running)
-    except Stopped:
+    except RunCancelled:
         await _end(running)
         if stage.lost is None:
             _note_interrupted(stage, running, begun, starting)
@@ -97,13 +97,13 @@ async def run_tools(stage: Stage, calls: Sequence[Call]) -> None:
         await _end(running)
 
 
-async def _commit_results(stage: Stage) -> None:
+async def _commit_results(stage: RunContext) -> None:
     """Commit the noted results. If the store refuses or does not answer, the calls are in doubt."""
     with suppress(LockstitchError):
         await stage.journal.commit()
 
 
-def _note_interrupted(stage: Stage, running: _Running, begun: _Begun, starting: Sequence[Call] = ()) -> None:
+def _note_interrupted(stage: RunContext, running: _Running, begun: _Begun, starting: Sequence[Call] = ()) -> None:
     """Note what is known when calls are given up: results that came all the same, and calls that never started."""
     finished = {outcome.call.index: outcome for outcome in begun.finished}
     for task in [task for task in running if task.done() and not task.cancelled()]:
@@ -117,17 +117,17 @@ def _note_interrupted(stage: Stage, running: _Running, begun: _Begun, starting: 
             _note_unstarted(stage, call)
 
 
-def _note_unstarted(stage: Stage, call: Call) -> None:
+def _note_unstarted(stage: RunContext, call: Call) -> None:
     """Answer a call whose mark is committed and whose tool did not start: it is not in doubt."""
     journal = stage.journal
     block = tool_result(call.id, "The run ended before this call was started.", is_error=True)
-    journal.note(
+    journal.record(
         journal.entry(
             "tool_call",
             name=call.name,
             call_id=call.id,
             call_index=call.index,
-            reply_to=journal.asked_at(call),
+            reply_to=journal.response_position(call),
             status="cancelled",
             message=block,
         )
@@ -141,7 +141,7 @@ async def _some_end(running: _Running) -> None:
         await asyncio.wait(running, timeout=_GRACE)
 
 
-def _note_ended(stage: Stage, running: _Running) -> None:
+def _note_ended(stage: RunContext, running: _Running) -> None:
     """Note the results of those that have ended, in the order of their calls."""
     done = [task for task in running if task.done()]
     for task in done:
@@ -163,7 +163,7 @@ def _next(waiting: deque[Call], count: int) -> list[Call]:
     return [waiting.popleft() for _ in range(min(count, len(waiting)))]
 
 
-def started_entries(stage: Stage, calls: Sequence[Call]) -> list[Entry]:
+def started_entries(stage: RunContext, calls: Sequence[Call]) -> list[Entry]:
     """Return the entries that say which calls are about to start. Safe calls need none: they may run again in any case.
     Keyed calls that were interrupted have theirs."""
     return [
@@ -175,20 +175,20 @@ def started_entries(stage: Stage, calls: Sequence[Call]) -> list[Entry]:
     ]
 
 
-async def _commit_and_tell(stage: Stage, starting: Sequence[Call]) -> None:
+async def _commit_and_tell(stage: RunContext, starting: Sequence[Call]) -> None:
     for call in starting:
-        stage.tell("tool_call", {"id": call.id, "name": call.name, "input": call.input})
+        stage.emit("tool_call", {"id": call.id, "name": call.name, "input": call.input})
     await stage.journal.commit()
 
 
-async def _run(stage: Stage, call: Call, begun: _Begun) -> _Outcome:
+async def _run(stage: RunContext, call: Call, begun: _Begun) -> ToolOutcome:
     """Run one call, and return its outcome. If it is cancelled after its tool has finished, `begun` has the outcome."""
     journal = stage.journal
     tool = stage.setup.tools[call.name]
-    response = journal.situation.response
+    response = journal.snapshot.response
     context = ToolContext(
         thread=journal.head,
-        run_id=journal.open.id,
+        run_id=journal.open_run.id,
         call_id=call.id,
         step=call.step,
         store=journal.store,
@@ -204,9 +204,11 @@ async def _run(stage: Stage, call: Call, begun: _Begun) -> _Outcome:
     files: list[Entry] = []
     finished = False
 
-    def outcome() -> _Outcome:
+    def outcome() -> ToolOutcome:
         duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
-        return _Outcome(call, content, problem, files, context.orders if problem is None else Orders(), duration)
+        return ToolOutcome(
+            call, content, problem, files, context.requests if problem is None else ToolRequests(), duration
+        )
 
     try:
         assert tool.call is not None
@@ -220,13 +222,13 @@ async def _run(stage: Stage, call: Call, begun: _Begun) -> _Outcome:
             content, finished = None if problem is not None else as_content(late.result), True
             raise asyncio.CancelledError from None
         finished = True
-        await check_budget(stage, context.orders)
-        await settle_wait(stage, context.orders)
+        await check_budget(stage, context.requests)
+        await resolve_wait(stage, context.requests)
         for made in context.files:
             files += await keep_file(stage, made, step=call.step)
     except asyncio.CancelledError:
         # What a tool ordered is made with its result, if the limits allow it, which were not checked yet.
-        if finished and not context.orders.data:
+        if finished and not context.requests.data:
             begun.finished.append(outcome())
         raise
     except Exception as exc:  # whatever a tool raises is its result
@@ -253,7 +255,7 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     Raises `_OutOfTime` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
     finishes nevertheless.
     """
-    task = asyncio.create_task(_staying(work))
+    task = asyncio.create_task(_without_system_exit(work))
     try:
         await asyncio.wait({task}, timeout=limit)
     except asyncio.CancelledError:
@@ -288,12 +290,12 @@ async def _give_up(task: "asyncio.Task[Any]") -> None:
         task.add_done_callback(_forget)
 
 
-async def _staying(work: Awaitable[Any]) -> Any:
+async def _without_system_exit(work: Awaitable[Any]) -> Any:
     """A tool that wants to end the process has failed, and no more."""
     try:
         return await work
     except SystemExit as exc:
-        raise ToolFailed(f"SystemExit: {message_of(exc)}") from exc
+        raise ToolFailed(f"SystemExit: {error_text(exc)}") from exc
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:
@@ -312,14 +314,14 @@ def _arguments(call: Call) -> Json:
     return given
 
 
-def _note(stage: Stage, outcome: _Outcome) -> None:
+def _note(stage: RunContext, outcome: ToolOutcome) -> None:
     journal, call, orders = stage.journal, outcome.call, outcome.orders
     problem = outcome.problem or refusal(stage, orders)
     content, failed = outcome.content, problem is not None
     entries: list[Entry] = [*outcome.files]
     if problem is not None:
-        orders = Orders()
-        said, kind = message_of(problem), type(problem).__name__
+        orders = ToolRequests()
+        said, kind = error_text(problem), type(problem).__name__
         content = said if isinstance(problem, Refused | ToolFailed) else f"{kind}: {said}"
         data: Json = {"type": kind, "message": said}
         entries.append(journal.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
@@ -327,7 +329,7 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
     doubtful = isinstance(problem, _OutOfTime) and known is not None and known.effect != "safe"
     if doubtful and known is not None and known.effect == "once" and known.on_doubt == "ask":
         # The call stays open: `decide` has the thread wait until a person settles it.
-        journal.note(*entries)
+        journal.record(*entries)
         return
     if doubtful:
         content = f"{content} {IN_DOUBT}"
@@ -340,22 +342,22 @@ def _note(stage: Stage, outcome: _Outcome) -> None:
         )
         block = _block(call.id, said, failed=True)
     failed = bool(block.get("is_error"))
-    place_orders(stage, call, orders)
+    apply_requests(stage, call, orders)
     answer = journal.entry(
         "tool_call",
         name=call.name,
         call_id=call.id,
         call_index=call.index,
-        reply_to=journal.asked_at(call),
+        reply_to=journal.response_position(call),
         status="in_doubt" if doubtful else "error" if failed else "ok",
         message=block,
         data=orders.data,
         duration_ms=outcome.duration_ms,
     )
-    journal.note(*entries, answer)
+    journal.record(*entries, answer)
     if doubtful:
-        journal.change_run(state=with_doubts(journal.open, [doubt_of(answer)]))
-    stage.tell("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
+        journal.change_run(state=with_doubts(journal.open_run, [doubt_of(answer)]))
+    stage.emit("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
 
 
 def _block(call_id: str, content: Any, failed: bool) -> Json:

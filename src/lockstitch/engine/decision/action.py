@@ -9,7 +9,7 @@ from lockstitch.model import Entry, Json, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordEntries:
     """Note entries and decide again. They ride in the next commit; with `first` nothing is done before that commit."""
 
     entries: Sequence[Entry]
@@ -17,7 +17,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieve:
+class RetrieveMemory:
     """Ask the memory what is worth knowing."""
 
 
@@ -51,7 +51,7 @@ class RunMembers:
 
 
 @dataclass(frozen=True, slots=True)
-class Compile:
+class CompileAnswer:
     """Have the leader make an answer of what its members said, in a further run: begin it, or go on with it."""
 
 
@@ -75,7 +75,7 @@ class MakeTitle:
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class UpdateMemory:
     """Have the memory keep what this run is worth remembering for."""
 
 
@@ -108,17 +108,17 @@ class Idle:
 
 
 Action = (
-    Record
-    | Retrieve
+    RecordEntries
+    | RetrieveMemory
     | Compact
     | CallModel
     | RunTools
     | RunMembers
-    | Compile
+    | CompileAnswer
     | FetchFiles
     | CheckAnswer
     | MakeTitle
-    | Remember
+    | UpdateMemory
     | Pause
     | Finish
     | Idle

@@ -9,34 +9,34 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from lockstitch.engine.config import Setup
+from lockstitch.engine.config import RunConfig
 from lockstitch.engine.decision.action import (
     Action,
     CallModel,
     CheckAnswer,
     Compact,
-    Compile,
+    CompileAnswer,
     FetchFiles,
     Finish,
     Idle,
     MakeTitle,
     Pause,
-    Record,
-    Remember,
-    Retrieve,
+    RecordEntries,
+    RetrieveMemory,
     RunMembers,
     RunTools,
+    UpdateMemory,
 )
 from lockstitch.engine.decision.delegation import (
-    delegated,
-    passed_on,
+    next_members,
+    open_members_action,
+    pass_through_run,
     problem_of,
     same_waits,
-    turn_of,
-    unended,
-    unlooked,
+    unchecked_members_action,
+    was_delegated,
 )
-from lockstitch.engine.decision.snapshot import FINAL_SUMMARY, Call, Situation, new_files
+from lockstitch.engine.decision.snapshot import FINAL_SUMMARY, Call, RunSnapshot, new_files
 from lockstitch.model import Entry, Json, Run, Stitch, Thread, answer_of, parse_time, tool_result, waiting
 from lockstitch.model.message import user
 
@@ -55,30 +55,30 @@ _CRASHED: Final = (
 _STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
 
-def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
+def decide(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
     """What comes next in the run that `situation` tells of."""
     run = situation.run
     if run is None:
         return Idle()
-    crashed = crashes(situation.head)
-    if situation.within and (situation.head.cancel_requested or crashed is not None):
-        within = unended(situation)
+    crashed = crash_reason(situation.head)
+    if situation.nested_runs and (situation.head.cancel_requested or crashed is not None):
+        within = open_members_action(situation)
         if within is not None:
             return within
     if situation.head.cancel_requested:
         return _end(situation, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
     if crashed is not None:
         return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
-    problem = situation.fatal()
+    problem = situation.fatal_error()
     if problem is not None:
         said = str(problem.data.get("message") or problem.type)
         return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=said)
     if _is_paused(situation):
-        news = unlooked(setup, situation) if situation.within else None
+        news = unchecked_members_action(setup, situation) if situation.nested_runs else None
         if news is not None:
             return news
-        announced = _announced(setup, situation, now)
-        return announced or Record([_entry(situation, "run_resumed")], first=False)
+        announced = _announced_pause(setup, situation, now)
+        return announced or RecordEntries([_entry(situation, "run_resumed")], first=False)
     response = situation.response
     if response is None:
         doubts = [call for call in situation.calls if call.state != "answered"]
@@ -90,14 +90,14 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
         return FetchFiles(files)
     if any(call.state != "answered" for call in situation.calls):
         return _tools(setup, situation, now)
-    ends = situation.ordered("end")
+    ends = situation.requested("end")
     if ends:
-        return _end_as_ordered(situation, now, ends[-1])
-    if situation.ordered("wait") and not situation.has("wait_timed_out"):
+        return _finish_as_requested(situation, now, ends[-1])
+    if situation.requested("wait") and not situation.has("wait_timed_out"):
         waited = _wait(situation, now)
         if waited is not None:
             return waited
-    if delegated(situation):
+    if was_delegated(situation):
         return _after_members(setup, situation, now)
     if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
         return _next_step(setup, situation)
@@ -107,14 +107,14 @@ def decide(setup: Setup, situation: Situation, now: datetime) -> Action:
     return _after_answer(setup, situation, response, now)
 
 
-def crashes(head: Thread) -> str | None:
+def crash_reason(head: Thread) -> str | None:
     """Return why a thread fails that ended too many processes; None if it may be executed."""
     return _CRASHED.format(crashes=head.crashes) if head.poisonous else None
 
 
-def _wait(situation: Situation, now: datetime) -> Action | None:
+def _wait(situation: RunSnapshot, now: datetime) -> Action | None:
     """Wait for the children that calls asked to wait for; None when they have reported."""
-    orders = situation.ordered("wait")
+    orders = situation.requested("wait")
     reported = situation.reported()
     names = list(dict.fromkeys(name for one in orders for name in one["ids"]))
     left = [name for name in names if name not in reported]
@@ -125,45 +125,45 @@ def _wait(situation: Situation, now: datetime) -> Action | None:
     until = min(limits, default=None)
     if until is not None and until <= now:
         said = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
-        return Record([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
+        return RecordEntries([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
     return _pause(situation, [waiting("children", now, until=until, ids=left, mode="any" if any_will_do else "all")])
 
 
-def _end_as_ordered(situation: Situation, now: datetime, order: Json) -> Finish:
+def _finish_as_requested(situation: RunSnapshot, now: datetime, order: Json) -> Finish:
     summary = str(order.get("summary") or "")
     failed = order["status"] == "failed"
     end = _end(situation, now, order["status"], "complete_thread", error=summary if failed else None)
     return replace(end, summary=summary, data=order.get("data"))
 
 
-def _after_members(setup: Setup, situation: Situation, now: datetime) -> Action:
+def _after_members(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
     """All members that the last response asked for have answered: whose answer is the turn's?
 
     A further run of the leader may delegate again and ends with that; the first one sees the turn to its end.
     """
     run = situation.run
     assert run is not None
-    passed = passed_on(setup, situation)
+    passed = pass_through_run(setup, situation)
     if passed is not None:
         return _close(setup, situation, passed, now)
     if run.compiles:
         return _end(situation, now, "completed", "delegated")
     last = situation.compile_run()
     if last is None or (last.stop_reason == "delegated" and last.output_position is None):
-        return Compile()
+        return CompileAnswer()
     if last.open:
-        return _pause(situation, situation.resting[last.id]) if last.id in situation.resting else Compile()
+        return _pause(situation, situation.resting[last.id]) if last.id in situation.resting else CompileAnswer()
     if last.status != "completed":
         return _end(situation, now, last.status, last.stop_reason or "error", error=last.error)
     return _close(setup, situation, last, now)
 
 
-def _close(setup: Setup, situation: Situation, answer: Run, now: datetime) -> Action:
+def _close(setup: RunConfig, situation: RunSnapshot, answer: Run, now: datetime) -> Action:
     """The turn is answered by a run within this one: what remains before this run's last commit."""
-    return _remaining(setup, situation) or replace(_end(situation, now, "completed", "delegated"), answer=answer)
+    return _before_finish(setup, situation) or replace(_end(situation, now, "completed", "delegated"), answer=answer)
 
 
-def _remaining(setup: Setup, situation: Situation) -> Action | None:
+def _before_finish(setup: RunConfig, situation: RunSnapshot) -> Action | None:
     """What is done once a turn has its answer, by the run that sees it to its end."""
     run = situation.run
     assert run is not None
@@ -172,11 +172,11 @@ def _remaining(setup: Setup, situation: Situation) -> Action | None:
     if _wants_title(setup, situation):
         return MakeTitle()
     if setup.memory.name != "none" and not situation.has("memory_update"):
-        return Remember()
+        return UpdateMemory()
     return None
 
 
-def _before_model(setup: Setup, situation: Situation) -> Action:
+def _before_model(setup: RunConfig, situation: RunSnapshot) -> Action:
     """What comes before a call of the model. A compaction first: what is recent begins with it."""
     run = situation.run
     assert run is not None
@@ -185,19 +185,19 @@ def _before_model(setup: Setup, situation: Situation) -> Action:
         if threshold is not None and situation.tokens > threshold:
             return Compact(situation.tokens)
         if setup.definition.log == "full":
-            return Record([_unapplied(situation, threshold)], first=False)
+            return RecordEntries([_unapplied(situation, threshold)], first=False)
     retrieves = setup.memory.name != "none" and run.steps == 0 and not run.compiles
     if retrieves and not situation.has("memory_retrieval"):
-        return Retrieve()
+        return RetrieveMemory()
     over = _over_limit(setup, situation)
     if over:
         kind, said = over
         entry = _entry(situation, "error", data={"type": kind, "message": said, "fatal": True})
-        return Record([entry], first=False)
+        return RecordEntries([entry], first=False)
     return CallModel(run.steps + 1)
 
 
-def _next_step(setup: Setup, situation: Situation) -> Action:
+def _next_step(setup: RunConfig, situation: RunSnapshot) -> Action:
     run = situation.run
     assert run is not None
     # The runs of a leader in one turn have the steps of one run.
@@ -206,27 +206,29 @@ def _next_step(setup: Setup, situation: Situation) -> Action:
         return _before_model(setup, situation)
     if not situation.has("max_steps_reached"):
         said = user(_OUT_OF_STEPS.format(steps=steps))
-        return Record([_entry(situation, "max_steps_reached", message=said, data={"max_steps": steps})])
+        return RecordEntries([_entry(situation, "max_steps_reached", message=said, data={"max_steps": steps})])
     return CallModel(run.steps, final=True)
 
 
-def _after_answer(setup: Setup, situation: Situation, response: Stitch, now: datetime) -> Action:
+def _after_answer(setup: RunConfig, situation: RunSnapshot, response: Stitch, now: datetime) -> Action:
     """The answer is there: what remains before the run's last commit."""
     definition = setup.definition
     summary = response.data.get("purpose") == FINAL_SUMMARY
     reason = "max_steps" if summary else _stop_reason(response)
     if summary and not situation.has("final_summary_generation"):
-        return Record([_entry(situation, "final_summary_generation", data={"finish_reason": _stop_reason(response)})])
+        return RecordEntries(
+            [_entry(situation, "final_summary_generation", data={"finish_reason": _stop_reason(response)})]
+        )
     checks = definition.checks_answer or definition.output_schema is not None
     if checks and reason in ("end_turn", "stop_sequence") and not situation.has("final_answer_validation"):
         return CheckAnswer(answer_of(response.message))
-    remaining = _remaining(setup, situation)
+    remaining = _before_finish(setup, situation)
     if remaining is not None:
         return remaining
     return _end(situation, now, "completed", reason if reason in _STOPS | {"max_steps"} else "end_turn")
 
 
-def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
+def _tools(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
     """Answer what cannot be run, run what can, and only then wait for others, in one pause."""
     answers: list[Entry] = []
     runnable: list[Call] = []
@@ -262,11 +264,11 @@ def _tools(setup: Setup, situation: Situation, now: datetime) -> Action:
             why = f"unknown_tool: this code has no tool {call.name}; resume with one that has"
             waits.append(waiting("retry", now, id=call.id, name=call.name, reason=why))
     if answers:
-        return Record(answers)
+        return RecordEntries(answers)
     if runnable:
         return RunTools(runnable)
     if delegations:
-        working, longer = turn_of(setup, situation, delegations, now)
+        working, longer = next_members(setup, situation, delegations, now)
         if working:
             return RunMembers(working)
         waits += longer
@@ -278,13 +280,13 @@ def _doubt(call: Call, now: datetime) -> Json:
     return waiting("doubt", now, id=call.id, key=call.key, name=call.name, **whose)
 
 
-def _pause(situation: Situation, waits: Sequence[Json]) -> Pause:
+def _pause(situation: RunSnapshot, waits: Sequence[Json]) -> Pause:
     entry = _entry(situation, "run_paused", status=waits[0]["kind"], data={"waiting_for": list(waits)})
     return Pause(waits, [entry])
 
 
 def _end(
-    situation: Situation, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
+    situation: RunSnapshot, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
 ) -> Finish:
     """Return the last commit of a run. It answers every open call, so that no context is ever invalid.
 
@@ -309,7 +311,7 @@ def _end(
         "files_generated": len(run.state.get("files") or ()),
     }
     if status == "failed":
-        problem = situation.fatal() or situation.last("api_error", "error")
+        problem = situation.fatal_error() or situation.last("api_error", "error")
         kind = problem.data.get("type") if problem is not None else None
         data |= {"type": kind or "Error", "message": error}
     last = _entry(
@@ -322,7 +324,7 @@ def _end(
     return Finish(status, stop_reason, [*entries, last], error)
 
 
-def _answer(situation: Situation, call: Call, said: str, status: str) -> Entry:
+def _answer(situation: RunSnapshot, call: Call, said: str, status: str) -> Entry:
     """An answer that no tool gave."""
     return _entry(
         situation,
@@ -336,18 +338,18 @@ def _answer(situation: Situation, call: Call, said: str, status: str) -> Entry:
     )
 
 
-def _entry(situation: Situation, kind: str, **fields: Any) -> Entry:
+def _entry(situation: RunSnapshot, kind: str, **fields: Any) -> Entry:
     run = situation.run
     assert run is not None
     return Entry(type=kind, run_id=run.id, lane=run.lane, step_number=run.steps, **fields)
 
 
-def _is_paused(situation: Situation) -> bool:
+def _is_paused(situation: RunSnapshot) -> bool:
     last = situation.last("run_paused", "run_resumed")
     return last is not None and last.type == "run_paused"
 
 
-def _announced(setup: Setup, situation: Situation, now: datetime) -> Pause | None:
+def _announced_pause(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Pause | None:
     """The pause as it was announced, while nobody has answered anything since and its time has not come."""
     paused = situation.last("run_paused")
     assert paused is not None
@@ -358,9 +360,9 @@ def _announced(setup: Setup, situation: Situation, now: datetime) -> Pause | Non
         return Pause(again.waiting_for) if isinstance(again, Pause) and _lacks_tools(again) else None
     answered = any(
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
-        for stitch in situation.since
+        for stitch in situation.after_response
     )
-    if situation.within and not same_waits(waits, situation):
+    if situation.nested_runs and not same_waits(waits, situation):
         return None
     due = any(one.get("until") and parse_time(one["until"]) <= now for one in waits)
     return None if answered or due else Pause(waits)
@@ -370,14 +372,14 @@ def _lacks_tools(pause: Pause) -> bool:
     return any(one.get("kind") == "retry" for one in pause.waiting_for)
 
 
-def _wants_title(setup: Setup, situation: Situation) -> bool:
+def _wants_title(setup: RunConfig, situation: RunSnapshot) -> bool:
     head, run = situation.head, situation.run
     if not setup.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
         return False
-    return not any(stitch.data.get("purpose") == "title" for stitch in situation.since)
+    return not any(stitch.data.get("purpose") == "title" for stitch in situation.after_response)
 
 
-def _unapplied(situation: Situation, threshold: int | None) -> Entry:
+def _unapplied(situation: RunSnapshot, threshold: int | None) -> Entry:
     data = {
         "applied": False,
         "compaction_applied": False,
@@ -388,7 +390,7 @@ def _unapplied(situation: Situation, threshold: int | None) -> Entry:
     return _entry(situation, "compaction", data=data, estimated_tokens=situation.tokens)
 
 
-def _over_limit(setup: Setup, situation: Situation) -> tuple[str, str] | None:
+def _over_limit(setup: RunConfig, situation: RunSnapshot) -> tuple[str, str] | None:
     """The limit that a run has reached, and how to say it."""
     run = situation.run
     assert run is not None

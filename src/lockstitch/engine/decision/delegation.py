@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, cast
 
-from lockstitch.engine.config import Setup
-from lockstitch.engine.decision.action import Compile, RunMembers
-from lockstitch.engine.decision.snapshot import Call, Situation
+from lockstitch.engine.config import RunConfig
+from lockstitch.engine.decision.action import CompileAnswer, RunMembers
+from lockstitch.engine.decision.snapshot import Call, RunSnapshot
 from lockstitch.model import Json, Run, waiting
 
 DELEGATE: Final = "delegate"
@@ -26,7 +26,7 @@ def task_of(call: Call) -> str:
     return str(input_of(call).get("task") or "")
 
 
-def problem_of(setup: Setup, call: Call) -> str | None:
+def problem_of(setup: RunConfig, call: Call) -> str | None:
     """Why nobody can do what a call asks for, as the leader is told."""
     team = setup.definition.team
     names = team.names if team is not None else []
@@ -35,7 +35,9 @@ def problem_of(setup: Setup, call: Call) -> str | None:
     return None if task_of(call).strip() else "Say what the member is to do (task)."
 
 
-def turn_of(setup: Setup, situation: Situation, calls: Sequence[Call], now: datetime) -> tuple[list[Call], list[Json]]:
+def next_members(
+    setup: RunConfig, situation: RunSnapshot, calls: Sequence[Call], now: datetime
+) -> tuple[list[Call], list[Json]]:
     """Which of these calls members are to work on now, and what the others wait for."""
     team = setup.definition.team
     if team is not None and team.mode == "sequence":
@@ -55,7 +57,7 @@ def turn_of(setup: Setup, situation: Situation, calls: Sequence[Call], now: date
     return working, waits
 
 
-def unlooked(setup: Setup, situation: Situation) -> RunMembers | Compile | None:
+def unchecked_members_action(setup: RunConfig, situation: RunSnapshot) -> RunMembers | CompileAnswer | None:
     """Runs within this one that nobody has looked at since the thread was taken: they may have news."""
     found = [(call, situation.member_run(call)) for call in situation.calls if call.state != "answered"]
     calls = [
@@ -66,25 +68,25 @@ def unlooked(setup: Setup, situation: Situation) -> RunMembers | Compile | None:
     if calls:
         return RunMembers(calls)
     last = situation.compile_run()
-    return Compile() if last is not None and last.open and last.id not in situation.resting else None
+    return CompileAnswer() if last is not None and last.open and last.id not in situation.resting else None
 
 
-def unended(situation: Situation) -> RunMembers | Compile | None:
+def open_members_action(situation: RunSnapshot) -> RunMembers | CompileAnswer | None:
     """Runs within this one that must end before it does."""
     found = [(call, situation.member_run(call)) for call in situation.calls if call.state != "answered"]
     calls = [call for call, run in found if run is not None and run.open]
     if calls:
         return RunMembers(calls)
     last = situation.compile_run()
-    return Compile() if last is not None and last.open else None
+    return CompileAnswer() if last is not None and last.open else None
 
 
-def delegated(situation: Situation) -> bool:
+def was_delegated(situation: RunSnapshot) -> bool:
     """Whether members worked for the last response."""
-    return bool(situation.within) and any(situation.member_run(call) is not None for call in situation.calls)
+    return bool(situation.nested_runs) and any(situation.member_run(call) is not None for call in situation.calls)
 
 
-def passed_on(setup: Setup, situation: Situation) -> Run | None:
+def pass_through_run(setup: RunConfig, situation: RunSnapshot) -> Run | None:
     """The member's run whose answer is the turn's as it stands, if that is how the team answers."""
     team = setup.definition.team
     if team is None or team.answer == "compile":
@@ -98,7 +100,7 @@ def passed_on(setup: Setup, situation: Situation) -> Run | None:
     return last if last.status == "completed" and last.output_position is not None else None
 
 
-def same_waits(announced: Sequence[Json], situation: Situation) -> bool:
+def same_waits(announced: Sequence[Json], situation: RunSnapshot) -> bool:
     """Whether those within this run wait for what was announced that they do."""
     now = [one for waits in situation.resting.values() for one in waits]
     return {_mark(one) for one in announced if one.get("run")} == {_mark(one) for one in now}
@@ -109,5 +111,5 @@ def _mark(wait: Json) -> tuple[Any, ...]:
     return wait.get("run"), wait.get("kind"), wait.get("id"), wait.get("key"), tuple(wait.get("ids") or ())
 
 
-def _has_code(setup: Setup, name: str) -> bool:
-    return setup.crew is not None and name in setup.crew.names
+def _has_code(setup: RunConfig, name: str) -> bool:
+    return setup.members is not None and name in setup.members.names

@@ -8,7 +8,7 @@ person has settled each call in it.
 
 from collections.abc import Iterable, Sequence
 
-from lockstitch.engine.decision.snapshot import Situation, place_of, unsettled
+from lockstitch.engine.decision.snapshot import RunSnapshot, place_of, unsettled
 from lockstitch.model import Entry, Json, Run, Stitch
 
 
@@ -50,19 +50,19 @@ def of_inner(run: Run) -> list[Json]:
     return [{"run": str(run.id), "agent": run.agent, **one} for one in inner]
 
 
-def when_resumed(situation: Situation) -> Json:
+def when_resumed(situation: RunSnapshot) -> Json:
     """Return the state of a run that continues after a pause: settled calls are dropped, unknown outcomes are named."""
     run = situation.run
     assert run is not None
-    return _leaving(with_doubts(run, map(doubt_of, _doubtful(situation.since))), _open_earlier(situation))
+    return _leaving(with_doubts(run, map(doubt_of, _doubtful(situation.after_response))), _open_earlier(situation))
 
 
-def when_ended(situation: Situation, entries: Sequence[Entry], *, completed: bool) -> Json:
+def when_ended(situation: RunSnapshot, entries: Sequence[Entry], *, completed: bool) -> Json:
     """Return the state of a run that ends with these entries."""
     run = situation.run
     assert run is not None
     asking = {"response_id": str(situation.response.id)} if situation.response is not None else {}
-    doubtful = _doubtful([*situation.since, *entries])
+    doubtful = _doubtful([*situation.after_response, *entries])
     own = [{**doubt_of(one), **asking} for one in doubtful if one.type == "tool_call"]
     left = _open_earlier(situation)
     state = with_doubts(run, [*own, *left])
@@ -82,7 +82,7 @@ def _doubtful(answers: Iterable[Entry | Stitch]) -> list[Entry | Stitch]:
     return [one for one in answers if one.type in ("tool_call", "permission") and one.status == "in_doubt"]
 
 
-def _open_earlier(situation: Situation) -> list[Json]:
+def _open_earlier(situation: RunSnapshot) -> list[Json]:
     """Return the calls of the retried run that are still to be settled."""
     run = situation.run
     assert run is not None

@@ -49,7 +49,7 @@ class Call:
         return str(asked) if asked else None
 
 
-class Situation:
+class RunSnapshot:
     """A thread, its open run, what is recent of the run, and the size of the next request.
 
     `within` are the runs that a leader's run has caused, and `resting` says what those wait for that were driven as far
@@ -71,12 +71,12 @@ class Situation:
         self.head = head
         self.run = run
         self.tokens = tokens
-        self.within = within
+        self.nested_runs = within
         self.resting = resting or {}
         self.response = next((one for one in reversed(recent) if is_response(one)), None)
         """The last response of the loop; calls beside it do not count."""
         after = self.response.position if self.response is not None else 0
-        self.since = [stitch for stitch in recent if stitch.position > after]
+        self.after_response = [stitch for stitch in recent if stitch.position > after]
         """What came after the last response."""
         self.calls = self._calls(self.response) if self.response is not None and self.response.calls else []
         """The calls of the last response, in its order. Before the first response: the unsettled calls of the run that
@@ -86,32 +86,34 @@ class Situation:
 
     def has(self, *types: str) -> bool:
         """Whether one of these was written since the last response."""
-        return any(stitch.type in types for stitch in self.since)
+        return any(stitch.type in types for stitch in self.after_response)
 
     def last(self, *types: str) -> Stitch | None:
-        return next((stitch for stitch in reversed(self.since) if stitch.type in types), None)
+        return next((stitch for stitch in reversed(self.after_response) if stitch.type in types), None)
 
-    def fatal(self) -> Stitch | None:
+    def fatal_error(self) -> Stitch | None:
         """The error since the last response that ends the run, if there is one, whatever else went wrong after it."""
-        errors = (stitch for stitch in reversed(self.since) if stitch.type in ("api_error", "error"))
+        errors = (stitch for stitch in reversed(self.after_response) if stitch.type in ("api_error", "error"))
         return next((stitch for stitch in errors if stitch.data.get("fatal", True)), None)
 
-    def ordered(self, what: str) -> list[Json]:
+    def requested(self, what: str) -> list[Json]:
         """What answered calls of the last response ordered of this kind, in the order of their answers."""
-        return [stitch.data[what] for stitch in self.since if stitch.type == "tool_call" and stitch.data.get(what)]
+        return [
+            stitch.data[what] for stitch in self.after_response if stitch.type == "tool_call" and stitch.data.get(what)
+        ]
 
     def reported(self) -> set[str]:
         """The children that have reported since the last response."""
-        return {str(stitch.child_id) for stitch in self.since if stitch.type == "thread_result"}
+        return {str(stitch.child_id) for stitch in self.after_response if stitch.type == "thread_result"}
 
     def member_run(self, call: Call) -> Run | None:
         """The run of a member that a call has caused, if it has begun."""
         asked = (call.step, call.id)
-        return next((one for one in self.within if (one.state.get("step"), one.state.get("call")) == asked), None)
+        return next((one for one in self.nested_runs if (one.state.get("step"), one.state.get("call")) == asked), None)
 
     def compile_run(self) -> Run | None:
         """The leader's latest further run in this turn."""
-        return next((one for one in reversed(self.within) if one.compiles), None)
+        return next((one for one in reversed(self.nested_runs) if one.compiles), None)
 
     def _calls(self, response: Stitch) -> list[Call]:
         return [self._call(response, index, block) for index, block in enumerate(tool_uses(response.message))]
@@ -131,7 +133,7 @@ class Situation:
     def _earlier(self, doubt: Json) -> Call:
         settled = any(
             stitch.type == "permission" and (stitch.data.get("response"), stitch.call_index) == place_of(doubt)
-            for stitch in self.since
+            for stitch in self.after_response
         )
         return Call(
             id=str(doubt["call_id"]),
@@ -148,7 +150,7 @@ class Situation:
 
     def _state(self, response: Stitch, index: int) -> CallState:
         state: CallState = "fresh"
-        for stitch in self.since:
+        for stitch in self.after_response:
             if stitch.call_index != index:
                 continue
             if stitch.type == "tool_call":
@@ -173,7 +175,7 @@ def place_of(doubt: Json) -> tuple[Any, Any]:
     return doubt["response"], doubt["index"]
 
 
-def begins_recent(stitch: Stitch) -> bool:
+def starts_recent(stitch: Stitch) -> bool:
     """Whether everything before this stitch was dealt with."""
     return is_response(stitch) or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
 
@@ -187,9 +189,9 @@ FINAL_SUMMARY = "final_summary"
 """The purpose of the call that ends a run at its step limit: no step, but its message is the answer."""
 
 
-def new_files(situation: Situation, response: Stitch) -> list[str]:
+def new_files(situation: RunSnapshot, response: Stitch) -> list[str]:
     """Files that the response tells of and nobody has looked at since."""
-    seen = {stitch.data.get("file_id") for stitch in situation.since if stitch.type.startswith("file_")}
+    seen = {stitch.data.get("file_id") for stitch in situation.after_response if stitch.type.startswith("file_")}
     found: list[str] = []
     for block in blocks(response.message) if response.message else []:
         if str(block.get("type", "")).endswith("code_execution_tool_result"):

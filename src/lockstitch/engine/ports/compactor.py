@@ -12,7 +12,7 @@ Summarize = Callable[[Sequence[Message]], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CompactionInput:
     """What a compactor sees: the stitches that the context is a fold of, and how large the next request would be."""
 
     stitches: Sequence[Stitch]
@@ -22,7 +22,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """A new beginning of the context, in the words of records.fold: `keep` ranges of positions, `replace` by position.
 
     Complete by itself: what an earlier compaction replaced and this one leaves so is replaced here again. A call and
@@ -62,7 +62,7 @@ class Compactor(Protocol):
         """What made this compactor what it is, for the agent's definition."""
         ...
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         """The smaller context, or None when nothing can be made smaller."""
         ...
 
@@ -80,5 +80,5 @@ class NoCompactor:
     def parameters(self) -> Json:
         return {}
 
-    async def compact(self, sight: Sight, summarize: Summarize) -> Compacted | None:
+    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         return None

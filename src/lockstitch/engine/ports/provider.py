@@ -110,7 +110,7 @@ class Response:
 PieceKind = Literal["text", "thinking", "citation", "tool_call", "server_tool_call", "server_tool_result", "raw"]
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """A part of a response on its way: a delta of text or thinking, or a whole block once it is complete."""
 
     kind: PieceKind
@@ -132,7 +132,7 @@ class Provider(Protocol):
 
     name: str
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece | Response, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         """The pieces of an answer as they come, and last the Response. Closing the iterator ends the call.
 
         The raw events of the provider are among the pieces only if `raw_events` is set on the provider.

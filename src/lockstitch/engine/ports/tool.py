@@ -30,7 +30,7 @@ EndStatus = Literal["completed", "failed"]
 
 
 @dataclass(slots=True)
-class Orders:
+class ToolRequests:
     """What one call ordered."""
 
     children: list[Thread] = field(default_factory=list[Thread])
@@ -44,7 +44,7 @@ class Orders:
         names = [*before, *(name for one in ids if (name := str(one)) not in before)]
         self.wait = {"ids": names, "mode": mode, "until": format_time(until) if until else None}
 
-    def end_with(self, status: EndStatus, summary: str, data: Any = None) -> None:
+    def end_thread(self, status: EndStatus, summary: str, data: Any = None) -> None:
         """End the thread once all calls of this response are answered."""
         self.end = {"status": status, "summary": summary, "data": data}
 
@@ -101,7 +101,7 @@ class ToolContext:
     call_index: int = 0
     """The place of this call among the calls of its response."""
     files: list[GeneratedFile] = field(default_factory=list[GeneratedFile])
-    orders: Orders = field(default_factory=Orders)
+    requests: ToolRequests = field(default_factory=ToolRequests)
 
     @property
     def key(self) -> str:
@@ -150,25 +150,25 @@ class ToolContext:
                 **fields,
             }
         )
-        self.orders.children.append(child)
+        self.requests.children.append(child)
         if wait:
-            self.orders.wait_for([child.id])
+            self.requests.wait_for([child.id])
         return child.id
 
     def wait_for(self, *threads: UUID, mode: Mode = "all", seconds: float | None = None) -> None:
         """Wait for children before the model is called again: for all, or for any, and so long at most."""
         until = None if seconds is None else self.store.clock.now() + timedelta(seconds=seconds)
-        self.orders.wait_for(threads, mode, until)
+        self.requests.wait_for(threads, mode, until)
 
     def set_tasks(self, tasks: Sequence[Json]) -> None:
         """Replace the thread's todo list."""
-        self.orders.tasks = list(tasks)
+        self.requests.tasks = list(tasks)
 
     def complete(self, summary: str, *, status: EndStatus = "completed", data: Any = None) -> None:
         """End the thread with this result, once all calls of the response are answered."""
         if self.thread.kind == "chat":
             raise ToolFailed("A chat has no end: it waits for the next message. Answer the user instead.")
-        self.orders.end_with(status, summary, data)
+        self.requests.end_thread(status, summary, data)
 
 
 Call = Callable[[ToolContext, Json], Awaitable[Any]]

@@ -6,12 +6,12 @@ The summary is short and made without a model: what `complete_thread` was given,
 from typing import Any, Final
 
 from lockstitch.engine.decision.in_doubt import sentence
-from lockstitch.engine.session.run_session import Journal
-from lockstitch.model import Clock, Entry, Json, Letter, Thread
-from lockstitch.model.delivery import report as letter_of
+from lockstitch.engine.session.run_session import RunSession
+from lockstitch.model import Clock, Delivery, Entry, Json, Thread
+from lockstitch.model.delivery import child_report as letter_of
 
 
-async def take_letters(journal: Journal, *, resting: bool = False, ending: bool = False) -> None:
+async def take_deliveries(journal: RunSession, *, resting: bool = False, ending: bool = False) -> None:
     """Take deliveries into the log: answers at once, results of children where no call is open, or where the end of
     the run is going to answer it.
 
@@ -20,66 +20,66 @@ async def take_letters(journal: Journal, *, resting: bool = False, ending: bool 
     looked at again; but where the thread is about to rest, only by the next holder.
     """
     ledger = journal.ledger
-    async with ledger.taking:
+    async with ledger.inbox_lock:
         letters = await journal.letters_waiting()
-        entries = {letter.id: letter.opened() for letter in letters}
-        ledger.queued = [letter for letter in letters if _gets_own_run(journal, entries[letter.id])]
-        taken = [letter for letter in letters if _may_enter(journal, entries[letter.id], ending)]
-        if len(taken) + len(ledger.queued) < len(letters) and not resting:
+        entries = {letter.id: letter.as_entry() for letter in letters}
+        ledger.queued_messages = [letter for letter in letters if _gets_own_run(journal, entries[letter.id])]
+        taken = [letter for letter in letters if _can_enter_log(journal, entries[letter.id], ending)]
+        if len(taken) + len(ledger.queued_messages) < len(letters) and not resting:
             # It is for a run beside this one, which has not come as far.
-            ledger.letters = True
+            ledger.inbox_dirty = True
         if not taken:
             return
-        await journal.commit(taken=[_placed(journal, letter) for letter in taken])
+        await journal.commit(taken=[_addressed_to_run(journal, letter) for letter in taken])
 
 
-def _gets_own_run(journal: Journal, entry: Entry) -> bool:
+def _gets_own_run(journal: RunSession, entry: Entry) -> bool:
     return entry.type == "input" and journal.head.kind == "chat"
 
 
-def _may_enter(journal: Journal, entry: Entry, ending: bool) -> bool:
+def _can_enter_log(journal: RunSession, entry: Entry, ending: bool) -> bool:
     if entry.type in ("tool_call", "permission"):
         return True
     if _gets_own_run(journal, entry):
         return False
     receiver = _receiver(journal, entry)
     lanes = [one for one in _lanes(journal) if one.lane == receiver.lane and not (ending and one is journal)]
-    return not any(one.in_use or any(call.state != "answered" for call in one.situation.calls) for one in lanes)
+    return not any(one.in_use or any(call.state != "answered" for call in one.snapshot.calls) for one in lanes)
 
 
-def _placed(journal: Journal, letter: Letter) -> Letter:
+def _addressed_to_run(journal: RunSession, letter: Delivery) -> Delivery:
     """A letter as part of the run that it is for, where its sender did not know which that was; an answer that came too
     late, when its call was answered or its run over, as no more than a note."""
-    entry = letter.opened()
+    entry = letter.as_entry()
     receiver = _receiver(journal, entry)
     if entry.type in ("tool_call", "permission") and not _is_open(receiver, letter, entry):
         said = f"An answer to call {entry.call_id} came when it was answered already."
         data: Json = {"type": "LateAnswer", "message": said, "fatal": False}
-        late = Entry(id=entry.id, type="error", run_id=receiver.open.id, lane=receiver.lane, data=data)
+        late = Entry(id=entry.id, type="error", run_id=receiver.open_run.id, lane=receiver.lane, data=data)
         return letter.changed(entry=late.as_json())
     if entry.run_id is not None:
         return letter
-    return letter.changed(entry=entry.changed(run_id=receiver.open.id, lane=receiver.lane).as_json())
+    return letter.changed(entry=entry.changed(run_id=receiver.open_run.id, lane=receiver.lane).as_json())
 
 
-def _receiver(journal: Journal, entry: Entry) -> Journal:
+def _receiver(journal: RunSession, entry: Entry) -> RunSession:
     """The run that an entry is for: its own if it is open, else the one that the thread is driven for."""
     lanes = _lanes(journal)
     return next((one for one in lanes if one.run is not None and one.run.id == entry.run_id), lanes[0])
 
 
-def _lanes(journal: Journal) -> list[Journal]:
-    return [one for one in journal.ledger.lanes if isinstance(one, Journal)]
+def _lanes(journal: RunSession) -> list[RunSession]:
+    return [one for one in journal.ledger.lanes if isinstance(one, RunSession)]
 
 
-def _is_open(receiver: Journal, letter: Letter, answer: Entry) -> bool:
+def _is_open(receiver: RunSession, letter: Delivery, answer: Entry) -> bool:
     """True if the call that a delivery answers is open. An open call of a later response may have the same id."""
     return any(
         call.state != "answered"
         and answer.call_index in (None, call.index)
         and answer.reply_to in (None, call.response)
         and (letter.call_id or answer.call_id) in (call.key, call.id)
-        for call in receiver.situation.calls
+        for call in receiver.snapshot.calls
     )
 
 
@@ -97,7 +97,7 @@ def result(status: str, summary: str | None, error: str | None, *, output: Any =
     return told
 
 
-def report(head: Thread, ended: Json, clock: Clock) -> list[Letter]:
+def report(head: Thread, ended: Json, clock: Clock) -> list[Delivery]:
     """The letter to the parent of a thread that ends so; none for a root."""
     if head.parent_id is None:
         return []

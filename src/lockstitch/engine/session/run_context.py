@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
-from lockstitch.engine.config import Setup
+from lockstitch.engine.config import RunConfig
 from lockstitch.engine.events import Event, EventType, Listener
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.engine.session.run_session import Journal
+from lockstitch.engine.session.run_session import RunSession
 from lockstitch.model import Entry, Json, Message
-from lockstitch.model.codec import message_of
+from lockstitch.model.codec import error_text
 from lockstitch.model.context import RequestDigest
 from lockstitch.model.message import build
 
@@ -22,21 +22,21 @@ def _never() -> bool:
     return False
 
 
-class Stopped(BaseException):
+class RunCancelled(BaseException):
     """Somebody wants the run to end, so what was being done was given up. No handler of errors is meant by it."""
 
 
 @dataclass(eq=False)
-class Stage:
+class RunContext:
     """One drive of one thread."""
 
-    journal: Journal
-    setup: Setup
+    journal: RunSession
+    setup: RunConfig
     listener: Listener | None = None
     stopping: bool = False
     lost: str | None = None
     """Why the thread is no longer this process's."""
-    leaving: Callable[[], bool] = _never
+    should_release: Callable[[], bool] = _never
     """Whether the thread is to be left to another process as soon as that costs nothing."""
     hooks: Sequence[str] = ()
     """Who is told when the thread fails or begins to wait for a person."""
@@ -48,11 +48,11 @@ class Stage:
     """The instructions as they were resolved when the run began."""
     parameters: Json = field(default_factory=dict[str, Any])
     """The parameters that the run began with; a request names its own only where they differ."""
-    doing: Json = field(default_factory=dict[str, Any])
+    activity: Json = field(default_factory=dict[str, Any])
     """The act that is under way and since when: the beat tells it to people who look."""
-    within: "list[Stage]" = field(default_factory=list["Stage"])
+    within: "list[RunContext]" = field(default_factory=list["RunContext"])
     """Those of runs within this one that are at work."""
-    ends_alone: bool = False
+    skip_finish_hook: bool = False
     """Whether the run's end is written without what an application wanted to write with it."""
     _digest: tuple[Json, RequestDigest] | None = None
     _busy: asyncio.Task[Any] | None = None
@@ -63,7 +63,7 @@ class Stage:
 
     def request(self, step: int, *, final: bool = False) -> ModelRequest:
         """The request of a step: the context, under the definition's settings."""
-        run = self.journal.open
+        run = self.journal.open_run
         return replace(
             self.first_request(run.state.get("container_id")),
             messages=self.journal.messages,
@@ -90,7 +90,7 @@ class Stage:
             timeout=definition.timeout,
         )
 
-    def beside(self, purpose: str, messages: Sequence[Message], max_tokens: int) -> ModelRequest:
+    def side_request(self, purpose: str, messages: Sequence[Message], max_tokens: int) -> ModelRequest:
         """A request beside the loop: no instructions, no tools."""
         definition = self.setup.definition
         return ModelRequest(
@@ -98,7 +98,7 @@ class Stage:
             messages=messages,
             max_tokens=max_tokens,
             timeout=definition.timeout,
-            turn=self.journal.open.turn,
+            turn=self.journal.open_run.turn,
             step=0,
             purpose=purpose,
         )
@@ -113,11 +113,11 @@ class Stage:
 
     # Telling
 
-    def tell(self, kind: EventType, data: Json | None = None, *, now: bool = False) -> None:
+    def emit(self, kind: EventType, data: Json | None = None, *, now: bool = False) -> None:
         """Tell whoever listens: once what it tells of is committed, or at once for what is no part of the record."""
         if self.listener is None and self.live is None:
             return
-        run = self.journal.open
+        run = self.journal.open_run
         who, member = self.setup.definition.name, run.lane is not None
         event = Event(kind, self.journal.head.id, run.id, who, run.steps, data or {}, member)
         if now:
@@ -130,9 +130,9 @@ class Stage:
             if listener is not None:
                 listener(event)
 
-    def note_error(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
+    def error_entry(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
         """An entry of type error; a fatal one ends the run."""
-        told: Json = {"type": type(exc).__name__, "message": message_of(exc), "fatal": fatal, **data}
+        told: Json = {"type": type(exc).__name__, "message": error_text(exc), "fatal": fatal, **data}
         return self.journal.entry("error", data=told)
 
     # What a lease keeper asks of a thread in execution
@@ -140,10 +140,6 @@ class Stage:
     @property
     def thread_id(self) -> UUID:
         return self.journal.head.id
-
-    @property
-    def activity(self) -> Json:
-        return self.doing
 
     @property
     def accepts_cancel(self) -> bool:
@@ -156,14 +152,14 @@ class Stage:
         for stage in self.within:
             stage.interrupt()
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """The thread is another's now, or soon: give up what is being done, and write nothing more."""
         self.lost = why
         self._give_up()
         for stage in self.within:
-            stage.lose(why)
+            stage.mark_lost(why)
 
-    def beginning(self, journal: Journal, setup: Setup, system: str | None) -> "Stage":
+    def for_nested_run(self, journal: RunSession, setup: RunConfig, system: str | None) -> "RunContext":
         """The stage of a run within this one."""
         return replace(
             self,
@@ -171,9 +167,9 @@ class Stage:
             setup=setup,
             system=system,
             parameters={},
-            doing={},
+            activity={},
             within=[],
-            ends_alone=False,
+            skip_finish_hook=False,
             _digest=None,
             _busy=None,
             _interrupted=None,
@@ -184,11 +180,11 @@ class Stage:
             self._interrupted = self._busy
             self._busy.cancel()
 
-    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+    async def cancellable(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, or Stopped as soon as somebody wants the run to end; the work is then cancelled."""
         if self.stopping or self.lost is not None:
             work.close()
-            raise Stopped
+            raise RunCancelled
         # One act may be part of another, which is then still to be given up.
         task, before = asyncio.current_task(), self._busy
         self._busy = task
@@ -197,7 +193,7 @@ class Stage:
         except asyncio.CancelledError:
             if not self._was_ours(task):
                 raise
-            raise Stopped from None
+            raise RunCancelled from None
         else:
             # The work may have ended all the same; then its result counts.
             self._was_ours(task)
@@ -205,12 +201,12 @@ class Stage:
         finally:
             self._busy = before
 
-    async def attempt(self, work: Coroutine[Any, Any, T], **about: Any) -> T | None:
+    async def run_optional(self, work: Coroutine[Any, Any, T], **about: Any) -> T | None:
         """The result of a part that others wrote, or None once what it raised is noted: the run goes on without it."""
         try:
-            return await self.unless_stopped(work)
+            return await self.cancellable(work)
         except Exception as exc:  # whatever it raises, the thread must not be stuck for it
-            self.journal.note(self.note_error(exc, fatal=False, **about), first=False)
+            self.journal.record(self.error_entry(exc, fatal=False, **about), first=False)
             return None
 
     def _was_ours(self, task: asyncio.Task[Any] | None) -> bool:

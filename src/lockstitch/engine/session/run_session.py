@@ -29,49 +29,49 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from lockstitch.engine.decision.snapshot import Call, Situation, begins_recent
+from lockstitch.engine.decision.snapshot import Call, RunSnapshot, starts_recent
 from lockstitch.engine.ports.provider import Usage
-from lockstitch.engine.session.thread_session import Ledger
+from lockstitch.engine.session.thread_session import ThreadSession
 from lockstitch.engine.usage import estimate
 from lockstitch.errors import Conflict, Refused
-from lockstitch.model import Clock, Entry, Json, Letter, Notice, Record, Run, Stitch, Thread
-from lockstitch.model.context import GrowingContext, replaces_context, seen
+from lockstitch.model import Clock, Delivery, Entry, Json, Record, Run, Stitch, Thread, WebhookEvent
+from lockstitch.model.context import ContextBuilder, replaces_context, visible_stitches
 from lockstitch.store import Store
 
 
-class Journal:
+class RunSession:
     """An open run of a thread, its context, and what it notes. The ledger is what it shares with runs beside it."""
 
-    def __init__(self, ledger: Ledger, run: Run | None = None, log: Sequence[Stitch] = ()) -> None:
+    def __init__(self, ledger: ThreadSession, run: Run | None = None, log: Sequence[Stitch] = ()) -> None:
         self.ledger = ledger
         self.store = ledger.store
         self.run: Run | None = run
         """As it will be once what is noted is committed."""
-        self.kept: Run | None = run
-        self.begun = False
-        self.first = False
+        self.stored_run: Run | None = run
+        self.is_new = False
+        self.must_commit = False
         self.in_use = False
         """Whether something is made of the context as it is, so that no letter may enter it."""
         self._by_letter = False
         """Whether the run begins with a letter, which its commit takes in."""
-        self._situation: Situation | None = None
+        self._situation: RunSnapshot | None = None
         self._basis: tuple[Any, ...] = ()
         ledger.lanes.append(self)
         self._read(log)
 
     @classmethod
-    async def load(cls, store: Store, head: Thread) -> "Journal":
+    async def load(cls, store: Store, head: Thread) -> "RunSession":
         """The journal of a thread that this process holds; those of runs within its open run stand beside it."""
-        ledger = Ledger(store, head)
-        run = await store.desk.open_run(head)
-        log = await store.desk.context_stitches(head)
+        ledger = ThreadSession(store, head)
+        run = await store.execution.open_run(head)
+        log = await store.execution.context_stitches(head)
         journal = cls(ledger, run, log)
         if run is not None and run.role == "team":
-            within = await store.desk.runs_within(head, run)
+            within = await store.execution.nested_runs(head, run)
             ledger.keep(within)
             for one in within:
                 if one.open:
-                    cls(ledger, one, log if one.lane is None else await store.desk.lane_stitches(head, one))
+                    cls(ledger, one, log if one.lane is None else await store.execution.lane_stitches(head, one))
         return journal
 
     @property
@@ -85,26 +85,26 @@ class Journal:
     @property
     def letters(self) -> bool:
         """Whether something may lie in the inbox that has not been looked at."""
-        return self.ledger.letters
+        return self.ledger.inbox_dirty
 
     @property
-    def queued(self) -> Sequence[Letter]:
+    def queued(self) -> Sequence[Delivery]:
         """Messages that wait for this run's end."""
-        return self.ledger.queued
+        return self.ledger.queued_messages
 
     @property
     def clock(self) -> Clock:
         return self.store.clock
 
     @property
-    def situation(self) -> Situation:
+    def snapshot(self) -> RunSnapshot:
         """What there is to decide on; the same one until something changes."""
-        within = self.ledger.within(self.run) if self.run is not None and self.run.role == "team" else []
-        resting = {one.id: self.ledger.resting[one.id] for one in within if one.id in self.ledger.resting}
+        within = self.ledger.nested_runs(self.run) if self.run is not None and self.run.role == "team" else []
+        resting = {one.id: self.ledger.resting_runs[one.id] for one in within if one.id in self.ledger.resting_runs}
         basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *within, *resting.values())
         same = len(basis) == len(self._basis) and all(map(operator.is_, basis, self._basis))
         if self._situation is None or not same:
-            self._situation = Situation(self.head, self.run, self.recent, self.tokens, within, resting)
+            self._situation = RunSnapshot(self.head, self.run, self.recent, self.tokens, within, resting)
             self._basis = basis
         return self._situation
 
@@ -118,7 +118,7 @@ class Journal:
         return self.run is not None and self.run.parent_run_id is not None
 
     @property
-    def open(self) -> Run:
+    def open_run(self) -> Run:
         """The open run, where there must be one."""
         assert self.run is not None
         return self.run
@@ -126,47 +126,47 @@ class Journal:
     def begin(self, run: Run, entries: Sequence[Entry], *, by_letter: bool = False, **fields: Any) -> None:
         """Note a new run and its first entries; its input is the last of them unless it stands in the log already."""
         self.begin_with(run, self._context.stitches, entries, by_letter=by_letter)
-        self.note(**fields)
+        self.record(**fields)
 
     def begin_with(self, run: Run, log: Sequence[Stitch], entries: Sequence[Entry], *, by_letter: bool = False) -> None:
         """Note a new run whose context begins with what is told of in `log`."""
-        self.run, self.kept, self.begun, self._by_letter = run, None, True, by_letter
+        self.run, self.stored_run, self.is_new, self._by_letter = run, None, True, by_letter
         self.recent = []
         self._context = self._folded(log)
         self.tokens = self._size()
-        self.note(*entries)
+        self.record(*entries)
 
-    def note(self, *entries: Entry, first: bool = True, **fields: Any) -> None:
+    def record(self, *entries: Entry, first: bool = True, **fields: Any) -> None:
         """Note entries and changed fields of the head. Without `first` they may wait for the next commit."""
-        self.first = self.first or (first and bool(entries or fields))
+        self.must_commit = self.must_commit or (first and bool(entries or fields))
         if fields:
-            self.ledger.note_fields(fields)
+            self.ledger.buffer_fields(fields)
         for entry in entries:
-            self._take_in(self.ledger.note(entry))
+            self._take_in(self.ledger.buffer(entry))
 
     def entry(self, kind: str, **fields: Any) -> Entry:
         """An entry of the open run."""
-        run = self.open
+        run = self.open_run
         fields.setdefault("step_number", run.steps)
         return Entry(type=kind, run_id=run.id, lane=self.lane, **fields)
 
     @property
     def spawning(self) -> int:
         """How many children the next commit makes."""
-        return self.ledger.spawning
+        return self.ledger.buffered_children
 
     def spawn(self, child: Thread, entry: Entry) -> None:
         """Note a child, which is made by the next commit or not at all."""
-        self.first = True
-        self._take_in(self.ledger.note(entry, child))
+        self.must_commit = True
+        self._take_in(self.ledger.buffer(entry, child))
 
     def change_run(self, **fields: Any) -> None:
         """Note changed fields of the open run."""
-        self.run = self.open.changed(**fields)
+        self.run = self.open_run.changed(**fields)
 
-    def charge(self, usage: Usage, cost: Json, total: float | None) -> None:
+    def add_usage(self, usage: Usage, cost: Json, total: float | None) -> None:
         """Note what a model call took."""
-        run = self.open
+        run = self.open_run
         self.change_run(
             input_tokens=run.input_tokens + usage.input_tokens,
             output_tokens=run.output_tokens + usage.output_tokens,
@@ -197,20 +197,20 @@ class Journal:
 
     def when_committed(self, tell: Callable[[], None]) -> None:
         """Call `tell` once what is noted by now is committed."""
-        self.ledger.when_committed(tell)
+        self.ledger.after_commit(tell)
 
     @property
-    def unanswered(self) -> list[Stitch]:
+    def unanswered_inputs(self) -> list[Stitch]:
         """Messages that came into the log while the run was open and nobody held it: they are for the next run."""
         first = self.run.first_position if self.run is not None else 0
         inputs = (stitch for stitch in self.stitches if stitch.type == "input" and stitch.run_id is None)
         return [stitch for stitch in inputs if stitch.position > first]
 
     @asynccontextmanager
-    async def using(self) -> AsyncGenerator[None]:
+    async def freeze_context(self) -> AsyncGenerator[None]:
         """The context as it is, while something is made of it: what others send waits, also where a run beside this one
         takes it in."""
-        async with self.ledger.taking:
+        async with self.ledger.inbox_lock:
             # What was on its way has arrived.
             self.in_use = True
         try:
@@ -218,22 +218,22 @@ class Journal:
         finally:
             self.in_use = False
 
-    def asked_at(self, call: Call) -> int:
+    def response_position(self, call: Call) -> int:
         """Where the response stands that asks for a call: until it is committed, its place may change."""
-        response = self.situation.response
+        response = self.snapshot.response
         return response.position if response is not None else call.response
 
-    async def letters_waiting(self) -> list[Letter]:
+    async def letters_waiting(self) -> list[Delivery]:
         """The letters in the inbox; the head has taken them into account from now on."""
-        return await self.ledger.letters_waiting()
+        return await self.ledger.read_inbox()
 
-    async def rest(
+    async def commit_rest(
         self,
         entries: Sequence[Entry],
         run: dict[str, Any],
         *,
-        letters: Sequence[Letter] = (),
-        notices: Sequence[Notice] = (),
+        letters: Sequence[Delivery] = (),
+        notices: Sequence[WebhookEvent] = (),
         records: Sequence[Record] = (),
         **fields: Any,
     ) -> bool:
@@ -242,7 +242,7 @@ class Journal:
         if self.letters and await self.letters_waiting():
             return False
         before = self.run
-        self.note(*entries)
+        self.record(*entries)
         self.change_run(**run)
         try:
             await self.commit(letters=letters, notices=notices, records=records, resting=True, **fields)
@@ -251,7 +251,7 @@ class Journal:
                 self._take_back(before, entries)
                 raise
             self._take_back(before, entries)
-            self.ledger.letters = self.letters or exc.reason == "delivered"
+            self.ledger.inbox_dirty = self.letters or exc.reason == "delivered"
             return False
         except Refused:
             self._take_back(before, entries)
@@ -272,14 +272,14 @@ class Journal:
         self._trim()
         self.tokens = self._size()
 
-    def _folded(self, log: Sequence[Stitch]) -> GrowingContext:
+    def _folded(self, log: Sequence[Stitch]) -> ContextBuilder:
         state: Json = self.run.state if self.run is not None else {}
-        return GrowingContext(seen(log, state), self.lane, int(state.get("context_from") or 0))
+        return ContextBuilder(visible_stitches(log, state), self.lane, int(state.get("context_from") or 0))
 
     def _take_in(self, stitch: Stitch) -> None:
         self._context.add(stitch)
         self.recent.append(stitch)
-        if begins_recent(stitch):
+        if starts_recent(stitch):
             self.recent = [stitch]
         if stitch.type == "compaction" and stitch.data.get("applied"):
             self.tokens = self._size()
@@ -289,7 +289,7 @@ class Journal:
             self.tokens += estimate(stitch.message)
 
     def _trim(self) -> None:
-        last = max((place for place, one in enumerate(self.recent) if begins_recent(one)), default=0)
+        last = max((place for place, one in enumerate(self.recent) if starts_recent(one)), default=0)
         self.recent = self.recent[last:]
 
     def _size(self) -> int:
@@ -304,16 +304,16 @@ class Journal:
                 total += estimate(stitch.message)
         return sum(estimate(message) for message in self._context.messages)
 
-    def follow(self, other: "Journal") -> None:
+    def share_context(self, other: "RunSession") -> None:
         """Go on with the context as another run of the same lane has left it."""
         self._context, self.tokens = other._context, other.tokens
 
     # What the ledger tells
 
-    def move(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
+    def reposition(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
         run = self.run
         if run is not None:
-            names = ["output_position"] if not self.begun or self._by_letter else list(_PLACES)
+            names = ["output_position"] if not self.is_new or self._by_letter else list(_PLACES)
             moved = {name: places[old] for name in names if (old := getattr(run, name)) in places}
             self.run = run.changed(**moved) if moved else run
         if any(stitch.id in stitches for stitch in self.recent):
@@ -330,11 +330,11 @@ class Journal:
             self.recent = sorted([*self.recent, *told], key=_place)
             self._trim()
             # Somebody was answered, so that it may go on.
-            self.ledger.resting.pop(self.open.id, None)
+            self.ledger.resting_runs.pop(self.open_run.id, None)
         if mine or told:
             self.tokens = self._size()
 
-    def retract(self, ids: set[UUID]) -> None:
+    def unbuffer(self, ids: set[UUID]) -> None:
         if any(stitch.id in ids for stitch in self.recent):
             self.recent = [stitch for stitch in self.recent if stitch.id not in ids]
             self._context = self._folded([stitch for stitch in self._context.stitches if stitch.id not in ids])

@@ -14,19 +14,31 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.engine.config import Definition
+from lockstitch.engine.config import AgentDefinition
 from lockstitch.engine.decision.in_doubt import shown
 from lockstitch.engine.decision.snapshot import unsettled
-from lockstitch.engine.session.run_context import Stage
-from lockstitch.engine.session.run_session import Journal
-from lockstitch.model import TERMINAL, Entry, Json, Letter, Message, Run, Stitch, Thread, codec, new_id, text_of
+from lockstitch.engine.session.run_context import RunContext
+from lockstitch.engine.session.run_session import RunSession
+from lockstitch.model import (
+    TERMINAL_STATUSES,
+    Delivery,
+    Entry,
+    Json,
+    Message,
+    Run,
+    Stitch,
+    Thread,
+    codec,
+    new_id,
+    text_of,
+)
 from lockstitch.model.message import user
 from lockstitch.store import Store
 
 
-async def looking_back(
+async def history_window(
     store: Store,
-    definition: Definition,
+    definition: AgentDefinition,
     head: Thread,
     begins: int,
     input_position: int | None,
@@ -56,7 +68,7 @@ async def looking_back(
         failed = [run for run in failed if run.input_position != again.input_position]
     given: Json = {"context_from": first} if first else {}
     if failed:
-        all_ = await _turns(store, head, Where("status", "in", sorted(TERMINAL)))
+        all_ = await _turns(store, head, Where("status", "in", sorted(TERMINAL_STATUSES)))
         left_out = {run.id for run in failed}
         needed = {run.input_position for run in all_ if run.id not in left_out} | {input_position}
         needed |= set(waited).difference(run.input_position for run in failed if run.input_position is not None)
@@ -110,13 +122,13 @@ _RUN: Final = "lockstitch:run"
 
 
 @dataclass(frozen=True)
-class Input:
+class RunInput:
     """The cause of a run: a new message, one in the log or in the inbox, or an earlier run (`again`)."""
 
     message: Message
-    again: Run | None = None
+    retry_of: Run | None = None
     stitch: Stitch | None = None
-    letter: Letter | None = None
+    delivery: Delivery | None = None
     extras: Json = field(default_factory=dict[str, Any])
     metadata: Json = field(default_factory=dict[str, Any])
     tags: Sequence[str] = ()
@@ -133,40 +145,40 @@ def as_message(prompt: str | Sequence[Json] | Message) -> Message:
     return user(prompt if isinstance(prompt, str) else list(prompt))
 
 
-def as_entry(given: Input) -> Entry:
+def queued_entry(given: RunInput) -> Entry:
     """A message that waits in line, with what was said of the run that it will cause."""
     said: Json = {"extras": given.extras, "metadata": given.metadata, "tags": list(given.tags)}
     told = any(said.values())
     return Entry(type="input", message=given.message, data={_RUN: said} if told else {})
 
 
-def _in_line(waited: Entry | Stitch, **where: Any) -> Input:
+def queued_input(waited: Entry | Stitch, **where: Any) -> RunInput:
     """What `as_entry` made an entry of."""
-    return Input(waited.message or user(""), **where, **waited.data.get(_RUN, {}))
+    return RunInput(waited.message or user(""), **where, **waited.data.get(_RUN, {}))
 
 
-async def next_input(stage: Stage) -> Input | None:
+async def next_input(stage: RunContext) -> RunInput | None:
     """Return the next cause of a run: the oldest unanswered message of the thread, or its goal."""
     journal = stage.journal
     head = journal.head
     unanswered = [one for one in journal.stitches if one.type == "input" and one.run_id is None]
-    last = await journal.store.desk.last_run(head)
+    last = await journal.store.execution.last_run(head)
     after = max(last.first_position, last.input_position or 0) if last is not None else 0
     for stitch in unanswered:
         if stitch.position > after:
-            return _in_line(stitch, stitch=stitch)
+            return queued_input(stitch, stitch=stitch)
     # A goal is begun with its goal. Messages for it enter the run that works on the goal.
     if head.kind == "chat" or (head.goal is None and last is None):
         return await waiting_message(journal)
     if head.goal is None:
         return None
     if last is None:
-        return Input(user(head.goal))
+        return RunInput(user(head.goal))
     # It was reopened, by somebody who did not come as far as its next run.
-    return Input(user(""), again=last) if last.status in ("failed", "cancelled") else None
+    return RunInput(user(""), retry_of=last) if last.status in ("failed", "cancelled") else None
 
 
-async def waiting_message(journal: Journal, before: UUID | None = None) -> Input | None:
+async def waiting_message(journal: RunSession, before: UUID | None = None) -> RunInput | None:
     """The oldest message in the inbox of a held thread, if there is one; only one accepted `before`, if that is said.
 
     The other deliveries stay in the inbox, and the run that begins looks at them before it ends.
@@ -174,16 +186,16 @@ async def waiting_message(journal: Journal, before: UUID | None = None) -> Input
     if not journal.head.delivered:
         return None
     letters = await journal.letters_waiting()
-    journal.ledger.letters = bool(letters)
+    journal.ledger.inbox_dirty = bool(letters)
     for letter in letters:
-        entry = letter.opened()
+        entry = letter.as_entry()
         if entry.type == "input" and (before is None or letter.id < before):
-            journal.ledger.letters = len(letters) > 1
-            return _in_line(entry, letter=letter)
+            journal.ledger.inbox_dirty = len(letters) > 1
+            return queued_input(entry, delivery=letter)
     return None
 
 
-async def begin(stage: Stage, given: Input) -> None:
+async def start_run(stage: RunContext, given: RunInput) -> None:
     """Commit the input, before the model is called."""
     journal, setup = stage.journal, stage.setup
     store, head, definition = journal.store, journal.head, setup.definition
@@ -193,16 +205,16 @@ async def begin(stage: Stage, given: Input) -> None:
         settings[_MEMBERS] = head.settings[_MEMBERS]
     digests = list(settings["texts"].values()) if head.settings.get("texts") != settings["texts"] else []
     if digests:
-        await store.desk.write_texts(dict(texts.values()))
+        await store.execution.put_texts(dict(texts.values()))
     state: Json = {}
     if head.state.get("container_id"):
         state["container_id"] = head.state["container_id"]
-    if given.again is not None and (doubts := unsettled(given.again)):
+    if given.retry_of is not None and (doubts := unsettled(given.retry_of)):
         state["unsettled"] = doubts
     said_at = _input_position(given, head.position)
     waited = [one.position for one in journal.stitches if one.type == "input" and one.run_id is None]
-    back = await looking_back(store, definition, head, head.position + 1, said_at, given.again, waited)
-    named = {"id": given.letter.id} if given.letter is not None else {}
+    back = await history_window(store, definition, head, head.position + 1, said_at, given.retry_of, waited)
+    named = {"id": given.delivery.id} if given.delivery is not None else {}
     run = store.new_run(
         head,
         **named,
@@ -215,26 +227,26 @@ async def begin(stage: Stage, given: Input) -> None:
     )
     started = _started(stage, run, texts, back)
     said = Entry(type="input", run_id=run.id, step_number=0, message=given.message)
-    entries = [started] if given.stitch or given.letter or given.again else [started, said]
+    entries = [started] if given.stitch or given.delivery or given.retry_of else [started, said]
     fields: dict[str, Any] = {} if settings == head.settings else {"settings": settings}
     if (head.agent, head.version) != (definition.name, setup.version):
         fields |= {"agent": definition.name, "version": setup.version}
     if head.waiting_for:
         fields["waiting_for"] = []
-    journal.begin(run, entries, by_letter=given.letter is not None, **fields)
+    journal.begin(run, entries, by_letter=given.delivery is not None, **fields)
     # The event comes with the commit, and tells of the context as it was before.
     before = list(journal.messages) if definition.stream_meta_history_and_tool_results else []
     told: Json = {"agent": definition.name, "model": setup.model, "user_message": text_of(given.message)}
-    stage.tell("started", {**told, "messages": before})
+    stage.emit("started", {**told, "messages": before})
     taken = []
-    if given.letter is not None:
-        entry = given.letter.opened().changed(run_id=run.id, step_number=0)
-        taken = [given.letter.changed(entry=entry.as_json())]
+    if given.delivery is not None:
+        entry = given.delivery.as_entry().changed(run_id=run.id, step_number=0)
+        taken = [given.delivery.changed(entry=entry.as_json())]
     await journal.commit(taken=taken, uses=digests)
 
 
-async def begin_within(
-    stage: Stage, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
+async def start_nested_run(
+    stage: RunContext, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
 ) -> None:
     """Note the beginning of a run within another: a member's with its task, or a further one of the leader, which has
     no input but what is there. `log` is what its context begins with. To be committed before the model is called."""
@@ -245,7 +257,7 @@ async def begin_within(
     known: Json = {**(journal.head.settings.get(_MEMBERS) or {})}
     new = digests not in (journal.head.settings.get("texts"), known.get(setup.definition.name))
     if new:
-        await store.desk.write_texts(dict(texts.values()))
+        await store.execution.put_texts(dict(texts.values()))
     # Nothing is waited for from here on, so that its place is the next one.
     position = journal.ledger.next_position
     given = {name: state[name] for name in _GIVEN if name in state}
@@ -265,13 +277,13 @@ async def begin_within(
     if new:
         latest: Json = journal.head.settings
         members: Json = {**(latest.get(_MEMBERS) or {}), setup.definition.name: digests}
-        journal.note(settings={**latest, _MEMBERS: members})
-        journal.ledger.uses |= set(digests.values())
+        journal.record(settings={**latest, _MEMBERS: members})
+        journal.ledger.blob_refs |= set(digests.values())
     if task is not None:
-        stage.tell("member_started", {"agent": setup.definition.name, "model": setup.model, "task": task})
+        stage.emit("member_started", {"agent": setup.definition.name, "model": setup.model, "task": task})
 
 
-def _who(stage: Stage) -> dict[str, Any]:
+def _who(stage: RunContext) -> dict[str, Any]:
     """Whose run it is."""
     setup = stage.setup
     return {
@@ -283,7 +295,7 @@ def _who(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _started(stage: Stage, run: Run, texts: dict[str, tuple[str, str]], given: Json) -> Entry:
+def _started(stage: RunContext, run: Run, texts: dict[str, tuple[str, str]], given: Json) -> Entry:
     """The run_started, which keeps what all requests of a run have in common."""
     definition = stage.setup.definition
     stage.parameters = stage.first_request(run.state.get("container_id")).parameters
@@ -297,28 +309,28 @@ def _started(stage: Stage, run: Run, texts: dict[str, tuple[str, str]], given: J
     return Entry(type="run_started", run_id=run.id, lane=run.lane, step_number=0, data=data)
 
 
-def _input_position(given: Input, position: int) -> int | None:
+def _input_position(given: RunInput, position: int) -> int | None:
     """Where the input of a run that begins after `position` stands, or will stand."""
     if given.stitch is not None:
         return given.stitch.position
-    if given.again is not None:
-        return given.again.input_position
+    if given.retry_of is not None:
+        return given.retry_of.input_position
     # A letter comes before everything else of its commit, a message after run_started.
-    return position + (1 if given.letter is not None else 2)
+    return position + (1 if given.delivery is not None else 2)
 
 
-async def recall(stage: Stage) -> None:
+async def restore_request_settings(stage: RunContext) -> None:
     """What an open run was begun with: its instructions and parameters, as its run_started keeps them."""
     journal = stage.journal
-    run = journal.open
+    run = journal.open_run
     begun = await journal.store.stitches(journal.head, run.first_position, run.first_position + 1)
     started = next((one for one in begun if one.type == "run_started" and one.run_id == run.id), None)
     common: Json = (started.data.get("request") or {}) if started is not None else {}
     stage.parameters = common.get("parameters") or {}
-    stage.system = await journal.store.desk.text(common["system"]) if common.get("system") else None
+    stage.system = await journal.store.execution.text(common["system"]) if common.get("system") else None
 
 
-def _texts(system: str | None, definition: Definition) -> dict[str, tuple[str, str]]:
+def _texts(system: str | None, definition: AgentDefinition) -> dict[str, tuple[str, str]]:
     """The texts of a run's requests with their hashes."""
     found: dict[str, str] = {}
     if system:
@@ -328,10 +340,10 @@ def _texts(system: str | None, definition: Definition) -> dict[str, tuple[str, s
     return {name: (sha256(text.encode()).hexdigest(), text) for name, text in found.items()}
 
 
-def _settings(definition: Definition, texts: dict[str, tuple[str, str]]) -> Json:
+def _settings(definition: AgentDefinition, texts: dict[str, tuple[str, str]]) -> Json:
     """What a thread keeps of the definition of its latest run: what differs from the defaults, texts by their hash."""
     plain = definition.as_json()
-    fields = Definition.model_fields
+    fields = AgentDefinition.model_fields
     chosen = {name: plain[name] for name in _SETTINGS if plain[name] != _default(fields[name].get_default())}
     if definition.compactor.type != "none":
         chosen["compactor_type"] = definition.compactor.type

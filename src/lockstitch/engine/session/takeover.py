@@ -3,7 +3,7 @@
 from typing import Final
 from uuid import UUID
 
-from lockstitch.engine.session.run_session import Journal
+from lockstitch.engine.session.run_session import RunSession
 from lockstitch.model import Entry, Json, Thread, Worker
 from lockstitch.model.stitch import TAKEN_OVER
 
@@ -13,7 +13,7 @@ _RECENT: Final = 20
 _ENDED: Final = {"died": "ended", "expired": "lost its lease", "taken_over": "was replaced on request"}
 
 
-async def note_takeover(journal: Journal) -> None:
+async def note_takeover(journal: RunSession) -> None:
     """Commit a `thread_taken_over` stitch if a worker lost this thread and the log does not say so yet.
 
     The stitch is no progress: the thread stays a suspect. It is committed before anything is executed, so that the log
@@ -31,7 +31,7 @@ async def note_takeover(journal: Journal) -> None:
     }
     run = journal.run
     about: Json = {} if run is None else {"run_id": run.id, "step_number": run.steps}
-    journal.note(Entry(type=TAKEN_OVER, name=_summary(data)[:255], data=data, **about))
+    journal.record(Entry(type=TAKEN_OVER, name=_summary(data)[:255], data=data, **about))
     await journal.commit()
 
 
@@ -48,7 +48,7 @@ def _process(worker: Json | None) -> str:
     return f"process {worker['pid']} on {worker['host']}"
 
 
-async def _noted(journal: Journal, head: Thread) -> bool:
+async def _noted(journal: RunSession, head: Thread) -> bool:
     """True if the log names the present takeover: a worker claimed the thread since, and released it without progress.
 
     Only deliveries may follow such a note.
@@ -61,8 +61,8 @@ async def _noted(journal: Journal, head: Thread) -> bool:
     return (lost_by.get("worker"), last.data.get("losses")) == (str(head.lost_by), head.losses)
 
 
-async def _described(journal: Journal, worker_id: UUID, *, lost: bool = False) -> Json:
-    worker: Worker | None = await journal.store.desk.worker(worker_id)
+async def _described(journal: RunSession, worker_id: UUID, *, lost: bool = False) -> Json:
+    worker: Worker | None = await journal.store.execution.worker(worker_id)
     described: Json = {"worker": str(worker_id)}
     if worker is not None:
         described |= {"host": worker.host, "pid": worker.pid}

@@ -16,27 +16,27 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from lockstitch.errors import Conflict
-from lockstitch.model import TERMINAL, Entry, Json, Letter, Notice, Record, Run, Stitch, Thread
-from lockstitch.model.stitch import place
+from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Json, Record, Run, Stitch, Thread, WebhookEvent
+from lockstitch.model.stitch import at_position
 from lockstitch.store import Store
-from lockstitch.store.writes.writer import Appended
+from lockstitch.store.writes.writer import Committed
 
 _KNOWN: Final = ("state", "title", "tasks", "settings")
 """Fields of the head that count as soon as they are noted."""
 
 
-class Lane(Protocol):
+class RunView(Protocol):
     """A run's journal, as far as the ledger must know it."""
 
     run: Run | None
-    kept: Run | None
+    stored_run: Run | None
     """The run as it is stored."""
-    begun: bool
+    is_new: bool
     """Whether the run is still to be stored, with the next commit."""
-    first: bool
+    must_commit: bool
     """Whether what is noted must be committed before anything is done."""
 
-    def move(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
+    def reposition(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
         """What was noted stands elsewhere than it was thought to."""
         ...
 
@@ -44,7 +44,7 @@ class Lane(Protocol):
         """What others sent stands in the log."""
         ...
 
-    def retract(self, ids: set[UUID]) -> None:
+    def unbuffer(self, ids: set[UUID]) -> None:
         """What was noted is taken back."""
         ...
 
@@ -63,29 +63,29 @@ class _Batch:
 
     noted: list[_Noted]
     fields: dict[str, Any]
-    lanes: list[tuple[Lane, Run, dict[str, Any]]]
-    begun: list[Lane]
-    first: list[Lane]
+    lanes: list[tuple[RunView, Run, dict[str, Any]]]
+    begun: list[RunView]
+    first: list[RunView]
     told: list[Callable[[], None]]
     uses: set[str]
 
 
-class Ledger:
+class ThreadSession:
     """A thread's head, the lanes of its open runs, and what is noted in them."""
 
     def __init__(self, store: Store, head: Thread, *, new: bool = False) -> None:
         self.store = store
         self.head = head
-        self.letters = head.delivered > 0
+        self.inbox_dirty = head.delivered > 0
         """Whether something may lie in the inbox that has not been looked at."""
-        self.queued: Sequence[Letter] = ()
+        self.queued_messages: Sequence[Delivery] = ()
         """Messages that wait for this run's end."""
-        self.lanes: list[Lane] = []
-        self.resting: dict[UUID, Sequence[Json]] = {}
+        self.lanes: list[RunView] = []
+        self.resting_runs: dict[UUID, Sequence[Json]] = {}
         """Runs within the open one that were driven as far as they go, and what they wait for."""
-        self.taking = asyncio.Lock()
+        self.inbox_lock = asyncio.Lock()
         """Held by whoever takes letters in, so that none is taken twice."""
-        self.uses: set[str] = set()
+        self.blob_refs: set[str] = set()
         """Hashes of texts that what is noted refers to."""
         self._ended: dict[UUID, Run] = {}
         self.new = new
@@ -93,7 +93,7 @@ class Ledger:
         self._noted: list[_Noted] = []
         self._fields: dict[str, Any] = {}
         self._told: list[Callable[[], None]] = []
-        self._on_the_way = 0
+        self._in_flight = 0
         """Stitches of the commit that is being made."""
         self._lock = asyncio.Lock()
 
@@ -101,15 +101,15 @@ class Ledger:
 
     def keep(self, runs: Sequence[Run]) -> None:
         """Know of runs within the open one that have ended."""
-        self._ended |= {run.id: run for run in runs if run.status in TERMINAL}
+        self._ended |= {run.id: run for run in runs if run.status in TERMINAL_STATUSES}
 
-    def end(self, lane: Lane) -> None:
+    def end(self, lane: RunView) -> None:
         """A run within the open one is over."""
         self.lanes.remove(lane)
         if lane.run is not None:
             self.keep([lane.run])
 
-    def within(self, run: Run) -> list[Run]:
+    def nested_runs(self, run: Run) -> list[Run]:
         """The runs that a run has caused, in the order in which they began."""
         open_ = {lane.run.id: lane.run for lane in self.lanes if lane.run is not None}
         found = [one for one in {**self._ended, **open_}.values() if one.parent_run_id == run.id]
@@ -124,7 +124,7 @@ class Ledger:
     @property
     def next_position(self) -> int:
         """Where the next entry will stand."""
-        return self.head.position + self._on_the_way + len(self._noted) + 1
+        return self.head.position + self._in_flight + len(self._noted) + 1
 
     @property
     def noted(self) -> list[Stitch]:
@@ -132,24 +132,24 @@ class Ledger:
         return [one.stitch for one in self._noted]
 
     @property
-    def spawning(self) -> int:
+    def buffered_children(self) -> int:
         """How many children the next commit makes."""
         return sum(one.child is not None for one in self._noted)
 
-    def note(self, entry: Entry, child: Thread | None = None) -> Stitch:
+    def buffer(self, entry: Entry, child: Thread | None = None) -> Stitch:
         """Note an entry; the stitch it will be."""
-        stitch = place(entry, self.head.id, self.next_position, None, self.head.fence, self.store.clock.now())
+        stitch = at_position(entry, self.head.id, self.next_position, None, self.head.fence, self.store.clock.now())
         self._noted.append(_Noted(entry, stitch, child))
         return stitch
 
-    def note_fields(self, fields: Mapping[str, Any]) -> None:
+    def buffer_fields(self, fields: Mapping[str, Any]) -> None:
         """Note changed fields of the head."""
         self._fields |= fields
         known = {name: fields[name] for name in _KNOWN if name in fields}
         if known:
             self.head = self.head.changed(**known)
 
-    def when_committed(self, tell: Callable[[], None]) -> None:
+    def after_commit(self, tell: Callable[[], None]) -> None:
         """Call `tell` once what is noted by now is committed."""
         self._told.append(tell)
 
@@ -161,17 +161,17 @@ class Ledger:
         """Take back what was noted; what comes after it moves up."""
         self._noted = [one for one in self._noted if one.entry.id not in ids]
         for lane in self.lanes:
-            lane.retract(ids)
-        self._renumber(0)
+            lane.unbuffer(ids)
+        self._reposition(0)
 
     # Committing
 
     async def commit(
         self,
         *,
-        taken: Sequence[Letter] = (),
-        letters: Sequence[Letter] = (),
-        notices: Sequence[Notice] = (),
+        taken: Sequence[Delivery] = (),
+        letters: Sequence[Delivery] = (),
+        notices: Sequence[WebhookEvent] = (),
         uses: Sequence[str] = (),
         records: Sequence[Record] = (),
         resting: bool = False,
@@ -192,13 +192,13 @@ class Ledger:
                 except Conflict as exc:
                     if exc.reason != "cancelled":
                         raise
-                    self._give_up_children()
+                    self._drop_children()
                     if resting:
                         raise
                     continue
                 return
 
-    async def letters_waiting(self) -> list[Letter]:
+    async def read_inbox(self) -> list[Delivery]:
         """The letters in the inbox; the head has taken them into account from now on."""
         async with self._lock:
             seen, found = await self.store.inbox(self.head)
@@ -207,95 +207,97 @@ class Ledger:
                 pending_children=seen.pending_children,
                 cancel_requested=seen.cancel_requested or self.head.cancel_requested,
             )
-            self.letters = False
+            self.inbox_dirty = False
             return found
 
     async def _append(
         self,
-        taken: Sequence[Letter],
-        letters: Sequence[Letter],
-        notices: Sequence[Notice],
+        taken: Sequence[Delivery],
+        letters: Sequence[Delivery],
+        notices: Sequence[WebhookEvent],
         uses: Sequence[str],
         records: Sequence[Record],
         fields: Mapping[str, Any],
     ) -> None:
         if taken:
-            self._renumber(len(taken))
+            self._reposition(len(taken))
         batch = self._batch()
         wanted = {**batch.fields, **fields}
-        changed = [(lane.kept, new) for lane, _, new in batch.lanes if lane.kept is not None and new]
+        changed = [(lane.stored_run, new) for lane, _, new in batch.lanes if lane.stored_run is not None and new]
         new_runs = [lane.run for lane in batch.begun if lane.run is not None]
         if not (batch.noted or taken or wanted or changed or new_runs):
-            self._restore(batch)
+            self._rebuffer(batch)
             return
-        self._on_the_way = len(batch.noted) + len(taken)
+        self._in_flight = len(batch.noted) + len(taken)
         try:
             appended = await self.store.append(
                 self.head,
                 [one.entry for one in batch.noted],
                 fields=wanted,
                 new_runs=new_runs,
-                runs=changed,
-                taken=taken,
-                letters=letters,
-                notices=notices,
-                uses=[*uses, *sorted(batch.uses.difference(uses))],
+                run_updates=changed,
+                consumed=taken,
+                deliveries=letters,
+                webhook_events=notices,
+                blob_refs=[*uses, *sorted(batch.uses.difference(uses))],
                 records=records,
-                threads=[self.head] if self.new else [one.child for one in batch.noted if one.child is not None],
+                new_threads=[self.head] if self.new else [one.child for one in batch.noted if one.child is not None],
             )
         except BaseException:
-            self._restore(batch)
+            self._rebuffer(batch)
             if taken:
-                self._renumber(0)
+                self._reposition(0)
             raise
-        self._settle(batch, appended, len(taken))
+        self._on_committed(batch, appended, len(taken))
 
     def _batch(self) -> _Batch:
         """All that is noted by now; what is noted from here on is for the next commit."""
         lanes = [(lane, lane.run, _changes(lane)) for lane in self.lanes if lane.run is not None]
-        first = [lane for lane in self.lanes if lane.first]
-        begun = [lane for lane in self.lanes if lane.begun]
-        batch = _Batch(self._noted, self._fields, lanes, begun, first, self._told, self.uses)
-        self._noted, self._fields, self._told, self.uses = [], {}, [], set()
+        first = [lane for lane in self.lanes if lane.must_commit]
+        begun = [lane for lane in self.lanes if lane.is_new]
+        batch = _Batch(self._noted, self._fields, lanes, begun, first, self._told, self.blob_refs)
+        self._noted, self._fields, self._told, self.blob_refs = [], {}, [], set()
         for lane in first:
-            lane.first = False
+            lane.must_commit = False
         return batch
 
-    def _restore(self, batch: _Batch) -> None:
+    def _rebuffer(self, batch: _Batch) -> None:
         """A commit that was not made: everything is noted as before."""
-        self._on_the_way = 0
+        self._in_flight = 0
         self._noted = [*batch.noted, *self._noted]
         self._fields = {**batch.fields, **self._fields}
         self._told = [*batch.told, *self._told]
-        self.uses = batch.uses | self.uses
+        self.blob_refs = batch.uses | self.blob_refs
         for lane in batch.first:
-            lane.first = True
+            lane.must_commit = True
 
-    def _settle(self, batch: _Batch, appended: Appended, letters: int) -> None:
+    def _on_committed(self, batch: _Batch, appended: Committed, letters: int) -> None:
         """A commit that was made."""
-        self._on_the_way, self.new = 0, False
+        self._in_flight, self.new = 0, False
         before = self.head
         known = {name: self._fields[name] for name in _KNOWN if name in self._fields}
-        self.head = appended.head.changed(cancel_requested=appended.cancel or before.cancel_requested, **known)
-        self.letters = self.letters or appended.letters
+        self.head = appended.head.changed(
+            cancel_requested=appended.cancel_requested or before.cancel_requested, **known
+        )
+        self.inbox_dirty = self.inbox_dirty or appended.has_unseen_deliveries
         for lane, run, _ in batch.lanes:
-            lane.kept = run
+            lane.stored_run = run
         sequence = self.head.last_sequence - len(batch.begun)
         for number, lane in enumerate(batch.begun, start=sequence + 1):
-            lane.begun = False
+            lane.is_new = False
             given = {"sequence": number, "turn": self.head.last_turn}
-            same = lane.run is lane.kept
-            assert lane.kept is not None
+            same = lane.run is lane.stored_run
+            assert lane.stored_run is not None
             assert lane.run is not None
-            lane.kept = lane.kept.changed(**given)
-            lane.run = lane.kept if same else lane.run.changed(**given)
+            lane.stored_run = lane.stored_run.changed(**given)
+            lane.run = lane.stored_run if same else lane.run.changed(**given)
         if letters:
             for lane in self.lanes:
                 lane.receive(appended.stitches[:letters])
         for tell in batch.told:
             tell()
 
-    def _give_up_children(self) -> None:
+    def _drop_children(self) -> None:
         """Somebody wants the thread to end, so it makes no more children; the calls that ordered them stay open."""
         ordered = {(one.entry.run_id, one.entry.call_id) for one in self._noted if one.child is not None}
         self.retract(
@@ -308,9 +310,9 @@ class Ledger:
         )
         self.head = self.head.changed(cancel_requested=True)
 
-    def _renumber(self, before: int) -> None:
+    def _reposition(self, before: int) -> None:
         """Give what is noted its places anew, behind so many letters."""
-        first = self.head.position + self._on_the_way + before + 1
+        first = self.head.position + self._in_flight + before + 1
         places = {one.stitch.position: first + number for number, one in enumerate(self._noted)}
         if all(old == new for old, new in places.items()):
             return
@@ -322,12 +324,12 @@ class Ledger:
             one.stitch = one.stitch.changed(**values)
         moved = {one.stitch.id: one.stitch for one in self._noted}
         for lane in self.lanes:
-            lane.move(moved, places)
+            lane.reposition(moved, places)
 
 
-def _changes(lane: Lane) -> dict[str, Any]:
+def _changes(lane: RunView) -> dict[str, Any]:
     """What is to be written of a run that is stored."""
-    kept, run = lane.kept, lane.run
+    kept, run = lane.stored_run, lane.run
     if kept is None or run is None:
         return {}
     before = kept.__dict__

@@ -18,7 +18,7 @@ from lockstitch.integrations.export.bundle_archive import FORMAT, MANIFEST, VERS
 from lockstitch.integrations.export.bundle_reader import BundleReader
 from lockstitch.integrations.export.lens_tables import free_place
 from lockstitch.model import Json, Stitch, codec
-from lockstitch.store import Copied, Store, open_store
+from lockstitch.store import CopyReport, Store, open_store
 from lockstitch.store.threads import ThreadRef
 
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
@@ -58,7 +58,7 @@ async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
     return manifest
 
 
-async def import_bundle(store: Store, path: Path) -> Copied:
+async def import_bundle(store: Store, path: Path) -> CopyReport:
     """Copy the threads of a bundle into a store.
 
     The bundle is read completely first, into a temporary store that is deleted afterwards. Raises Refused, and

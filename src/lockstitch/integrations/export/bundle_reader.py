@@ -25,7 +25,20 @@ from lockstitch.integrations.export.bundle_archive import (
     split,
     unpacked,
 )
-from lockstitch.model import OWNED, Archive, Blob, BlobUse, Delta, Letter, Record, Run, Stitch, Thread, as_id, codec
+from lockstitch.model import (
+    OWNED_BY_THREAD,
+    Archive,
+    Blob,
+    BlobUse,
+    Delivery,
+    LiveDelta,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    as_id,
+    codec,
+)
 from lockstitch.model.stitch import Entry
 
 R = TypeVar("R", bound=Record)
@@ -45,7 +58,7 @@ _COUNTED: Final = frozenset(
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.,~-]{0,199}"
 
-_SHELVES: Final[Mapping[str, type[Record]]] = {kind.table: kind for kind in OWNED if kind is not Delta}
+_SHELVES: Final[Mapping[str, type[Record]]] = {kind.table: kind for kind in OWNED_BY_THREAD if kind is not LiveDelta}
 """The side records of a thread, by the name of their folder. Live text is never part of a bundle."""
 
 
@@ -238,7 +251,7 @@ class BundleReader:
             record = self._archive(name) if kind is Archive else self._record(kind, name)
             if disk.record(kind, [getattr(record, key) for key in kind.primary_key]) != name:
                 refuse(f"{name} holds another record")
-            thread_id = getattr(record, OWNED[kind])
+            thread_id = getattr(record, OWNED_BY_THREAD[kind])
             self._positions_of(thread_id, name)
             if getattr(record, "project", self.project) != self.project:
                 refuse(f"{name} belongs to another project")
@@ -279,9 +292,9 @@ class BundleReader:
             refuse(f"{file} does not hold the positions that {name} says")
         return archive
 
-    def _letters(self) -> Iterator[Letter]:
+    def _letters(self) -> Iterator[Delivery]:
         for name, _ in self._documents.matching(_LETTER):
-            letter = self._record(Letter, name)
+            letter = self._record(Delivery, name)
             if disk.letter(letter) != name:
                 refuse(f"{name} holds another delivery")
             self._positions_of(letter.thread_id, name)

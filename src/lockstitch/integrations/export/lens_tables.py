@@ -138,7 +138,7 @@ async def export_lens(store: Store, lens: str, path: Path, *, update: bool = Fal
     vanished from what is still in the store are removed. What the store no longer has, such as runs that were purged,
     stays in the file. On any error a new file is not made, and an old one is as it was.
     """
-    script = "\n".join((catalog.script(catalog.check(lens), "tables"), *await store.lens_parts(lens, "tables")))
+    script = "\n".join((catalog.script(catalog.check(lens), "tables"), *await store.lens_sql(lens, "tables")))
     new = free_place(path, "or update it with --update" if not update else None)
     # A new file gets its name once it is whole.
     target = path.with_name(f"{path.name}.partial") if new else path

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from lockstitch.integrations.langsmith.messages import Said, assistant, blocks_of, messages_in, said, text_in
+from lockstitch.integrations.langsmith.messages import (
+    LangSmithMessage,
+    assistant,
+    blocks_of,
+    messages_in,
+    said,
+    text_in,
+)
 from lockstitch.integrations.langsmith.runs import bag, count, first_bag, first_text, items, text
 from lockstitch.integrations.spans.span import Generation
 from lockstitch.integrations.spans.values import as_text, name
@@ -16,17 +23,17 @@ _WORDS: Final = ("output", "answer", "response", "completion", "result", "text",
 _FREE: Final = ("usage_metadata", "usage", "model", "id")
 
 
-class Answer(NamedTuple):
+class LangSmithAnswer(NamedTuple):
     """One answer, and the bags around it where its details may stand, the nearest first."""
 
-    message: Said
+    message: LangSmithMessage
     around: list[Json]
     text: str | None = None
     prompt: int = 0
     """Which of the prompts it answers: a batch counts each apart, several answers to one are counted once."""
 
 
-def answers_in(outputs: Json) -> list[Answer]:
+def answers_in(outputs: Json) -> list[LangSmithAnswer]:
     """All answers in what an llm run gave, in their order."""
     outer = _response(outputs)
     for find in (_generations, _choices, _responses_api, _candidates, _messages):
@@ -34,14 +41,14 @@ def answers_in(outputs: Json) -> list[Answer]:
             return found
     own = said(outer) or said(outputs.get("output"))
     if own is None and isinstance(outer.get("content"), list) and outer.get("stop_reason"):
-        own = Said("assistant", outer)
+        own = LangSmithMessage("assistant", outer)
     if own is not None:
-        return [Answer(own, [outer, outputs])]
+        return [LangSmithAnswer(own, [outer, outputs])]
     words = _words(outputs)
-    return [Answer(Said("assistant", {"content": words}), [outputs], words)] if words else []
+    return [LangSmithAnswer(LangSmithMessage("assistant", {"content": words}), [outputs], words)] if words else []
 
 
-def generation(answer: Answer, *, failed: bool) -> Generation:
+def generation(answer: LangSmithAnswer, *, failed: bool) -> Generation:
     """An answer as a message of ours, with its id, its end and whether something went wrong with it."""
     message = assistant(answer.message)
     bags = details(answer)
@@ -56,26 +63,26 @@ def generation(answer: Answer, *, failed: bool) -> Generation:
     )
 
 
-def details(answer: Answer) -> list[Json]:
+def details(answer: LangSmithAnswer) -> list[Json]:
     """Where the details of an answer may stand, the nearest first."""
     fields = answer.message.fields
     near = [bag(fields.get("response_metadata")), fields]
     return [each for each in (*near, *answer.around) if each]
 
 
-def own_usage(answer: Answer) -> list[Any]:
+def own_usage(answer: LangSmithAnswer) -> list[Any]:
     """What LangChain itself counted for an answer: every provider's counts in the same words."""
     return [answer.message.fields.get("usage_metadata")]
 
 
-def usages(answer: Answer) -> Iterator[Any]:
+def usages(answer: LangSmithAnswer) -> Iterator[Any]:
     """What else may count an answer's tokens, the nearest first."""
     for each in details(answer):
         for key in _USAGE:
             yield each.get(key)
 
 
-def _generations(outputs: Json) -> Iterator[Answer]:
+def _generations(outputs: Json) -> Iterator[LangSmithAnswer]:
     beside = first_bag(outputs.get("llm_output"), outputs.get("llmOutput"))
     for prompt, group in enumerate(items(outputs.get("generations"))):
         for each in items(group) if isinstance(group, list) else [group]:
@@ -84,12 +91,12 @@ def _generations(outputs: Json) -> Iterator[Answer]:
             message = said(one.get("message")) or said(one)
             written = one.get("text") if isinstance(one.get("text"), str) else None
             if message is None and written is not None:
-                message = Said("assistant", {"content": written})
+                message = LangSmithMessage("assistant", {"content": written})
             if message is not None and message.speaker == "assistant":
-                yield Answer(message, [info, beside], written, prompt)
+                yield LangSmithAnswer(message, [info, beside], written, prompt)
 
 
-def _choices(outputs: Json) -> Iterator[Answer]:
+def _choices(outputs: Json) -> Iterator[LangSmithAnswer]:
     response = _response(outputs)
     for each in items(response.get("choices")):
         choice = bag(each)
@@ -97,10 +104,10 @@ def _choices(outputs: Json) -> Iterator[Answer]:
         if not fields and text(choice.get("text")):
             fields = {"content": choice["text"]}
         if fields:
-            yield Answer(Said("assistant", fields), [choice, response, outputs])
+            yield LangSmithAnswer(LangSmithMessage("assistant", fields), [choice, response, outputs])
 
 
-def _responses_api(outputs: Json) -> Iterator[Answer]:
+def _responses_api(outputs: Json) -> Iterator[LangSmithAnswer]:
     """OpenAI's Responses: one answer whose items are texts, thoughts and calls."""
     response = _response(outputs)
     parts = items(response.get("output"))
@@ -109,10 +116,10 @@ def _responses_api(outputs: Json) -> Iterator[Answer]:
     blocks: list[Any] = []
     for part in parts:
         blocks.extend(items(bag(part).get("content")) if bag(part).get("type") == "message" else [part])
-    yield Answer(Said("assistant", {"content": blocks}), [response, outputs])
+    yield LangSmithAnswer(LangSmithMessage("assistant", {"content": blocks}), [response, outputs])
 
 
-def _candidates(outputs: Json) -> Iterator[Answer]:
+def _candidates(outputs: Json) -> Iterator[LangSmithAnswer]:
     """Gemini's own response."""
     response = _response(outputs)
     for each in items(response.get("candidates")):
@@ -121,16 +128,16 @@ def _candidates(outputs: Json) -> Iterator[Answer]:
             calls = [bag(part).get("functionCall") or bag(part).get("function_call") for part in parts]
             fields: Json = {"content": [part for part, call in zip(parts, calls, strict=True) if not call]}
             fields["tool_calls"] = [call for call in calls if call]
-            yield Answer(Said("assistant", fields), [candidate, response, outputs])
+            yield LangSmithAnswer(LangSmithMessage("assistant", fields), [candidate, response, outputs])
 
 
-def _messages(outputs: Json) -> Iterator[Answer]:
+def _messages(outputs: Json) -> Iterator[LangSmithAnswer]:
     """What the model added: the answers after everything that others said."""
-    added: list[Said] = []
+    added: list[LangSmithMessage] = []
     for message in messages_in(outputs):
         added = [*added, message] if message.speaker == "assistant" else []
     for message in added:
-        yield Answer(message, [outputs])
+        yield LangSmithAnswer(message, [outputs])
 
 
 def _response(outputs: Json) -> Json:
@@ -151,7 +158,7 @@ def _words(outputs: Json) -> str | None:
     return next((value for value in rest.values() if isinstance(value, str)), None) if len(rest) == 1 else as_text(rest)
 
 
-def _message_id(answer: Answer) -> str | None:
+def _message_id(answer: LangSmithAnswer) -> str | None:
     own = answer.message.fields.get("id")
     if isinstance(own, str) and own:
         return name(own)
@@ -159,7 +166,7 @@ def _message_id(answer: Answer) -> str | None:
     return None if several else next((name(each["id"]) for each in answer.around if text(each.get("id"))), None)
 
 
-def _refuses(message: Said) -> bool:
+def _refuses(message: LangSmithMessage) -> bool:
     beside = bag(message.fields.get("additional_kwargs"))
     refusals = (message.fields.get("refusal"), beside.get("refusal"))
     return any(map(text, refusals)) or any(bag(each).get("type") == "refusal" for each in blocks_of(message))

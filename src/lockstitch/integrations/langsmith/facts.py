@@ -10,9 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
-from lockstitch.integrations.langsmith.answers import Answer, answers_in, details, generation, own_usage, usages
+from lockstitch.integrations.langsmith.answers import (
+    LangSmithAnswer,
+    answers_in,
+    details,
+    generation,
+    own_usage,
+    usages,
+)
 from lockstitch.integrations.langsmith.messages import (
-    Said,
+    LangSmithMessage,
     assistant,
     blocks_of,
     content_of,
@@ -25,7 +32,7 @@ from lockstitch.integrations.langsmith.messages import (
     tool_message,
 )
 from lockstitch.integrations.langsmith.runs import bag, count, first_bag, first_text, items, text
-from lockstitch.integrations.spans.span import Call, Generation, Meaning, Piece, Result, Tokens
+from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanData, SpanFacts, TokenCounts
 from lockstitch.integrations.spans.values import as_text, name
 from lockstitch.model import Json, tool_uses
 
@@ -65,7 +72,7 @@ _EXCLUSIVE = ("input_tokens", "inputTokens")
 _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
 
 
-def tokens_of(usage: Any) -> Tokens | None:
+def tokens_of(usage: Any) -> TokenCounts | None:
     """The four counts of one usage object; None if it counts nothing that has a direction."""
     said = bag(usage)
     if not any(count(said.get(key)) or said.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
@@ -82,7 +89,7 @@ def tokens_of(usage: Any) -> Tokens | None:
     # `prompt_tokens` is OpenAI's word, and includes them whatever a gateway writes beside it.
     apart = (apart_read or apart_write) and not (within_read or within_write) and any(key in said for key in _EXCLUSIVE)
     inclusive = given + read + write if apart or given < read + write else given
-    return Tokens(inclusive, _largest(said, _OUTPUT) + _largest(said, _THOUGHTS), read, write)
+    return TokenCounts(inclusive, _largest(said, _OUTPUT) + _largest(said, _THOUGHTS), read, write)
 
 
 def total_of(usage: Any) -> int:
@@ -107,7 +114,7 @@ class LangSmith:
     source = "langsmith"
     root_names_trace = True
 
-    def meaning(self, piece: Piece) -> Meaning:
+    def facts(self, piece: SpanData) -> SpanFacts:
         """What a merged piece says; never raises, whatever stands in it."""
         role = _role(piece)
         if role == "llm":
@@ -117,7 +124,7 @@ class LangSmith:
         return _other(piece)
 
 
-def _role(piece: Piece) -> Literal["llm", "tool", "span"]:
+def _role(piece: SpanData) -> Literal["llm", "tool", "span"]:
     kind = str(piece.get("kind") or "").lower()
     if kind in ("llm", "chat_model"):
         return "llm"
@@ -131,7 +138,7 @@ def _role(piece: Piece) -> Literal["llm", "tool", "span"]:
     return "tool" if message is not None and message.speaker == "tool" else "span"
 
 
-def _model_call(piece: Piece) -> Meaning:
+def _model_call(piece: SpanData) -> SpanFacts:
     inputs, outputs, metadata, extra = (bag(piece.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
     took, gave = list(messages_in(inputs)), list(messages_in(outputs))
     answers = answers_in(outputs)
@@ -147,7 +154,7 @@ def _model_call(piece: Piece) -> Meaning:
     ended = bool(answers or error or "end" in piece)
     if ended:
         missing += _missing(piece, model=model, generations=generations)
-    return Meaning(
+    return SpanFacts(
         role="llm",
         model=model,
         provider=_first(around, "model_provider") or name(metadata.get("ls_provider")),
@@ -164,7 +171,7 @@ def _model_call(piece: Piece) -> Meaning:
     )
 
 
-def _tool_call(piece: Piece) -> Meaning:
+def _tool_call(piece: SpanData) -> SpanFacts:
     inputs, outputs, metadata, extra = (bag(piece.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
     took, gave = list(messages_in(inputs)), list(messages_in(outputs))
     message = _tool_message(outputs.get("output", outputs), _known_call(extra, metadata, inputs))
@@ -177,10 +184,10 @@ def _tool_call(piece: Piece) -> Meaning:
         missing.append("outputs.output")
     tool = name(piece.get("name")) or (result.name if result else None) or name(inputs.get("name")) or ""
     own = result_of(message) if message else None
-    return Meaning(
+    return SpanFacts(
         role="tool",
         has_content=bool(inputs or outputs),
-        call=Call(call_id, tool, tool_input(inputs)),
+        call=RequestedCall(call_id, tool, tool_input(inputs)),
         result=result._replace(name=tool or None) if result else None,
         results=[each for each in _results(took, gave) if each != own],
         said=_last_said(inputs, took),
@@ -189,10 +196,10 @@ def _tool_call(piece: Piece) -> Meaning:
     )
 
 
-def _other(piece: Piece) -> Meaning:
+def _other(piece: SpanData) -> SpanFacts:
     inputs, outputs = bag(piece.get("inputs")), bag(piece.get("outputs"))
     took, gave = list(messages_in(inputs)), list(messages_in(outputs))
-    return Meaning(
+    return SpanFacts(
         role="span",
         has_content=bool(inputs or outputs),
         results=_results(took, gave),
@@ -202,7 +209,7 @@ def _other(piece: Piece) -> Meaning:
     )
 
 
-def _tokens(piece: Piece, answers: list[Answer], outputs: Json) -> tuple[Tokens | None, list[str]]:
+def _tokens(piece: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tuple[TokenCounts | None, list[str]]:
     """What the call counted, told once, from the surest place that tells; and what is missing of it."""
     metadata, extra = bag(piece.get("metadata")), bag(piece.get("extra"))
     beside = bag(outputs.get("llm_output")) or bag(outputs.get("llmOutput"))
@@ -215,7 +222,7 @@ def _tokens(piece: Piece, answers: list[Answer], outputs: Json) -> tuple[Tokens 
         lambda: tokens_of(beside.get("token_usage") or beside.get("tokenUsage") or beside.get("usage")),
         lambda: tokens_of(extra),
     )
-    nothing: Tokens | None = None
+    nothing: TokenCounts | None = None
     for place in places:
         if found := place():
             if any(found):
@@ -229,21 +236,23 @@ def _tokens(piece: Piece, answers: list[Answer], outputs: Json) -> tuple[Tokens 
     )
     total = next((each for each in totals if each), 0)
     if total:
-        return Tokens(input=total), ["usage_metadata.input_tokens"]
+        return TokenCounts(input=total), ["usage_metadata.input_tokens"]
     return None, ["usage_metadata"] if "end" in piece and not piece.get("error") else []
 
 
-def _by_prompt(answers: list[Answer], places: Callable[[Answer], Iterable[Any]]) -> Tokens | None:
+def _by_prompt(
+    answers: list[LangSmithAnswer], places: Callable[[LangSmithAnswer], Iterable[Any]]
+) -> TokenCounts | None:
     """The sum over prompts; of several answers to one prompt the first that counts does so for all."""
-    counted: dict[int, Tokens] = {}
+    counted: dict[int, TokenCounts] = {}
     for answer in answers:
         found = next((tokens for usage in places(answer) if (tokens := tokens_of(usage))), None)
         if found and not any(counted.get(answer.prompt, ())):
             counted[answer.prompt] = found
-    return Tokens(*(sum(part) for part in zip(*counted.values(), strict=True))) if counted else None
+    return TokenCounts(*(sum(part) for part in zip(*counted.values(), strict=True))) if counted else None
 
 
-def _cost(piece: Piece, extra: Json) -> float | None:
+def _cost(piece: SpanData, extra: Json) -> float | None:
     """A model call has nothing below it, so what the source says of the whole is its own."""
     total = piece.get("total_cost")
     if isinstance(total, int | float) and not isinstance(total, bool):
@@ -253,7 +262,7 @@ def _cost(piece: Piece, extra: Json) -> float | None:
     return sum(known) if known else None
 
 
-def _response_id(answers: list[Answer]) -> str | None:
+def _response_id(answers: list[LangSmithAnswer]) -> str | None:
     for answer in answers:
         fields = answer.message.fields
         own = bag(fields.get("response_metadata")).get("id")
@@ -266,7 +275,7 @@ def _response_id(answers: list[Answer]) -> str | None:
     return None
 
 
-def _parameters(piece: Piece, asked: Json, metadata: Json) -> Json:
+def _parameters(piece: SpanData, asked: Json, metadata: Json) -> Json:
     inputs = bag(piece.get("inputs"))
     # A wrapped SDK records the whole request as the run's inputs.
     source = asked or ({key: each for key, each in inputs.items() if key != "extra"} if "messages" in inputs else {})
@@ -282,17 +291,17 @@ def _known_call(extra: Json, metadata: Json, inputs: Json) -> str | None:
     return next((found for each in (extra, metadata) if (found := name(each.get("tool_call_id")))), None) or name(own)
 
 
-def _tool_message(output: Any, call_id: str | None) -> Said | None:
+def _tool_message(output: Any, call_id: str | None) -> LangSmithMessage | None:
     """The tool message in what a tool run gave: bare, in a Command of LangGraph's, or as Python prints it."""
     if isinstance(output, str):
         fields = tool_message(output)
-        return Said("tool", fields) if fields else None
+        return LangSmithMessage("tool", fields) if fields else None
     found = [message for message in messages_in(output) if message.speaker == "tool"]
     ours = [message for message in found if call_id and message.fields.get("tool_call_id") == call_id]
     return next(iter(ours or found), None)
 
 
-def _result(piece: Piece, outputs: Json, message: Said | None) -> Result | None:
+def _result(piece: SpanData, outputs: Json, message: LangSmithMessage | None) -> Result | None:
     error = text(piece.get("error"))
     tool = name(piece.get("name"))
     if message is not None:
@@ -309,7 +318,7 @@ def _result(piece: Piece, outputs: Json, message: Said | None) -> Result | None:
     )
 
 
-def _fate(piece: Piece) -> bool | None:
+def _fate(piece: SpanData) -> bool | None:
     """What became of a run that carries no error: done well if it ended, unknown if it did not."""
     status = str(piece.get("status") or "").lower()
     if status in ("error", "interrupted"):
@@ -317,7 +326,7 @@ def _fate(piece: Piece) -> bool | None:
     return False if status == "success" or "end" in piece else None
 
 
-def _results(took: list[Said], gave: list[Said]) -> list[Result]:
+def _results(took: list[LangSmithMessage], gave: list[LangSmithMessage]) -> list[Result]:
     """Results of calls that inputs and outputs mention; what both mention is one, as a state that grows holds both."""
     seen: Counter[str] = Counter()
     found: list[Result] = []
@@ -332,7 +341,7 @@ def _results(took: list[Said], gave: list[Said]) -> list[Result]:
     return found
 
 
-def _mentioned(messages: list[Said]) -> Iterator[tuple[str, Result]]:
+def _mentioned(messages: list[LangSmithMessage]) -> Iterator[tuple[str, Result]]:
     asked: set[str | None] = set()
     for message in messages:
         if message.speaker == "assistant":
@@ -343,7 +352,7 @@ def _mentioned(messages: list[Said]) -> Iterator[tuple[str, Result]]:
             yield key, result._replace(asked=result.call_id in asked)
 
 
-def _last_said(inputs: Json, took: list[Said]) -> str | None:
+def _last_said(inputs: Json, took: list[LangSmithMessage]) -> str | None:
     spoken = _last_words(took, "user")
     if spoken:
         return spoken
@@ -353,7 +362,7 @@ def _last_said(inputs: Json, took: list[Said]) -> str | None:
     return first_text(*prompts[-1:], *(inputs.get(key) for key in _ASKED), *only, *plain[-1:])
 
 
-def _last_answer(outputs: Json, gave: list[Said]) -> str | None:
+def _last_answer(outputs: Json, gave: list[LangSmithMessage]) -> str | None:
     spoken = _last_words(gave, "assistant")
     if spoken:
         return spoken
@@ -365,17 +374,17 @@ def _last_answer(outputs: Json, gave: list[Said]) -> str | None:
     return first_text(*answers[-1:])
 
 
-def _last_words(messages: list[Said], speaker: str) -> str | None:
+def _last_words(messages: list[LangSmithMessage], speaker: str) -> str | None:
     return next((words for each in reversed(messages) if each.speaker == speaker and (words := _words(each))), None)
 
 
-def _words(message: Said) -> str:
+def _words(message: LangSmithMessage) -> str:
     if message.speaker == "assistant":
         return text_in(assistant(message)["content"])
     return text_in(blocks_of(message))
 
 
-def _missing(piece: Piece, *, model: str | None, generations: list[Generation]) -> list[str]:
+def _missing(piece: SpanData, *, model: str | None, generations: list[Generation]) -> list[str]:
     found = [] if model else ["model_name"]
     if not piece.get("error"):
         found += [] if any(each.id for each in generations) else ["message.id"]
@@ -383,7 +392,7 @@ def _missing(piece: Piece, *, model: str | None, generations: list[Generation]) 
     return [*found, *_missing_times(piece)]
 
 
-def _missing_times(piece: Piece) -> list[str]:
+def _missing_times(piece: SpanData) -> list[str]:
     return [word for key, word in (("start", "start_time"), ("end", "end_time")) if key not in piece]
 
 

@@ -109,7 +109,7 @@ _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
 _DEEPEST: Final = 8
 
 
-class Said(NamedTuple):
+class LangSmithMessage(NamedTuple):
     """One message: who spoke, and the fields it came with."""
 
     speaker: Speaker
@@ -120,25 +120,25 @@ class Said(NamedTuple):
         return self.fields.get("content")
 
 
-def said(value: Any) -> Said | None:
+def said(value: Any) -> LangSmithMessage | None:
     """The message that `value` is; None if it is none."""
     if isinstance(value, list | tuple):
         pair = items(cast("Any", value))
         if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str):
             speaker = _SPEAKERS.get(pair[0].lower())
-            return Said(speaker, {"content": pair[1]}) if speaker else None
+            return LangSmithMessage(speaker, {"content": pair[1]}) if speaker else None
         return None
     fields = bag(value)
     kwargs, path = fields.get("kwargs"), items(fields.get("id"))
     if isinstance(kwargs, dict) and path:
         kind = path[-1].removesuffix("Chunk").removesuffix("Message").lower() if isinstance(path[-1], str) else ""
         speaker = _SPEAKERS.get(kind) or _spoken(bag(kwargs))
-        return Said(speaker, bag(kwargs)) if speaker else None
+        return LangSmithMessage(speaker, bag(kwargs)) if speaker else None
     if isinstance(fields.get("data"), dict) and "content" in bag(fields["data"]):
         fields = {**fields, **bag(fields["data"]), "type": fields.get("type")}
     speaker = _spoken(fields)
     if speaker and any(key in fields for key in ("content", "tool_calls", "function_call", "parts", "tool_call_id")):
-        return Said(speaker, fields)
+        return LangSmithMessage(speaker, fields)
     return None
 
 
@@ -151,7 +151,7 @@ def _spoken(fields: Json) -> Speaker | None:
     return None
 
 
-def messages_in(value: Any, depth: int = 0) -> Iterator[Said]:
+def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
     """All messages that stand in what a run took or gave, in their order."""
     if depth > _DEEPEST:
         return
@@ -167,7 +167,7 @@ def messages_in(value: Any, depth: int = 0) -> Iterator[Said]:
                 yield from messages_in(bag(value)[place], depth + 1)
 
 
-def blocks_of(message: Said) -> list[Any]:
+def blocks_of(message: LangSmithMessage) -> list[Any]:
     """The content of a message as blocks of ours; what is unknown stays as it is."""
     fields = message.fields
     content = fields.get("content", fields.get("parts"))
@@ -178,7 +178,7 @@ def blocks_of(message: Said) -> list[Any]:
     return [each for each in found if each is not None]
 
 
-def assistant(message: Said) -> Message:
+def assistant(message: LangSmithMessage) -> Message:
     """An answer of a model as a message of ours: its blocks, then the calls that stand only beside them."""
     blocks = blocks_of(message)
     _add_calls(blocks, calls_of(message.fields))
@@ -201,7 +201,7 @@ def text_in(blocks: list[Any]) -> str:
     return "".join(each["text"] for each in blocks if bag(each).get("type") == "text" and text(each.get("text")))
 
 
-def result_of(message: Said) -> Result:
+def result_of(message: LangSmithMessage) -> Result:
     """What a tool message tells."""
     fields = message.fields
     status = fields.get("status")
@@ -213,7 +213,7 @@ def result_of(message: Said) -> Result:
     )
 
 
-def results_in(message: Said) -> list[Result]:
+def results_in(message: LangSmithMessage) -> list[Result]:
     """The results that a message carries: a tool's message is one, a user's may have blocks of them."""
     if message.speaker == "tool":
         return [result_of(message)]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.langsmith.runs import bag, pieces, remark
-from lockstitch.integrations.langsmith.stream import Source
+from lockstitch.integrations.langsmith.stream import ByteSource
 from lockstitch.integrations.spans.budget import Budget
 from lockstitch.integrations.spans.span import Attachment, Item
 from lockstitch.integrations.spans.values import name as bounded
@@ -21,13 +21,13 @@ _NAME: Final = re.compile(r'[;\s]name="([^"]*)"|[;\s]name=([^;\s]+)', re.IGNOREC
 _HEADERS: Final = 1 << 16
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     name: str
     media_type: str | None
     content: bytes
 
 
-def boundary_of(source: Source, headers: Mapping[str, str]) -> bytes | None:
+def boundary_of(source: ByteSource, headers: Mapping[str, str]) -> bytes | None:
     """The boundary that the header names, or the one that the body begins with; None if it is no multipart body."""
     start = source.peek(512)
     declared = next((value for key, value in headers.items() if key.lower() == "content-type"), "")
@@ -39,7 +39,7 @@ def boundary_of(source: Source, headers: Mapping[str, str]) -> bytes | None:
 
 
 def multipart(
-    source: Source, boundary: bytes, name: str, limit: int, on_bad: Callable[[Unreadable], None] | None = None
+    source: ByteSource, boundary: bytes, name: str, limit: int, on_bad: Callable[[Unreadable], None] | None = None
 ) -> Iterator[Item]:
     """What a multipart body holds, in its order; the parts of one run as one piece.
 
@@ -94,7 +94,7 @@ class _Run:
             yield from pieces(self._fields, parsed=True, budget=self._budget)
 
 
-def _json(part: Part, name: str, on_bad: Callable[[Unreadable], None] | None) -> Any:
+def _json(part: BodyPart, name: str, on_bad: Callable[[Unreadable], None] | None) -> Any:
     try:
         return parse(part.content)
     except (ValueError, RecursionError) as exc:
@@ -105,7 +105,7 @@ def _json(part: Part, name: str, on_bad: Callable[[Unreadable], None] | None) ->
         return None
 
 
-def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[Part]:
+def _parts(source: ByteSource, boundary: bytes, name: str, limit: int) -> Iterator[BodyPart]:
     delimiter = b"\r\n--" + boundary
     buffer = bytearray(b"\r\n")
     searched = number = 0
@@ -137,11 +137,11 @@ def _parts(source: Source, boundary: bytes, name: str, limit: int) -> Iterator[P
         searched = 0
 
 
-def part_of(data: bytes) -> Part:
+def part_of(data: bytes) -> BodyPart:
     """Return the part between two boundaries."""
     head, _, content = data.partition(b"\r\n\r\n")
     lines = head.decode(errors="replace").split("\r\n")
     headers = {key.strip().lower(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     match = _NAME.search(headers.get("content-disposition", ""))
     media_type = headers.get("content-type", "").partition(";")[0].strip()
-    return Part((match[1] or match[2] or "") if match else "", bounded(media_type), content)
+    return BodyPart((match[1] or match[2] or "") if match else "", bounded(media_type), content)

@@ -23,16 +23,16 @@ from typing import IO, Any, BinaryIO, Final, cast
 from lockstitch.errors import NotFound, Unreadable
 from lockstitch.integrations.langsmith.multipart import boundary_of, multipart
 from lockstitch.integrations.langsmith.runs import bag, items, looks_like_feedback, looks_like_run, pieces, remark, text
-from lockstitch.integrations.langsmith.stream import CHUNK, STREAMED, Documents, Source
+from lockstitch.integrations.langsmith.stream import CHUNK, STREAMED, ByteSource, Documents
 from lockstitch.integrations.spans.budget import Budget, unlimited
-from lockstitch.integrations.spans.span import Item, Remark
+from lockstitch.integrations.spans.span import Item, SpanFeedback
 from lockstitch.model import Json
 
 MAGIC: Final = b"PAR1"
 _ROWS: Final = 64
 
 
-def rows(where: Path | Source, name: str) -> Iterator[Json]:
+def rows(where: Path | ByteSource, name: str) -> Iterator[Json]:
     """The runs of a Parquet file, a few rows in memory at a time."""
     try:
         reader: Any = import_module("pyarrow.parquet")
@@ -112,13 +112,13 @@ def read(
         try:
             with source.open("rb") as opened:
                 reading = _Reading(name, headers or found, run_id or run_path, source, on_bad, budget)
-                yield from reading.items(Source(opened.read, budget=budget))
+                yield from reading.items(ByteSource(opened.read, budget=budget))
         except OSError as exc:
             raise Unreadable(name, exc.strerror or str(exc)) from exc
         return
     stream = BytesIO(source) if isinstance(source, bytes) else source
     reading = _Reading(name or "the input", headers or {}, run_id, None, on_bad, budget)
-    yield from reading.items(Source(stream.read, budget=budget))
+    yield from reading.items(ByteSource(stream.read, budget=budget))
 
 
 class _Reading:
@@ -140,7 +140,7 @@ class _Reading:
         self._path = path
         self._on_bad = on_bad
 
-    def items(self, packed: Source, saved: int = 0) -> Iterator[Item]:
+    def items(self, packed: ByteSource, saved: int = 0) -> Iterator[Item]:
         source = packed.unpacked()
         start = source.peek(4)
         if not start:
@@ -204,7 +204,7 @@ class _Reading:
         headers = {str(key): str(value) for key, value in bag(envelope.get("headers")).items()}
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
         inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
-        yield from inner.items(Source(BytesIO(body).read, budget=self._budget), saved + 1)
+        yield from inner.items(ByteSource(BytesIO(body).read, budget=self._budget), saved + 1)
 
 
 def _recorded(path: Path) -> tuple[dict[str, str], str | None]:
@@ -230,9 +230,9 @@ _LIMIT = 8 << 20
 
 def read_feedback(
     body: bytes, name: str, feedback_id: str | None = None, budget: Budget | None = None
-) -> Iterator[Remark]:
+) -> Iterator[SpanFeedback]:
     """Yield the remarks of a body. `feedback_id` is the id in the URL: the body then changes that remark."""
-    source = Source(BytesIO(body).read, budget=budget).unpacked()
+    source = ByteSource(BytesIO(body).read, budget=budget).unpacked()
     documents = Documents(source, name, _LIMIT)
     for _, record in documents.records():
         for said in items(record) or [record]:

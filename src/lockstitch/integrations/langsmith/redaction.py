@@ -18,7 +18,7 @@ import zstandard
 
 from lockstitch.integrations.langsmith.multipart import boundary_of, part_of
 from lockstitch.integrations.langsmith.runs import SAID, THREAD, bag, items, looks_like_feedback
-from lockstitch.integrations.langsmith.stream import STREAMED, Source
+from lockstitch.integrations.langsmith.stream import STREAMED, ByteSource
 from lockstitch.integrations.spans.batch import may_hide, redact, without_credentials
 from lockstitch.integrations.spans.budget import Budget
 from lockstitch.integrations.spans.compression import GZIP_MAGIC, ZSTD_MAGIC
@@ -47,7 +47,7 @@ class _Redacting:
         self._hide = hide
 
     def body(self, body: bytes, headers: Mapping[str, str], saved: int = 0) -> bytes:
-        source = Source(BytesIO(body).read, budget=self._budget).unpacked()
+        source = ByteSource(BytesIO(body).read, budget=self._budget).unpacked()
         boundary = boundary_of(source, headers)
         plain = _as_utf8(b"".join(iter(source.read, b"")))
         if not plain or (not may_hide(plain, self._hide, self._budget.pause) and b"body_base64" not in plain):

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, cast
 
 from lockstitch.integrations.spans.budget import Budget, unlimited
-from lockstitch.integrations.spans.span import Piece, Remark
+from lockstitch.integrations.spans.span import SpanData, SpanFeedback
 from lockstitch.integrations.spans.values import as_text, name, parse, storable
 from lockstitch.model import Json, codec, format_time
 
@@ -148,7 +148,7 @@ def looks_like_feedback(value: Mapping[str, Any]) -> bool:
 
 def pieces(
     run: Mapping[str, Any], *, trace_id: str | None = None, parsed: bool = False, budget: Budget | None = None
-) -> Iterator[Piece]:
+) -> Iterator[SpanData]:
     """Yield the run and the runs nested in it, parents first.
 
     `trace_id` is the id of the trace, where a run around this one names it. `parsed` is passed on to `storable`.
@@ -156,7 +156,7 @@ def pieces(
     yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, None, 0, budget or unlimited())
 
 
-def remark(feedback: Mapping[str, Any]) -> Remark | None:
+def remark(feedback: Mapping[str, Any]) -> SpanFeedback | None:
     """Feedback as its own object; None if it says nothing about anything."""
     said = bag(storable(dict(feedback)))
     key = name(said.get("key"))
@@ -165,7 +165,7 @@ def remark(feedback: Mapping[str, Any]) -> Remark | None:
         return None
     value = said.get("value")
     score = said.get("score")
-    return Remark(
+    return SpanFeedback(
         id=name(said.get("id")) or codec.digest(said),
         span_id=span_id,
         trace_id=trace_id,
@@ -179,7 +179,7 @@ def remark(feedback: Mapping[str, Any]) -> Remark | None:
 
 def _pieces(
     run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None, depth: int, budget: Budget
-) -> Iterator[Piece]:
+) -> Iterator[SpanData]:
     """`trace_id` and `inferred`: of the run around this one, as that names its trace or as it was inferred."""
     budget.item()
     piece = _piece(run, trace_id, inferred, parent_id)
@@ -197,7 +197,7 @@ def _pieces(
     yield from nested
 
 
-def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> Piece:
+def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> SpanData:
     order = first_text(run.get("dotted_order"))
     line = _line(order)
     parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]

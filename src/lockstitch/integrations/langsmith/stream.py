@@ -24,14 +24,14 @@ CHUNK: Final = 1 << 20
 _PACKED: Final = 4
 
 
-class Source:
+class ByteSource:
     """A stream that can be looked at. One that breaks ends there, and says why when asked."""
 
     def __init__(self, read: Callable[[int], bytes], ahead: bytes = b"", budget: Budget | None = None) -> None:
         self.budget = budget or unlimited()
         self._read = read
         self._ahead = ahead
-        self._under: Source | None = None
+        self._under: ByteSource | None = None
         self._failure: str | None = None
 
     @property
@@ -51,14 +51,14 @@ class Source:
             return taken
         return self._next(size)
 
-    def unpacked(self) -> "Source":
+    def unpacked(self) -> "ByteSource":
         """What is inside, if this is packed; packed in packed too, but not without end."""
         source = self
         for _ in range(_PACKED):
             if source.peek(2) == GZIP_MAGIC:
-                inner = Source(io.BufferedReader(Gzip(source, self.budget), CHUNK).read1, budget=self.budget)
+                inner = ByteSource(io.BufferedReader(Gzip(source, self.budget), CHUNK).read1, budget=self.budget)
             elif source.peek(4) == ZSTD_MAGIC:
-                inner = Source(io.BufferedReader(Zstandard(source, self.budget), CHUNK).read1, budget=self.budget)
+                inner = ByteSource(io.BufferedReader(Zstandard(source, self.budget), CHUNK).read1, budget=self.budget)
             else:
                 break
             inner._under = source
@@ -89,7 +89,7 @@ _NEAR_END: Final = 16
 class Documents:
     """The records of a JSON text: of a list, of the lists in an object, or of one document after another."""
 
-    def __init__(self, source: Source, name: str, limit: int) -> None:
+    def __init__(self, source: ByteSource, name: str, limit: int) -> None:
         self._source = source
         self._budget = source.budget
         self._name = name

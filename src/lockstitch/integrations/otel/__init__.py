@@ -1,6 +1,6 @@
 """OpenTelemetry: traces as OTLP carries them, in the conventions that instrumentations of models and agents follow."""
 
-from lockstitch.integrations.otel.facts import OpenTelemetry, same_call, tells_more
+from lockstitch.integrations.otel.facts import OpenTelemetry, has_more_detail, is_same_model_call
 from lockstitch.integrations.otel.framing import LIMIT
 from lockstitch.integrations.otel.reader import files, read, read_body, read_file, read_stream
 
@@ -8,10 +8,10 @@ __all__ = [
     "LIMIT",
     "OpenTelemetry",
     "files",
+    "has_more_detail",
+    "is_same_model_call",
     "read",
     "read_body",
     "read_file",
     "read_stream",
-    "same_call",
-    "tells_more",
 ]

@@ -4,21 +4,21 @@ from typing import Any, Literal, NamedTuple
 
 from lockstitch.integrations.otel.conventions import DIALECTS
 from lockstitch.integrations.otel.conventions.convention import Facts, merged
-from lockstitch.integrations.otel.messages import Said, message, messages, told
+from lockstitch.integrations.otel.messages import OtelMessage, message, messages, told
 from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import arguments, as_json, as_list, as_text, first, provider_name
-from lockstitch.integrations.spans.span import Call, Generation, Meaning, Piece, Result, Tokens
+from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanData, SpanFacts, TokenCounts
 from lockstitch.model import Json
 
 
-class Answer(NamedTuple):
+class OtelAnswer(NamedTuple):
     """What outputs say."""
 
-    said: list[Said]
+    said: list[OtelMessage]
     """Messages of an assistant: of a model call one per choice."""
     results: list[Result]
     """Results of tools among them."""
-    dialogue: list[Said]
+    dialogue: list[OtelMessage]
     """All messages, whoever said them."""
     id: str | None = None
     """The response's own id."""
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     """Whether one answer of a model is told in several messages."""
 
 
-def answer_of(outputs: Json) -> Answer:
+def answer_of(outputs: Json) -> OtelAnswer:
     """Reads the messages that are there as such, else the response that was kept raw."""
     found = _response(as_json(outputs.get("output"))) or _response(outputs)
     dialogue = messages(outputs.get("messages")) or (found.said if found else _elsewhere(outputs))
@@ -48,11 +48,11 @@ def answer_of(outputs: Json) -> Answer:
     results = [result for one in dialogue for result in one.results]
     in_items = any(_is_item(as_json(one)) for one in as_list(outputs.get("messages")))
     if found:
-        return Answer(said, results, dialogue, found.id, found.model, found.usage, in_items)
-    return Answer(said, results, dialogue, in_items=in_items)
+        return OtelAnswer(said, results, dialogue, found.id, found.model, found.usage, in_items)
+    return OtelAnswer(said, results, dialogue, in_items=in_items)
 
 
-def _elsewhere(outputs: Json) -> list[Said]:
+def _elsewhere(outputs: Json) -> list[OtelMessage]:
     """Messages in places where frameworks leave them; at last a bare text, which is an answer too."""
     value = outputs.get("output")
     inner = as_json(value)
@@ -65,7 +65,7 @@ def _elsewhere(outputs: Json) -> list[Said]:
         if dialogue := messages(place):
             return dialogue
     text = as_text(first(outputs, "output", "answer", "text", "result"))
-    return [Said("assistant", [{"type": "text", "text": text}], [])] if text else []
+    return [OtelMessage("assistant", [{"type": "text", "text": text}], [])] if text else []
 
 
 def _is_item(value: Json) -> bool:
@@ -75,7 +75,7 @@ def _is_item(value: Json) -> bool:
 _ITEMS = ("function_call", "reasoning", "message")
 
 
-def _response(value: Json) -> Answer | None:
+def _response(value: Json) -> OtelAnswer | None:
     """A provider's or LangChain's response, if this is one."""
     if isinstance(value.get("choices"), list):
         return _answer(value, [_choice(as_json(choice)) for choice in as_list(value["choices"])])
@@ -93,27 +93,27 @@ def _response(value: Json) -> Answer | None:
     if isinstance(value.get("message"), dict) and ("usage" in value or "role" in as_json(value["message"])):
         return _answer(value, [message({"role": "assistant", **as_json(value["message"])})])
     if (text := value.get("combined_chunk_content")) is not None:
-        return _answer(value, [Said("assistant", [{"type": "text", "text": str(text)}] if text else [], [])])
+        return _answer(value, [OtelMessage("assistant", [{"type": "text", "text": str(text)}] if text else [], [])])
     return None
 
 
-def _answer(value: Json, said: list[Said | None]) -> Answer:
+def _answer(value: Json, said: list[OtelMessage | None]) -> OtelAnswer:
     kept = [one for one in said if one]
     model = as_text(first(value, "model", "model_name"))
-    return Answer(kept, [], kept, as_text(value.get("id")), model, as_json(value.get("usage")))
+    return OtelAnswer(kept, [], kept, as_text(value.get("id")), model, as_json(value.get("usage")))
 
 
-def _choice(choice: Json) -> Said | None:
+def _choice(choice: Json) -> OtelMessage | None:
     if isinstance(choice.get("message"), dict):
         return message({**choice, "message": {"role": "assistant", **as_json(choice["message"])}})
     text = as_text(first(choice, "text", "completion.text"))
     reason = as_text(first({**as_json(choice.get("generation_info")), **choice}, "finish_reason"))
-    return Said("assistant", [{"type": "text", "text": text}] if text else [], [], None, reason)
+    return OtelMessage("assistant", [{"type": "text", "text": text}] if text else [], [], None, reason)
 
 
-def together(items: list[Said]) -> Said:
+def together(items: list[OtelMessage]) -> OtelMessage:
     """The items of one response of OpenAI's Responses as the one message that they are."""
-    return Said("assistant", [block for item in items for block in item.blocks], [])
+    return OtelMessage("assistant", [block for item in items for block in item.blocks], [])
 
 
 _MODEL_CALLS = frozenset({"llm", "chat_model", "chat", "text_completion", "generate_content", "completion"})
@@ -126,7 +126,7 @@ class OpenTelemetry:
     source = "otel"
     root_names_trace = False
 
-    def meaning(self, piece: Piece) -> Meaning:
+    def facts(self, piece: SpanData) -> SpanFacts:
         """What a merged piece says; never raises, whatever stands in it."""
         extra = as_json(piece.get("extra"))
         attributes = as_json(extra.get("attributes"))
@@ -141,7 +141,7 @@ class OpenTelemetry:
         return _model_call(piece, facts, asked, answer)
 
 
-def _model_call(piece: Piece, facts: Facts, asked: list[Said], answer: Answer) -> Meaning:
+def _model_call(piece: SpanData, facts: Facts, asked: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
     first = answer.said[0] if answer.said else None
     about: Json = first.about if first else {}
     model = facts.model or answer.model or as_text(about.get("model_name")) or facts.asked_model
@@ -162,7 +162,7 @@ def _model_call(piece: Piece, facts: Facts, asked: list[Said], answer: Answer) -
         "start": piece.get("start"),
         "end": piece.get("end"),
     }
-    return Meaning(
+    return SpanFacts(
         role="llm",
         model=model,
         provider=provider,
@@ -179,7 +179,7 @@ def _model_call(piece: Piece, facts: Facts, asked: list[Said], answer: Answer) -
     )
 
 
-def _tokens(facts: Facts, answer: Answer, about: Json) -> Tokens | None:
+def _tokens(facts: Facts, answer: OtelAnswer, about: Json) -> TokenCounts | None:
     """The attributes' counts; where they lack the cache, the response in the outputs may have it."""
     own = raw_counts(answer.usage) or raw_counts(as_json(about.get("usage_metadata")))
     if own is None:
@@ -192,7 +192,7 @@ def _tokens(facts: Facts, answer: Answer, about: Json) -> Tokens | None:
     return said._replace(cache_read=own.cache_read, cache_write=own.cache_write)
 
 
-def _generations(piece: Piece, facts: Facts, answer: Answer, response_id: str | None) -> list[Generation]:
+def _generations(piece: SpanData, facts: Facts, answer: OtelAnswer, response_id: str | None) -> list[Generation]:
     failed = bool(piece.get("error"))
     reasons = facts.finish_reasons
     made = [
@@ -212,7 +212,7 @@ def _generations(piece: Piece, facts: Facts, answer: Answer, response_id: str | 
     return made
 
 
-def _tool_call(piece: Piece, facts: Facts, answer: Answer) -> Meaning:
+def _tool_call(piece: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
     shape = as_json(as_json(piece.get("extra")).get("shape"))
     inputs, outputs = as_json(piece.get("inputs")), as_json(piece.get("outputs"))
     known = answer.results[0] if answer.results else None
@@ -239,16 +239,16 @@ def _tool_call(piece: Piece, facts: Facts, answer: Answer) -> Meaning:
         content = str(piece.get("error"))
     result = Result(call_id, name, content, failed) if content is not None else None
     present = {"call_id": call_id, "result": result, "start": piece.get("start"), "end": piece.get("end")}
-    return Meaning(
+    return SpanFacts(
         role="tool",
         has_content=bool(inputs or outputs),
-        call=Call(call_id, name, args),
+        call=RequestedCall(call_id, name, args),
         result=result,
         missing=[field for field, value in present.items() if value is None],
     )
 
 
-def _plain(asked: list[Said], answer: Answer, *, role: Literal["llm", "span"]) -> Meaning:
+def _plain(asked: list[OtelMessage], answer: OtelAnswer, *, role: Literal["llm", "span"]) -> SpanFacts:
     results: list[Result] = []
     known: set[str | None] = set()
     for said in asked:
@@ -256,7 +256,7 @@ def _plain(asked: list[Said], answer: Answer, *, role: Literal["llm", "span"]) -
         results += [result._replace(asked=result.call_id in known) for result in said.results]
     told = {result.call_id for result in results if result.call_id}
     results += [result for result in answer.results if result.call_id not in told]
-    return Meaning(
+    return SpanFacts(
         role=role,
         has_content=bool(asked or answer.said),
         results=results,
@@ -265,9 +265,9 @@ def _plain(asked: list[Said], answer: Answer, *, role: Literal["llm", "span"]) -
     )
 
 
-def _asked(inputs: Json) -> list[Said]:
+def _asked(inputs: Json) -> list[OtelMessage]:
     """The messages that went in, wherever they stand with their words; a bare text is what a user said."""
-    wordless: list[Said] = []
+    wordless: list[OtelMessage] = []
     for bag in (inputs, as_json(inputs.get("input"))):
         for key in ("messages", "input", "prompt", "prompts", "question", "query"):
             value = bag.get(key)
@@ -280,20 +280,20 @@ def _asked(inputs: Json) -> list[Said]:
     return wordless
 
 
-def _user(prompt: Json) -> Said:
-    return Said("user", [{"type": "text", "text": str(prompt["text"])}], [])
+def _user(prompt: Json) -> OtelMessage:
+    return OtelMessage("user", [{"type": "text", "text": str(prompt["text"])}], [])
 
 
-def _last_words(said: list[Said], role: str) -> str | None:
+def _last_words(said: list[OtelMessage], role: str) -> str | None:
     return next((one.text for one in reversed(said) if one.role == role and one.text), None)
 
 
-def _bare_name(piece: Piece) -> str:
+def _bare_name(piece: SpanData) -> str:
     name = as_text(piece.get("name")) or "tool"
     return name.removeprefix("execute_tool ").removeprefix("running tool: ").removesuffix(".tool") or "tool"
 
 
-def same_call(one: tuple[Piece, Meaning], other: tuple[Piece, Meaning]) -> bool:
+def is_same_model_call(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
     """Whether both tell of the same model call, in one trace or in two.
 
     They name the same response of the same provider, and the one went on while the other did. The times matter: what
@@ -310,7 +310,7 @@ def same_call(one: tuple[Piece, Meaning], other: tuple[Piece, Meaning]) -> bool:
     return _begins_during(piece, twin) or _begins_during(twin, piece)
 
 
-def tells_more(one: tuple[Piece, Meaning], other: tuple[Piece, Meaning]) -> bool:
+def has_more_detail(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
     """Whether of two spans of one call the first is to be kept: it has the content, or else it is around the other."""
     (piece, meaning), (twin, meant) = one, other
     if meaning.has_content != meant.has_content:
@@ -320,10 +320,10 @@ def tells_more(one: tuple[Piece, Meaning], other: tuple[Piece, Meaning]) -> bool
     return (twin.get("end", ""), twin.get("id", "")) < (piece.get("end", ""), piece.get("id", ""))
 
 
-def _is_child(inner: Piece, outer: Piece) -> bool:
+def _is_child(inner: SpanData, outer: SpanData) -> bool:
     return "id" in outer and inner.get("parent_id") == outer["id"]
 
 
-def _begins_during(inner: Piece, outer: Piece) -> bool:
+def _begins_during(inner: SpanData, outer: SpanData) -> bool:
     begin, start, end = inner.get("start"), outer.get("start"), outer.get("end")
     return begin is None or start is None or (start <= begin and (end is None or begin <= end))

@@ -37,7 +37,7 @@ _CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "functio
 _RESULTS = ("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output")
 
 
-class Said(NamedTuple):
+class OtelMessage(NamedTuple):
     """One message: who said what."""
 
     role: str
@@ -54,12 +54,12 @@ class Said(NamedTuple):
         return "".join(str(block.get("text", "")) for block in self.blocks if block.get("type") == "text")
 
 
-def messages(value: Any) -> list[Said]:
+def messages(value: Any) -> list[OtelMessage]:
     """All messages of a value that is a message, or a list of them, or a list of such lists."""
     return list(_messages(value, 0))
 
 
-def _messages(value: Any, depth: int) -> Iterator[Said]:
+def _messages(value: Any, depth: int) -> Iterator[OtelMessage]:
     if isinstance(value, list):
         if depth < 3:
             for item in as_list(value):
@@ -68,7 +68,7 @@ def _messages(value: Any, depth: int) -> Iterator[Said]:
         yield said
 
 
-def message(value: Json) -> Said | None:
+def message(value: Json) -> OtelMessage | None:
     """One message, if this is one."""
     kind = as_text(value.get("type")) or ""
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
@@ -90,11 +90,11 @@ def message(value: Json) -> Said | None:
     if kind in _CALLS or kind in _RESULTS or (kind in _THOUGHTS and "role" not in value):
         # An item of OpenAI's Responses, or a call on its own.
         blocks, results = _blocks([value])
-        return Said("tool" if results else "assistant", blocks, results, as_text(value.get("id")))
+        return OtelMessage("tool" if results else "assistant", blocks, results, as_text(value.get("id")))
     return _one(value)
 
 
-def _one(value: Json) -> Said | None:
+def _one(value: Json) -> OtelMessage | None:
     role = _role(value)
     if role is None:
         return None
@@ -103,7 +103,7 @@ def _one(value: Json) -> Said | None:
     if name := as_text(value.get("function_call_name")):
         calls.append({"name": name, "arguments": value.get("function_call_arguments_json")})
     if role == "tool" and not _has_results(content):
-        return Said("tool", [], [_result_of(value, content)], as_text(value.get("id")))
+        return OtelMessage("tool", [], [_result_of(value, content)], as_text(value.get("id")))
     blocks, results = _blocks([*_listed(value.get("reasoning")), *_listed(content), *map(_as_call, calls)])
     about = as_json(value.get("response_metadata"))
     if isinstance(value.get("usage_metadata"), dict):
@@ -111,7 +111,7 @@ def _one(value: Json) -> Said | None:
     reason = as_text(first(value, "finish_reason", "stop_reason")) or as_text(
         first(about, "finish_reason", "stop_reason", "done_reason")
     )
-    return Said(role, blocks, results, as_text(value.get("id")), reason, about)
+    return OtelMessage(role, blocks, results, as_text(value.get("id")), reason, about)
 
 
 def _role(value: Json) -> str | None:

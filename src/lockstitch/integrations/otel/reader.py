@@ -12,7 +12,7 @@ from lockstitch.integrations.otel.framing import LIMIT, Frame, frames
 from lockstitch.integrations.otel.spans import piece_of
 from lockstitch.integrations.otel.values import as_json, as_text, loads
 from lockstitch.integrations.spans.budget import Budget, unlimited
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 
 OnBad = Callable[[Unreadable], None]
 """Is told of what cannot be read; without one the first such thing is raised."""
@@ -21,7 +21,7 @@ _HEADERS = ".headers.json"
 _OTHER_SIGNALS = ("/v1/metrics", "/v1/logs", "/v1/profiles")
 
 
-def read(source: Path | str, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[Piece]:
+def read(source: Path | str, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:
     """The pieces of a file, of all files in a folder and below it (sorted by path), or of standard input ("-").
 
     Beside a recorded body `x.body` its `x.headers.json` may lie: bodies that were sent to the endpoints of metrics and
@@ -43,7 +43,7 @@ def files(source: Path) -> list[Path]:
     return [path for path in found if not path.name.endswith(_HEADERS) and not _is_other_signal(path)]
 
 
-def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[Piece]:
+def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:
     """The pieces of one file."""
     try:
         with path.open("rb") as stream:
@@ -59,7 +59,7 @@ def read_stream(
     on_bad: OnBad | None = None,
     limit: int = LIMIT,
     budget: Budget | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[SpanData]:
     """Yield the pieces of a stream of bytes. `where` names the stream in errors.
 
     Raises `BodyTooExpensive` if the budget does not allow all of it.
@@ -84,7 +84,7 @@ def read_body(
     on_bad: OnBad | None = None,
     limit: int = LIMIT,
     budget: Budget | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[SpanData]:
     """Yield the pieces of one request's body, protobuf or JSON, packed or not: its own bytes tell which."""
     return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit, budget=budget)
 

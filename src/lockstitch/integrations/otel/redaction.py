@@ -12,7 +12,7 @@ from lockstitch.integrations.otel.framing import Frame
 from lockstitch.integrations.otel.spans import Span, piece_of
 from lockstitch.integrations.otel.values import as_json, as_list, parsed
 from lockstitch.integrations.spans.batch import no_pause, redact
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json, codec
 
 _METADATA: Final = ("langsmith.metadata.", "traceloop.association.properties.")
@@ -95,7 +95,7 @@ def _with(span: Span, changes: Json) -> Span:
     )
 
 
-def _recorded(piece: Piece, hide: frozenset[str]) -> Json:
+def _recorded(piece: SpanData, hide: frozenset[str]) -> Json:
     """Return what the record would have of a piece."""
     return {**piece, "metadata": redact(piece.get("metadata"), hide), "extra": redact(piece.get("extra"), hide)}
 

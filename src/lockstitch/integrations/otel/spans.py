@@ -7,7 +7,7 @@ from typing import Any
 from lockstitch.integrations.otel.conventions import DIALECTS
 from lockstitch.integrations.otel.conventions.convention import Content
 from lockstitch.integrations.otel.values import as_json, as_text
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 from lockstitch.integrations.spans.values import storable
 from lockstitch.model import Json, format_time
 
@@ -97,7 +97,7 @@ _UNNAMED = "unknown_service"
 _PLAIN = {"inputs": "input", "outputs": "output"}
 
 
-def piece_of(span: Span) -> Piece:
+def piece_of(span: Span) -> SpanData:
     """The piece of a span.
 
     Its id is "trace:span", since span ids are unique in their trace only. Ids are hex.
@@ -124,7 +124,7 @@ def piece_of(span: Span) -> Piece:
         dialect.take(content)
     start, end = _time(span.start), _time(span.end)
     extra = _extra(span, content, start, end)
-    piece: Piece = {
+    piece: SpanData = {
         "id": f"{span.trace_id}:{span_id}",
         "trace_id": span.trace_id,
         "name": span.name,

@@ -7,7 +7,7 @@ those on unchanged are recognised by it.
 from typing import Any
 
 from lockstitch.integrations.otel.values import as_count, as_json, first
-from lockstitch.integrations.spans.span import Tokens
+from lockstitch.integrations.spans.span import TokenCounts
 from lockstitch.model import Json
 
 
@@ -19,7 +19,7 @@ def counted(
     cache_write: Any = None,
     raw: Json | None = None,
     total: Any = None,
-) -> Tokens | None:
+) -> TokenCounts | None:
     """The counts of a span, `raw` being the provider's own where the span has them too; None if it has none."""
     asked, answered = as_count(input_tokens), as_count(output_tokens)
     own = raw_counts(raw or {})
@@ -37,10 +37,10 @@ def counted(
     alone = as_count((raw or {}).get("input_tokens")) == asked and own is not None and own.input == asked + cached
     if cached and (cached > asked or alone or as_count(total) == asked + answered + cached):
         asked += cached
-    return Tokens(asked, answered, read, written)
+    return TokenCounts(asked, answered, read, written)
 
 
-def raw_counts(usage: Json) -> Tokens | None:
+def raw_counts(usage: Json) -> TokenCounts | None:
     """A provider's own counts: Anthropic's, OpenAI's of both APIs, or LangChain's."""
     asked = as_count(first(usage, "input_tokens", "prompt_tokens"))
     answered = as_count(first(usage, "output_tokens", "completion_tokens"))
@@ -50,8 +50,8 @@ def raw_counts(usage: Json) -> Tokens | None:
     if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
         read = as_count(usage.get("cache_read_input_tokens")) or 0
         written = as_count(usage.get("cache_creation_input_tokens")) or 0
-        return Tokens(asked + read + written, answered, read, written)
+        return TokenCounts(asked + read + written, answered, read, written)
     details = as_json(first(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details"))
     read = as_count(first(details, "cached_tokens", "cache_read")) or 0
     written = as_count(first(details, "cache_write_tokens", "cache_creation")) or 0
-    return Tokens(asked, answered, read, written)
+    return TokenCounts(asked, answered, read, written)

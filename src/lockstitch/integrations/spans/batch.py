@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from lockstitch.errors import Refused
-from lockstitch.integrations.spans.span import Attachment, Item, Piece, Remark, is_root, merge
+from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, is_root, merge
 from lockstitch.model import Stitch, codec
 
 REDACTED: Final = "[redacted]"
@@ -209,7 +209,7 @@ def _looks_secret(text: str) -> bool:
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """What a batch was: every row that stands for one of its spans afterwards, and what could not be kept."""
 
     rows: list[Stitch] = field(default_factory=list[Stitch])
@@ -226,7 +226,7 @@ class Outcome:
     gone: set[str] = field(default_factory=set[str])
     """Traces that were merged into other traces."""
 
-    def add(self, written: "Outcome") -> None:
+    def add(self, written: "BatchOutcome") -> None:
         """Add what one commit wrote. It replaces all rows of the threads that it dissolved."""
         self.rows = [row for row in self.rows if row.thread_id not in written.dissolved] + written.rows
         self.missing.update(written.missing)
@@ -239,7 +239,7 @@ class Outcome:
 class Batch:
     """The spans that one commit is about, before they are sorted into traces."""
 
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    pieces: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
     """The new fields of each span, by the id of the span."""
     again: set[str] = field(default_factory=set[str])
     """Spans of the record to work out again although nothing of them arrived."""
@@ -248,18 +248,18 @@ class Batch:
     seen: object = None
     """The fences that the last attempt read. An equal value means that no other writer changed the traces."""
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: SpanData) -> None:
         known = self.pieces.get(piece["id"])
         self.pieces[piece["id"]] = merge(known, piece) if known else piece
 
 
 @dataclass(slots=True)
-class Parcel:
+class TraceBatch:
     """The spans of one trace in a batch."""
 
     trace_id: str
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
-    again: set[str] = field(default_factory=set[str])
+    pieces: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
+    recompute: set[str] = field(default_factory=set[str])
     """Stored spans whose meaning is computed again, because other spans of the batch change it."""
 
     @property
@@ -276,13 +276,13 @@ class Parcel:
 
 
 def sort(
-    items: Iterable[Item], outcome: Outcome, *, keep_secrets: bool, hide: frozenset[str] = frozenset()
-) -> tuple[Batch, list[Attachment | Remark]]:
+    items: Iterable[Item], outcome: BatchOutcome, *, keep_secrets: bool, hide: frozenset[str] = frozenset()
+) -> tuple[Batch, list[Attachment | SpanFeedback]]:
     """Sort items by spans. Remove secrets and other hidden values. Return attachments and feedback separately."""
     batch = Batch()
-    others: list[Attachment | Remark] = []
+    others: list[Attachment | SpanFeedback] = []
     for item in items:
-        if isinstance(item, Attachment | Remark):
+        if isinstance(item, Attachment | SpanFeedback):
             others.append(item)
             continue
         try:
@@ -295,7 +295,7 @@ def sort(
     return batch, others
 
 
-def leave_out(batch: Batch, outcome: Outcome) -> bool:
+def leave_out(batch: Batch, outcome: BatchOutcome) -> bool:
     """Remove the spans that cannot be stored from a batch, and name them. True if there were any."""
     before = len(outcome.refused)
     for span_id, piece in list(batch.pieces.items()):
@@ -307,13 +307,13 @@ def leave_out(batch: Batch, outcome: Outcome) -> bool:
     return len(outcome.refused) > before
 
 
-def _admitted(piece: Piece, keep_secrets: bool, hide: frozenset[str]) -> Piece:
+def _admitted(piece: SpanData, keep_secrets: bool, hide: frozenset[str]) -> SpanData:
     if not piece["id"] or not piece["trace_id"]:
         raise Refused("it has no id")
     if keep_secrets:
         return piece
     hidden = {bag: redact(piece.get(bag), hide) for bag in ("metadata", "extra") if bag in piece}
-    return cast("Piece", {**piece, **hidden})
+    return cast("SpanData", {**piece, **hidden})
 
 
 def _reason(exc: BaseException) -> str:

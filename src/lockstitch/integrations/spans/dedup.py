@@ -10,32 +10,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.integrations.spans.rows import Names, at_of, begun, part, piece_of
-from lockstitch.integrations.spans.span import Bridge, Meaning, Piece
-from lockstitch.integrations.spans.trace import Arrived
-from lockstitch.model import ModelCall, Stitch, parse_time
+from lockstitch.integrations.spans.rows import MirrorIds, at_of, begun, part, piece_of
+from lockstitch.integrations.spans.span import SpanData, SpanFacts, TraceSource
+from lockstitch.integrations.spans.trace import NewSpan
+from lockstitch.model import MirroredModelCall, Stitch, parse_time
 
 
 @dataclass(slots=True, eq=False)
-class _Witness:
+class ModelCallSpan:
     """A span that tells of a model call, and its time."""
 
     stitch_id: UUID
     start: datetime
     end: datetime
-    arrived: Arrived | None = None
+    arrived: NewSpan | None = None
     row: Stitch | None = None
     """Of one that stands in the record, and of which nothing arrived."""
 
-    def meets(self, other: "_Witness") -> bool:
+    def meets(self, other: "ModelCallSpan") -> bool:
         """Whether it may tell of what the other, which is believed, tells of."""
         return self.start <= other.end and other.start <= self.end and not (self.start == self.end == other.end)
 
 
-class Witnesses:
+class ModelCallDedup:
     """Who tells of the model calls of one batch."""
 
-    def __init__(self, project: str, bridge: Bridge, names: Names, homes: Mapping[str, UUID], now: datetime) -> None:
+    def __init__(
+        self, project: str, bridge: TraceSource, names: MirrorIds, homes: Mapping[str, UUID], now: datetime
+    ) -> None:
         self._project = project
         self._bridge = bridge
         self._names = names
@@ -43,13 +45,13 @@ class Witnesses:
         """The thread of each span."""
         self._now = now
 
-    def told(self, spans: Iterable[Sequence[Arrived]]) -> list[str]:
+    def told(self, spans: Iterable[Sequence[NewSpan]]) -> list[str]:
         """The ids of the responses that these spans tell of."""
         return sorted(self._by_response(spans))
 
     def settle(
-        self, spans: Iterable[Sequence[Arrived]], stored: Iterable[tuple[str, Stitch]]
-    ) -> tuple[list[ModelCall], list[Stitch]]:
+        self, spans: Iterable[Sequence[NewSpan]], stored: Iterable[tuple[str, Stitch]]
+    ) -> tuple[list[MirroredModelCall], list[Stitch]]:
         """Mark those that tell of a call for which another span stands.
 
         `stored` are the rows that tell of responses with these ids. What comes out: the claims of those that had none,
@@ -63,7 +65,7 @@ class Witnesses:
         known: dict[str, dict[UUID, Stitch]] = defaultdict(dict)
         for response_id, row in stored:
             known[response_id][row.id] = row
-        claims: list[ModelCall] = []
+        claims: list[MirroredModelCall] = []
         revised: list[Stitch] = []
         for response_id, told in self._by_response(spans).items():
             rows = known[response_id]
@@ -75,10 +77,10 @@ class Witnesses:
                     revised += self._judge(response_id, group)
         return claims, revised
 
-    def _judge(self, response_id: str, witnesses: Sequence[_Witness]) -> list[Stitch]:
+    def _judge(self, response_id: str, witnesses: Sequence[ModelCallSpan]) -> list[Stitch]:
         """Decide who of these, which all tell of one time, stand for model calls; the rows that do otherwise so far."""
-        ours: list[tuple[_Witness, Piece, Meaning]] = []
-        standing: list[_Witness] = []
+        ours: list[tuple[ModelCallSpan, SpanData, SpanFacts]] = []
+        standing: list[ModelCallSpan] = []
         for one in witnesses:
             if one.arrived is not None:
                 ours.append((one, one.arrived.piece, one.arrived.meaning))
@@ -87,7 +89,7 @@ class Witnesses:
                 standing += [one] if one.row.type == "llm_call" else []
             elif one.row is not None:
                 piece = piece_of(one.row.data)
-                meaning = self._bridge.meaning(piece)
+                meaning = self._bridge.facts(piece)
                 if meaning.role == "llm" and part(meaning.response_id) == response_id:
                     ours.append((one, piece, meaning))
         spans = {piece["id"] for _, piece, _ in ours}
@@ -102,13 +104,13 @@ class Witnesses:
                 revised.append(one.row)
         return revised
 
-    def _arrived(self, one: Arrived) -> _Witness:
+    def _arrived(self, one: NewSpan) -> ModelCallSpan:
         start = begun(one.piece, self._now)
-        return _Witness(self._names.span(one.piece["id"]), start, _end(one.piece, start), arrived=one)
+        return ModelCallSpan(self._names.span(one.piece["id"]), start, _end(one.piece, start), arrived=one)
 
-    def _claim(self, response_id: str, one: _Witness) -> ModelCall:
+    def _claim(self, response_id: str, one: ModelCallSpan) -> MirroredModelCall:
         assert one.arrived is not None
-        return ModelCall(
+        return MirroredModelCall(
             project=self._project,
             provider=one.arrived.meaning.provider or "",
             response_id=response_id,
@@ -117,8 +119,8 @@ class Witnesses:
             at=self._now,
         )
 
-    def _by_response(self, spans: Iterable[Sequence[Arrived]]) -> dict[str, list[Arrived]]:
-        found: dict[str, list[Arrived]] = defaultdict(list)
+    def _by_response(self, spans: Iterable[Sequence[NewSpan]]) -> dict[str, list[NewSpan]]:
+        found: dict[str, list[NewSpan]] = defaultdict(list)
         for trace in spans:
             for one in trace:
                 response_id = part(one.meaning.response_id)
@@ -127,9 +129,9 @@ class Witnesses:
         return found
 
 
-def _stored(row: Stitch) -> _Witness:
+def _stored(row: Stitch) -> ModelCallSpan:
     start = at_of(row)
-    return _Witness(row.id, start, _end(row.data, start), row=row)
+    return ModelCallSpan(row.id, start, _end(row.data, start), row=row)
 
 
 def _end(piece: Mapping[str, object], start: datetime) -> datetime:
@@ -137,9 +139,9 @@ def _end(piece: Mapping[str, object], start: datetime) -> datetime:
     return parse_time(str(ended)) if ended else start
 
 
-def _at_one_time(witnesses: Sequence[_Witness]) -> Iterator[list[_Witness]]:
+def _at_one_time(witnesses: Sequence[ModelCallSpan]) -> Iterator[list[ModelCallSpan]]:
     """Groups of which none goes on while another does: nothing that arrives in one has a bearing on another."""
-    group: list[_Witness] = []
+    group: list[ModelCallSpan] = []
     until: datetime | None = None
     for one in sorted(witnesses, key=lambda one: one.start):
         if until is not None and one.start > until:
@@ -151,6 +153,6 @@ def _at_one_time(witnesses: Sequence[_Witness]) -> Iterator[list[_Witness]]:
         yield group
 
 
-def _rank(one: _Witness, piece: Piece, meaning: Meaning, spans: set[str]) -> tuple[bool, bool, datetime, str]:
+def _rank(one: ModelCallSpan, piece: SpanData, meaning: SpanFacts, spans: set[str]) -> tuple[bool, bool, datetime, str]:
     """Who of several is believed: who tells what was said, then who stands outside, then who began first."""
     return not meaning.has_content, piece.get("parent_id") in spans, one.start, piece["id"]

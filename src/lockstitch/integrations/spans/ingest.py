@@ -18,20 +18,20 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
-from lockstitch.integrations.spans.batch import Batch, Outcome, Parcel, leave_out, sort
-from lockstitch.integrations.spans.dedup import Witnesses
-from lockstitch.integrations.spans.lookup import Looking, further
-from lockstitch.integrations.spans.removal import Removing, put_into
-from lockstitch.integrations.spans.rows import Names, begun, part, piece_of
-from lockstitch.integrations.spans.span import Attachment, Bridge, Item, Remark, merge
-from lockstitch.integrations.spans.trace import Arrived, Known, Trace, needs_all_calls, price
+from lockstitch.integrations.spans.batch import Batch, BatchOutcome, TraceBatch, leave_out, sort
+from lockstitch.integrations.spans.dedup import ModelCallDedup
+from lockstitch.integrations.spans.lookup import StoreLookup, further
+from lockstitch.integrations.spans.removal import SpanRemoval, add_to_mirror
+from lockstitch.integrations.spans.rows import MirrorIds, begun, part, piece_of
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource, merge
+from lockstitch.integrations.spans.trace import NewSpan, StoredTrace, TraceBuilder, needs_all_calls, price
 from lockstitch.integrations.spans.trace_assignment import Joined, Joining
 from lockstitch.model import Blob, BlobUse, Feedback, File, Record, Run, Stitch, Thread, parse_time
 from lockstitch.store import Store
-from lockstitch.store.writes.mirrors import Mirrored
+from lockstitch.store.writes.mirrors import MirrorUpdate
 
 
-def attached(attachment: Attachment, row: Stitch, now: datetime) -> list[Record]:
+def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> list[Record]:
     """A file of the span's thread, its bytes by their hash."""
     digest = sha256(attachment.content).hexdigest()
     size = len(attachment.content)
@@ -54,7 +54,9 @@ def attached(attachment: Attachment, row: Stitch, now: datetime) -> list[Record]
     ]
 
 
-def feedback(remark: Remark, names: Names, project: str, source: str, row: Stitch | None, now: datetime) -> Feedback:
+def feedback(
+    remark: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | None, now: datetime
+) -> Feedback:
     """What was said about a span; of one that is not known yet it is kept all the same."""
     at = parse_time(remark.at) if remark.at else now
     return Feedback(
@@ -73,13 +75,13 @@ def feedback(remark: Remark, names: Names, project: str, source: str, row: Stitc
     )
 
 
-def amended(remark: Remark, known: Feedback, now: datetime) -> Feedback:
+def amended(remark: SpanFeedback, known: Feedback, now: datetime) -> Feedback:
     """Feedback as it is after somebody has thought better of it: what is not said again stays."""
     changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
     return known.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
 
 
-def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: Names) -> list[Record]:
+def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: MirrorIds) -> list[Record]:
     """Return side records of dissolved threads as they belong to the threads that have their spans now.
 
     `traces` are the traces of the rows of spans. A record that names no such row goes with the run that it names.
@@ -118,7 +120,7 @@ def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str],
     return found
 
 
-def _rows_named(file_id: str, names: Names) -> Iterator[UUID]:
+def _rows_named(file_id: str, names: MirrorIds) -> Iterator[UUID]:
     """The rows of the spans that a file may be attached to: its id is that of the span, a slash, and its name."""
     for place, character in enumerate(file_id):
         if character == "/":
@@ -137,25 +139,27 @@ _PASSES: Final = 20
 """Passes over a batch that look for traces that it joins."""
 
 
-class Ingest:
+class SpanIngest:
     """Writes what comes through one bridge into one project of a store."""
 
-    def __init__(self, store: Store, bridge: Bridge, *, keep_secrets: bool = False, hide: Collection[str] = ()) -> None:
+    def __init__(
+        self, store: Store, bridge: TraceSource, *, keep_secrets: bool = False, hide: Collection[str] = ()
+    ) -> None:
         self._store = store
         self._bridge = bridge
-        self._names = Names(store.project, bridge.source)
+        self._names = MirrorIds(store.project, bridge.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
         self._joining = Joining(store.mirrors, bridge, self._names)
-        self._looking = Looking(store.mirrors, bridge, self._names)
-        self._removing = Removing(store, bridge, self._names)
+        self._looking = StoreLookup(store.mirrors, bridge, self._names)
+        self._removing = SpanRemoval(store, bridge, self._names)
 
-    async def take(self, items: Iterable[Item], *, large: bool = False) -> Outcome:
+    async def write(self, items: Iterable[Item], *, large: bool = False) -> BatchOutcome:
         """Write a batch, and say what it was. Durable when this returns.
 
         Secrets of a `large` batch are looked for in a thread, since that takes about a microsecond for a character.
         """
-        outcome = Outcome()
+        outcome = BatchOutcome()
         sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
         batch, others = await asyncio.to_thread(sorting) if large else sorting()
         for _ in range(_PASSES):
@@ -166,7 +170,7 @@ class Ingest:
         await self._keep(others, outcome)
         return outcome
 
-    async def _settle(self, batch: Batch, outcome: Outcome) -> Joined:
+    async def _settle(self, batch: Batch, outcome: BatchOutcome) -> Joined:
         """Write a batch, again from the start whenever another writer was faster.
 
         If nothing has changed since the last attempt, there is no other writer: after a few such attempts the conflict
@@ -193,25 +197,25 @@ class Ingest:
         """Take out of a trace, which was given whole, what is no part of it any more; how many spans."""
         return await self._removing.drop_others(trace_id, keep)
 
-    async def _write(self, batch: Batch, outcome: Outcome) -> Joined:
+    async def _write(self, batch: Batch, outcome: BatchOutcome) -> Joined:
         now = self._store.clock.now()
         joined = await self._joining.join(batch)
         batch.seen = joined.fences(), frozenset(batch.again)
         parcels, homes, threads = joined.parcels, joined.homes, joined.threads
-        written = Outcome(traces={parcel.trace_id for parcel in parcels}, dissolved=set(joined.dissolved))
+        written = BatchOutcome(traces={parcel.trace_id for parcel in parcels}, dissolved=set(joined.dissolved))
         written.gone = {name for name, _ in joined.merged.values()} - written.traces
         new = [parcel for parcel in parcels if homes[parcel.trace_id] not in threads]
         keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(parcel) for parcel in new}))
         arrived = {parcel.trace_id: self._arrived(parcel, joined.stored, written) for parcel in parcels}
         at_home = {span_id: homes[parcel.trace_id] for parcel in parcels for span_id in parcel.pieces}
-        witnesses = Witnesses(self._store.project, self._bridge, self._names, at_home, now)
-        told = await self._store.mirrors.witnesses(self._store.project, witnesses.told(arrived.values()))
+        witnesses = ModelCallDedup(self._store.project, self._bridge, self._names, at_home, now)
+        told = await self._store.mirrors.spans_of_responses(self._store.project, witnesses.told(arrived.values()))
         told = [(response_id, row) for response_id, row in told if row.thread_id not in joined.dissolved]
         claims, others = witnesses.settle(arrived.values(), told)
         if others:
             batch.again |= {str(row.data["id"]) for row in others}
             raise Conflict("Spans of the record tell of model calls for which others stand now.")
-        mirrored: dict[UUID, Mirrored] = {}
+        mirrored: dict[UUID, MirrorUpdate] = {}
         for parcel in parcels:
             changed = arrived[parcel.trace_id]
             if not changed:
@@ -219,7 +223,7 @@ class Ingest:
             home = homes[parcel.trace_id]
             if home not in mirrored:
                 head = threads.get(home) or self._new_thread(parcel, home, keys, now, joined.dissolved.get(home))
-                mirrored[home] = Mirrored(head, is_new=home not in threads)
+                mirrored[home] = MirrorUpdate(head, is_new=home not in threads)
             await self._assemble(parcel, changed, joined.runs, joined.stored, mirrored[home], now, written)
         if joined.dissolved:
             records = await self._moved(joined)
@@ -240,11 +244,11 @@ class Ingest:
         traces = {self._names.span(span_id): parcel.trace_id for parcel in joined.parcels for span_id in parcel.pieces}
         return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
 
-    def _key(self, parcel: Parcel) -> str:
+    def _key(self, parcel: TraceBatch) -> str:
         return part(f"{self._bridge.source}:{parcel.name}") or self._bridge.source
 
     def _new_thread(
-        self, parcel: Parcel, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
+        self, parcel: TraceBatch, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
     ) -> Thread:
         """Return a thread for a trace. `before` is one with the same id that the commit deletes."""
         key = self._key(parcel)
@@ -267,53 +271,53 @@ class Ingest:
         )
         return thread.changed(**kept) if kept else thread
 
-    def _arrived(self, parcel: Parcel, stored: dict[UUID, Stitch], outcome: Outcome) -> list[Arrived]:
+    def _arrived(self, parcel: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
         """The spans of which something new arrived, merged with what is there."""
-        changed: list[Arrived] = []
+        changed: list[NewSpan] = []
         for span_id, piece in parcel.pieces.items():
             old = stored.get(self._names.span(span_id))
-            if old is None and span_id in parcel.again:
+            if old is None and span_id in parcel.recompute:
                 continue
             if old is not None and old.type != "removed":
                 was = piece_of(old.data)
                 merged = merge(was, piece)
-                if merged == was and span_id not in parcel.again:
+                if merged == was and span_id not in parcel.recompute:
                     outcome.rows.append(old)
-                    meaning = self._bridge.meaning(was)
+                    meaning = self._bridge.facts(was)
                     outcome.missing[span_id] = meaning.missing
                     outcome.further += further(self._names, span_id, meaning)
                     continue
                 piece = merged
-            meaning = self._bridge.meaning(piece)
+            meaning = self._bridge.facts(piece)
             outcome.missing[span_id] = meaning.missing
-            changed.append(Arrived(piece, meaning))
+            changed.append(NewSpan(piece, meaning))
         return changed
 
     async def _assemble(
         self,
-        parcel: Parcel,
-        changed: Sequence[Arrived],
+        parcel: TraceBatch,
+        changed: Sequence[NewSpan],
         runs: dict[UUID, Run],
         stored: dict[UUID, Stitch],
-        into: Mirrored,
+        into: MirrorUpdate,
         now: datetime,
-        outcome: Outcome,
+        outcome: BatchOutcome,
     ) -> None:
         run_id = self._names.run(parcel.trace_id)
         run = runs.get(run_id)
-        known = Known(run or self._new_run(parcel, run_id, into, now), run is None, stored)
+        known = StoredTrace(run or self._new_run(parcel, run_id, into, now), run is None, stored)
         if run is not None:
-            await self._looking.up(known, changed, now)
-        trace = Trace(self._bridge, self._names, known, price, now)
+            await self._looking.load(known, changed, now)
+        trace = TraceBuilder(self._bridge, self._names, known, price, now)
         after, rows = trace.assemble(changed)
         if needs_all_calls(known, rows):
             known.calls = await self._store.mirrors.model_calls(run_id)
-            trace = Trace(self._bridge, self._names, known, price, now)
+            trace = TraceBuilder(self._bridge, self._names, known, price, now)
             after, rows = trace.assemble(changed)
-        put_into(into, known, after, rows, trace.root_id)
+        add_to_mirror(into, known, after, rows, trace.root_id)
         outcome.rows += [row.stitch() for row in rows]
 
-    def _new_run(self, parcel: Parcel, run_id: UUID, into: Mirrored, now: datetime) -> Run:
+    def _new_run(self, parcel: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
         number = len(into.new_runs) + 1
         started = min(begun(piece, now) for piece in parcel.pieces.values())
         return Run(
@@ -331,7 +335,7 @@ class Ingest:
 
     # What hangs off spans
 
-    async def _keep(self, others: Sequence[Attachment | Remark], outcome: Outcome) -> None:
+    async def _keep(self, others: Sequence[Attachment | SpanFeedback], outcome: BatchOutcome) -> None:
         if not others:
             return
         wanted = {span_id for other in others if (span_id := other.span_id)}
@@ -341,22 +345,22 @@ class Ingest:
         records: list[Record] = []
         for other in others:
             row = rows.get(self._names.span(other.span_id)) if other.span_id else None
-            if isinstance(other, Remark) and other.amends:
+            if isinstance(other, SpanFeedback) and other.amends:
                 known = earlier.get(self._names.remark(other.id))
                 if known is None:
                     outcome.refused.append(("", f"feedback {other.id} is to be changed, and is not known"))
                 else:
                     records.append(amended(other, known, now))
-            elif isinstance(other, Remark):
+            elif isinstance(other, SpanFeedback):
                 records.append(feedback(other, self._names, self._store.project, self._bridge.source, row, now))
             elif row is None:
                 why = f"attachment {other.name}: its span {other.span_id} is not known"
                 outcome.refused.append((other.span_id, why))
             else:
-                records += attached(other, row, now)
+                records += file_of_attachment(other, row, now)
         await self._store.mirrors.keep(records)
 
-    async def _earlier(self, others: Sequence[Attachment | Remark]) -> dict[UUID, Feedback]:
+    async def _earlier(self, others: Sequence[Attachment | SpanFeedback]) -> dict[UUID, Feedback]:
         """Feedback that is to be changed, as the record has it."""
-        ids = [self._names.remark(one.id) for one in others if isinstance(one, Remark) and one.amends]
-        return await self._store.mirrors.remarks(ids) if ids else {}
+        ids = [self._names.remark(one.id) for one in others if isinstance(one, SpanFeedback) and one.amends]
+        return await self._store.mirrors.feedback(ids) if ids else {}

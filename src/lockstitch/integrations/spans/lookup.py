@@ -11,23 +11,23 @@ from datetime import datetime
 from uuid import UUID
 
 from lockstitch.integrations.spans.matching import asked, asked_at, given_id, is_guessed, name_of, without_call
-from lockstitch.integrations.spans.rows import Names, at_of, begun, part, piece_of
-from lockstitch.integrations.spans.span import Bridge, Meaning
-from lockstitch.integrations.spans.tool_calls import Mention
-from lockstitch.integrations.spans.trace import Arrived, Known
+from lockstitch.integrations.spans.rows import MirrorIds, at_of, begun, part, piece_of
+from lockstitch.integrations.spans.span import SpanFacts, TraceSource
+from lockstitch.integrations.spans.tool_calls import MentionedResult
+from lockstitch.integrations.spans.trace import NewSpan, StoredTrace
 from lockstitch.model import Stitch
-from lockstitch.store.writes.mirrors import Mirrors
+from lockstitch.store.writes.mirrors import MirrorStore
 
 
-class Looking:
+class StoreLookup:
     """Looks into the record for one source and project."""
 
-    def __init__(self, mirrors: Mirrors, bridge: Bridge, names: Names) -> None:
+    def __init__(self, mirrors: MirrorStore, bridge: TraceSource, names: MirrorIds) -> None:
         self._mirrors = mirrors
         self._bridge = bridge
         self._names = names
 
-    async def up(self, known: Known, changed: Sequence[Arrived], now: datetime) -> None:
+    async def load(self, known: StoredTrace, changed: Sequence[NewSpan], now: datetime) -> None:
         """Read what the record has that these spans may be about."""
         call_ids: set[str] = set()
         guessed: set[str] = set()
@@ -90,7 +90,9 @@ class Looking:
                 return tools
             call_ids, names = call_ids | found, names | guessed
 
-    async def _remember(self, known: Known, changed: Sequence[Arrived], renewed: Counter[str], since: datetime) -> None:
+    async def _remember(
+        self, known: StoredTrace, changed: Sequence[NewSpan], renewed: Counter[str], since: datetime
+    ) -> None:
         """Read what came before and began later, and the results that it mentions.
 
         A mention gives the results of an id that is used again to the last requests before it. Another request before
@@ -111,12 +113,12 @@ class Looking:
             known.mentions = self._mentions(rows, arrived)
         known.later = [row for row in rows if row.type == "llm_call"]
 
-    def _mentions(self, rows: Iterable[Stitch], arrived: set[UUID]) -> list[Mention]:
+    def _mentions(self, rows: Iterable[Stitch], arrived: set[UUID]) -> list[MentionedResult]:
         said = [row for row in rows if row.id not in arrived and "id" in row.data]
-        meant = ((row, self._bridge.meaning(piece_of(row.data)).results) for row in said)
-        return [Mention(at_of(row), row.data["id"], results) for row, results in meant if results]
+        meant = ((row, self._bridge.facts(piece_of(row.data)).results) for row in said)
+        return [MentionedResult(at_of(row), row.data["id"], results) for row, results in meant if results]
 
 
-def further(names: Names, span_id: str, meaning: Meaning) -> list[UUID]:
+def further(names: MirrorIds, span_id: str, meaning: SpanFacts) -> list[UUID]:
     """The rows of a model call's answers behind the first one."""
     return [names.span(span_id, f"#{number}") for number in range(1, len(meaning.generations))]

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.integrations.spans.rows import Row, at_of, part
-from lockstitch.integrations.spans.span import Meaning, Piece
+from lockstitch.integrations.spans.rows import SpanRow, at_of, part
+from lockstitch.integrations.spans.span import SpanData, SpanFacts
 from lockstitch.model import Json, Stitch, format_time, parse_time, tool_uses
 
 NAMELESS: Final = "tool"
@@ -22,7 +22,7 @@ NAMELESS: Final = "tool"
 class Request:
     """A call that a response asks for."""
 
-    response: Row | int
+    response: SpanRow | int
     """The response, or its place where only that is known."""
     index: int
     call_id: str
@@ -53,7 +53,7 @@ class Request:
 class Span:
     """A call that a span of its own tells of."""
 
-    piece: Piece
+    piece: SpanData
     at: datetime
     row: Stitch | None
     call_id: str
@@ -118,12 +118,12 @@ def asked_at(stitch: Stitch) -> datetime:
     return parse_time(str(text)) if text else at_of(stitch)
 
 
-def given_id(meaning: Meaning) -> str | None:
+def given_id(meaning: SpanFacts) -> str | None:
     """Which call a tool's own span says that it is."""
     return part(meaning.call.id) if meaning.call else None
 
 
-def name_of(piece: Piece, meaning: Meaning) -> str:
+def name_of(piece: SpanData, meaning: SpanFacts) -> str:
     """What a tool's own span is called."""
     return part((meaning.call.name if meaning.call else None) or piece.get("name")) or NAMELESS
 

@@ -5,18 +5,20 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.errors import Conflict, OutcomeUnknown
-from lockstitch.integrations.spans.rows import Names, Row, part
-from lockstitch.integrations.spans.span import Bridge
-from lockstitch.integrations.spans.trace import Known, Trace, place, price
-from lockstitch.model import TERMINAL, Run, Stitch, Thread
+from lockstitch.integrations.spans.rows import MirrorIds, SpanRow, part
+from lockstitch.integrations.spans.span import TraceSource
+from lockstitch.integrations.spans.trace import StoredTrace, TraceBuilder, place, price
+from lockstitch.model import TERMINAL_STATUSES, Run, Stitch, Thread
 from lockstitch.store import Store
-from lockstitch.store.writes.mirrors import Mirrored
+from lockstitch.store.writes.mirrors import MirrorUpdate
 
 _TITLE: Final = 80
 """Characters of what the user said that name a thread."""
 
 
-def put_into(into: Mirrored, known: Known, run: Run, rows: Sequence[Row], root_id: UUID | None) -> None:
+def add_to_mirror(
+    into: MirrorUpdate, known: StoredTrace, run: Run, rows: Sequence[SpanRow], root_id: UUID | None
+) -> None:
     """Add a trace's rows and run to what is written to its thread."""
     head = into.head
     position = head.position + len(into.stitches)
@@ -30,13 +32,13 @@ def put_into(into: Mirrored, known: Known, run: Run, rows: Sequence[Row], root_i
     into.fields |= _head_fields(into, known, run)
 
 
-def _head_fields(into: Mirrored, known: Known, run: Run) -> dict[str, Any]:
+def _head_fields(into: MirrorUpdate, known: StoredTrace, run: Run) -> dict[str, Any]:
     """What a trace changes about its thread."""
     head = into.head
     fields: dict[str, Any] = {}
     if known.is_new:
         fields["last_sequence"], fields["last_turn"] = run.sequence, run.turn
-    finished = run.status in TERMINAL and (known.is_new or known.run.status not in TERMINAL)
+    finished = run.status in TERMINAL_STATUSES and (known.is_new or known.run.status not in TERMINAL_STATUSES)
     if finished:
         fields["total_runs"] = into.fields.get("total_runs", head.total_runs) + 1
     last = into.fields.get("last_run_at", head.last_run_at)
@@ -54,10 +56,10 @@ def _head_fields(into: Mirrored, known: Known, run: Run) -> dict[str, Any]:
 _ATTEMPTS: Final = 20
 
 
-class Removing:
+class SpanRemoval:
     """Takes spans out of the traces of one source and project."""
 
-    def __init__(self, store: Store, bridge: Bridge, names: Names) -> None:
+    def __init__(self, store: Store, bridge: TraceSource, names: MirrorIds) -> None:
         self._store = store
         self._bridge = bridge
         self._names = names
@@ -86,16 +88,16 @@ class Removing:
     async def _write(self, head: Thread, run: Run, gone: Sequence[Stitch], rows: Sequence[Stitch]) -> None:
         """A trace without the rows that have gone."""
         now = self._store.clock.now()
-        into = Mirrored(head, is_new=False)
+        into = MirrorUpdate(head, is_new=False)
         places = {row.position for row in gone}
-        known = Known(
+        known = StoredTrace(
             run,
             is_new=False,
             tools=[row for row in rows if row.type == "tool_call" and row.position not in places],
             calls=[row for row in rows if row.type == "llm_call"],
         )
-        after, changed = Trace(self._bridge, self._names, known, price, now).assemble([], gone)
-        put_into(into, known, after, changed, None)
+        after, changed = TraceBuilder(self._bridge, self._names, known, price, now).assemble([], gone)
+        add_to_mirror(into, known, after, changed, None)
         await self._store.mirrors.write([into], now)
 
 

@@ -7,16 +7,16 @@ from hashlib import sha256
 from typing import Any, Final, cast
 from uuid import UUID
 
-from lockstitch.integrations.spans.span import Generation, Meaning, Piece, Tokens
+from lockstitch.integrations.spans.span import Generation, SpanData, SpanFacts, TokenCounts
 from lockstitch.model import Json, Run, Stitch, columns, new_id, parse_time, tool_uses
 from lockstitch.model.ids import foreign_id
 
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-_PIECE: Final = frozenset(Piece.__annotations__)
+_PIECE: Final = frozenset(SpanData.__annotations__)
 _EMPTY: Final[Json] = {column.name: None for column in columns(Stitch)}
 
 
-class Names:
+class MirrorIds:
     """The ids of a project's mirrors of one source: the same name is always the same record."""
 
     def __init__(self, project: str, source: str) -> None:
@@ -39,7 +39,7 @@ class Names:
         return foreign_id(self._project, self._source, f"feedback:{remark_id}")
 
 
-class Row:
+class SpanRow:
     """A stitch in the making: what it will say, and what stands in its place now."""
 
     __slots__ = ("asker", "old", "order", "values")
@@ -48,7 +48,7 @@ class Row:
         self.values = values
         self.order = order
         self.old = old
-        self.asker: Row | None = None
+        self.asker: SpanRow | None = None
         """Of a tool call: the response that asked for it."""
 
     @property
@@ -64,16 +64,16 @@ class Row:
         return self.values["position"]
 
     def stitch(self) -> Stitch:
-        return Stitch.of(self.values)
+        return Stitch.unchecked(self.values)
 
     def differs(self) -> bool:
         """Whether there is anything to write."""
         return self.old is None or self.values != dict(self.old.__dict__)
 
 
-def piece_of(data: Mapping[str, Any]) -> Piece:
+def piece_of(data: Mapping[str, Any]) -> SpanData:
     """What arrived of a span, out of the row that it became."""
-    return cast("Piece", {key: value for key, value in data.items() if key in _PIECE})
+    return cast("SpanData", {key: value for key, value in data.items() if key in _PIECE})
 
 
 def at_of(stitch: Stitch) -> datetime:
@@ -104,7 +104,7 @@ def lasted(piece: Mapping[str, Any]) -> int | None:
 
 def new_row(
     piece: Mapping[str, Any], row_id: UUID, run: Run, parent_id: UUID, old: Stitch | None, now: datetime
-) -> Row:
+) -> SpanRow:
     """A row for a span with what all kinds have in common; the place of an old one is kept."""
     at = begun(piece, now)
     values: Json = {
@@ -122,17 +122,19 @@ def new_row(
         "position": None if old is None else old.position,
         "log_id": None if old is None else old.log_id,
     }
-    return Row(values, order_of(piece, at), old)
+    return SpanRow(values, order_of(piece, at), old)
 
 
-def as_span(row: Row, duplicate_of: UUID | None = None) -> None:
+def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:
     """A row that tells of no model call and no tool: a part of the trace, or a second witness of a model call."""
     row.values["type"] = "span"
     if duplicate_of is not None:
         row.values["data"]["duplicate_of"] = str(duplicate_of)
 
 
-def as_model_call(row: Row, meaning: Meaning, generation: Generation | None, first: bool, cost: Json | None) -> None:
+def as_model_call(
+    row: SpanRow, meaning: SpanFacts, generation: Generation | None, first: bool, cost: Json | None
+) -> None:
     """A row that tells of an answer; only the first of a span's answers carries what the call counted."""
     values, data = row.values, row.values["data"]
     message = generation.message if generation else None
@@ -201,5 +203,5 @@ def _stop(status: str | None, generation: Generation | None, calls: int) -> str 
     return _STOPS.get((generation.finish_reason or "stop").lower(), "end_turn")
 
 
-def _storable(tokens: Tokens) -> list[int]:
+def _storable(tokens: TokenCounts) -> list[int]:
     return [min(max(int(count), 0), 2**62) for count in tokens]

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, cast
 from lockstitch.model import Json, Message
 
 
-class Piece(TypedDict, total=False):
+class SpanData(TypedDict, total=False):
     """What arrived of a span. Only `id` and `trace_id` are sure; what is unknown is left out, never None."""
 
     id: Required[str]
@@ -62,7 +62,7 @@ class Attachment(NamedTuple):
     content: bytes
 
 
-class Remark(NamedTuple):
+class SpanFeedback(NamedTuple):
     """Feedback: what a person or a check said about a span."""
 
     id: str
@@ -77,10 +77,10 @@ class Remark(NamedTuple):
     """It changes an earlier one with the same id, and says no more than what is new."""
 
 
-Item = Piece | Attachment | Remark
+Item = SpanData | Attachment | SpanFeedback
 
 
-class Tokens(NamedTuple):
+class TokenCounts(NamedTuple):
     """What one model call counted; input includes what the cache had to do with."""
 
     input: int = 0
@@ -89,7 +89,7 @@ class Tokens(NamedTuple):
     cache_write: int = 0
 
 
-class Call(NamedTuple):
+class RequestedCall(NamedTuple):
     """A tool that a model asked for."""
 
     id: str | None
@@ -122,7 +122,7 @@ class Generation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class SpanFacts:
     """What a merged piece says. Whatever it does not say is empty."""
 
     role: Literal["llm", "tool", "span"]
@@ -135,10 +135,10 @@ class Meaning:
     parameters: Json = field(default_factory=dict[str, Any])
     """Of the request: temperature, max_tokens, …"""
     generations: list[Generation] = field(default_factory=list[Generation])
-    tokens: Tokens | None = None
+    tokens: TokenCounts | None = None
     cost: float | None = None
     """USD of this call alone, where the source says it."""
-    call: Call | None = None
+    call: RequestedCall | None = None
     """Of a tool span: which call it is, as far as it knows."""
     result: Result | None = None
     """Of a tool span: what came out."""
@@ -152,7 +152,7 @@ class Meaning:
     """Fields that one would expect of such a span and that are not there, for the report."""
 
 
-class Bridge(Protocol):
+class TraceSource(Protocol):
     """What one source knows about its own pieces."""
 
     source: str
@@ -160,17 +160,17 @@ class Bridge(Protocol):
     root_names_trace: bool
     """True if a trace has the id of its root span. Only then can the trace of a span be inferred from its parent."""
 
-    def meaning(self, piece: Piece) -> Meaning:
+    def facts(self, piece: SpanData) -> SpanFacts:
         """What a merged piece says; never raises, whatever stands in it."""
         ...
 
 
-def is_root(piece: Piece) -> bool:
+def is_root(piece: SpanData) -> bool:
     """Whether a trace begins with this span. A piece that came before the one that names its parent does not say."""
     return not piece.get("parent_id") and (piece["id"] == piece["trace_id"] or "start" in piece)
 
 
-def above(piece: Piece) -> str | None:
+def above(piece: SpanData) -> str | None:
     """Return the id that decides the trace of a span: the trace that the source names, else the parent.
 
     None if the span is the root of its trace. In a source whose traces have the id of their root span, both are ids of
@@ -180,7 +180,7 @@ def above(piece: Piece) -> str | None:
     return link if link and link != piece["id"] else None
 
 
-def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> Piece:
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> SpanData:
     """Both pieces of one span as one: the new one's values, where it has any.
 
     Nothing is unsaid: None, "", {} and [] never stand over what is there, since a post carries empty outputs and may
@@ -201,7 +201,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> Piece:
     if named and "inferred" in merged:
         merged["trace_id"] = named[-1]
         del merged["inferred"]
-    return cast("Piece", merged)
+    return cast("SpanData", merged)
 
 
 _BAGS = frozenset({"metadata", "extra"})

@@ -23,12 +23,12 @@ from lockstitch.integrations.spans.matching import (
     name_of,
     without_call,
 )
-from lockstitch.integrations.spans.rows import Names, Row, at_of, begun, new_row, part, piece_of, removed
-from lockstitch.integrations.spans.span import Meaning, Piece, Result
+from lockstitch.integrations.spans.rows import MirrorIds, SpanRow, at_of, begun, new_row, part, piece_of, removed
+from lockstitch.integrations.spans.span import Result, SpanData, SpanFacts
 from lockstitch.model import Json, Run, Stitch, format_time, parse_time, tool_result
 
 
-class Mention(NamedTuple):
+class MentionedResult(NamedTuple):
     """Results that messages of one span mention, and when it began."""
 
     at: datetime
@@ -36,16 +36,16 @@ class Mention(NamedTuple):
     results: Sequence[Result]
 
 
-class Calls:
+class ToolCallIndex:
     """The tool calls of one trace that what arrived is about."""
 
     def __init__(
         self,
-        names: Names,
+        names: MirrorIds,
         run: Run,
         now: datetime,
         known: Sequence[Stitch],
-        meaning: Callable[[Piece], Meaning],
+        meaning: Callable[[SpanData], SpanFacts],
         anew: Collection[str] = (),
     ) -> None:
         self._names = names
@@ -58,8 +58,8 @@ class Calls:
         self._touched: set[str] = set()
         self._guessed: set[str] = set()
         """Names of spans that arrived and do not say which call they are."""
-        self._meanings: dict[str, Meaning] = {}
-        self._mentions: list[Mention] = []
+        self._meanings: dict[str, SpanFacts] = {}
+        self._mentions: list[MentionedResult] = []
         self._placed: dict[tuple[int, int], Request] = {}
         self._left: dict[str, list[Stitch]] = defaultdict(list)
         """Rows of requests that nobody makes any more."""
@@ -87,7 +87,7 @@ class Calls:
         elif request is None:
             self._orphans[call_id] = stitch
 
-    def ask(self, response: Row) -> None:
+    def ask(self, response: SpanRow) -> None:
         """A response arrived, or more of it: note what it asks for."""
         for index, (call_id, name) in enumerate(asked(response.values["message"], response.id)):
             self._touched.add(call_id)
@@ -100,7 +100,7 @@ class Calls:
                 self._drop(known)
             self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order))
 
-    def unask(self, response: Stitch) -> None:
+    def remove_request(self, response: Stitch) -> None:
         """A response counts no more, since another tells of the same model call: it asks for nothing."""
         for request in [one for found in self._requests.values() for one in found]:
             if request.response == response.position:
@@ -114,7 +114,7 @@ class Calls:
         if (row := request.own_row) is not None:
             self._left[request.call_id].append(row)
 
-    def run_span(self, piece: Piece, meaning: Meaning, old: Stitch | None) -> None:
+    def run_span(self, piece: SpanData, meaning: SpanFacts, old: Stitch | None) -> None:
         """A tool's own span arrived, or more of it."""
         call_id, name = given_id(meaning), None
         if call_id is None:
@@ -135,13 +135,13 @@ class Calls:
             if span.request is not None:
                 span.request.span = None
 
-    def mention(self, mention: Mention) -> None:
+    def mention(self, mention: MentionedResult) -> None:
         """Messages of a span mention results."""
         if mention.results:
             self._mentions.append(mention)
             self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
 
-    def rows(self, remembered: Iterable[Mention] = ()) -> list[Row]:
+    def rows(self, remembered: Iterable[MentionedResult] = ()) -> list[SpanRow]:
         """What stands, after all this, for every call that it was about.
 
         `remembered` are mentions in messages that came before: news for calls that are worked out anew.
@@ -152,7 +152,7 @@ class Calls:
         rows = {call_id: self._settle(call_id) for call_id in sorted(self._touched)}
         for at, span_id, results in remembered:
             news = [result for result in results if part(result.call_id) in self._touched]
-            self._mentions.append(Mention(at, span_id, news))
+            self._mentions.append(MentionedResult(at, span_id, news))
         for mention in sorted(self._mentions, key=lambda mention: mention[:2]):
             self._fill(rows, mention.at, mention.results)
         return [row for found in rows.values() for row in found] + self._gone()
@@ -187,11 +187,11 @@ class Calls:
         if span.piece["id"] not in self._meanings:
             self._meanings[span.piece["id"]] = self._meaning(piece_of(span.piece))
 
-    def _settle(self, call_id: str) -> list[Row]:
+    def _settle(self, call_id: str) -> list[SpanRow]:
         requests = sorted(self._requests.get(call_id, ()), key=lambda request: request.turn)
         spans = sorted(self._spans.get(call_id, ()), key=lambda span: span.turn)
         self._inherit(call_id, [*requests, *spans])
-        rows: list[Row] = []
+        rows: list[SpanRow] = []
         kept: set[int] = set()
         for span in spans:
             row = self._span_row(call_id, span)
@@ -217,10 +217,10 @@ class Calls:
                     del self._orphans[call_id]
         self._left[call_id] = [row for row in free if row is not self._orphans.get(call_id)]
 
-    def _gone(self) -> list[Row]:
-        return [Row(removed(old), (), old) for left in self._left.values() for old in left]
+    def _gone(self) -> list[SpanRow]:
+        return [SpanRow(removed(old), (), old) for left in self._left.values() for old in left]
 
-    def _span_row(self, call_id: str, span: Span) -> Row:
+    def _span_row(self, call_id: str, span: Span) -> SpanRow:
         piece, request = piece_of(span.piece), span.request
         before = request.own_row if request is not None else None
         parent = piece.get("parent_id")
@@ -258,9 +258,9 @@ class Calls:
             data["args"] = args
         return row
 
-    def _request_row(self, call_id: str, request: Request, old: Stitch | None) -> Row:
+    def _request_row(self, call_id: str, request: Request, old: Stitch | None) -> SpanRow:
         response = request.response
-        if isinstance(response, Row):
+        if isinstance(response, SpanRow):
             owner, row_id = response.id, self._names.span(f"{response.id}", f"/{request.index}")
         elif old is not None:
             owner, row_id = old.parent_id or self._run.id, old.id
@@ -276,7 +276,7 @@ class Calls:
         _asked(row, request)
         return row
 
-    def _fill(self, rows: dict[str, list[Row]], at: datetime, results: Sequence[Result]) -> None:
+    def _fill(self, rows: dict[str, list[SpanRow]], at: datetime, results: Sequence[Result]) -> None:
         """Give mentioned results to the requests that they answer: of each id the last ones to the last ones."""
         by_id: dict[str, list[Result]] = defaultdict(list)
         for result in results:
@@ -290,7 +290,7 @@ class Calls:
             if not rows.get(call_id) and not mentioned[-1].asked:
                 rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
 
-    def _orphan(self, call_id: str, at: datetime, result: Result) -> Row:
+    def _orphan(self, call_id: str, at: datetime, result: Result) -> SpanRow:
         """A result of a call that nobody is known to have asked for."""
         row_id = self._names.span(f"{self._run.id}", f"/result/{call_id}")
         row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), self._now)
@@ -300,7 +300,7 @@ class Calls:
         return row
 
 
-def _keep_told(row: Row, told: Stitch, piece: Mapping[str, Any]) -> None:
+def _keep_told(row: SpanRow, told: Stitch, piece: Mapping[str, Any]) -> None:
     """Keep what messages said of a result: the row that stood for its call has it, and they may not come again."""
     values = row.values
     said, at = told.message, told.data.get("told_at")
@@ -314,16 +314,16 @@ def _keep_told(row: Row, told: Stitch, piece: Mapping[str, Any]) -> None:
         _fail(row)
 
 
-def _asked(row: Row, request: Request) -> None:
+def _asked(row: SpanRow, request: Request) -> None:
     """Say in a row whom it answers."""
     row.values["call_index"] = request.index
-    if isinstance(request.response, Row):
+    if isinstance(request.response, SpanRow):
         row.asker = request.response
     else:
         row.values["reply_to"] = request.response
 
 
-def _result(call_id: str, result: Result | None, piece: Piece, status: str | None) -> tuple[Json | None, str | None]:
+def _result(call_id: str, result: Result | None, piece: SpanData, status: str | None) -> tuple[Json | None, str | None]:
     """What a tool's own span says came out, as the block that answers the call."""
     failed = bool(status == "error" or (result is not None and result.failed))
     if result is None and not failed:
@@ -332,7 +332,7 @@ def _result(call_id: str, result: Result | None, piece: Piece, status: str | Non
     return tool_result(call_id, content, is_error=failed), "error" if failed else "ok"
 
 
-def _mentioned(row: Row, call_id: str, result: Result, at: datetime) -> None:
+def _mentioned(row: SpanRow, call_id: str, result: Result, at: datetime) -> None:
     """Give a row a result that messages mention: what the first of them say, which may be shortened later."""
     values, data, told_at = row.values, row.values["data"], format_time(at)
     earlier = told_at < str(data.get("told_at") or "")
@@ -350,7 +350,7 @@ def _only_raised(message: Json | None, piece: Mapping[str, Any]) -> bool:
     return message is not None and bool(piece.get("error")) and message.get("content") == piece.get("error")
 
 
-def _fail(row: Row) -> None:
+def _fail(row: SpanRow) -> None:
     """A failure that the tool's caller handled shows only in the message; the span itself ended well."""
     row.values["status"] = "error"
     row.values["data"]["failed"] = True
@@ -358,5 +358,5 @@ def _fail(row: Row) -> None:
         row.values["message"] = {**row.values["message"], "is_error": True}
 
 
-def _before(row: Row, at: datetime) -> bool:
+def _before(row: SpanRow, at: datetime) -> bool:
     return str(row.values["data"].get("asked_at") or "") <= format_time(at)

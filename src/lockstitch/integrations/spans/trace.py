@@ -14,8 +14,8 @@ from lockstitch.engine import usage as costs
 from lockstitch.engine.ports.provider import Usage
 from lockstitch.integrations.spans.rows import (
     TOKENS,
-    Names,
-    Row,
+    MirrorIds,
+    SpanRow,
     as_model_call,
     as_span,
     at_of,
@@ -25,17 +25,17 @@ from lockstitch.integrations.spans.rows import (
     part,
     removed,
 )
-from lockstitch.integrations.spans.span import Bridge, Generation, Meaning, Piece, is_root
-from lockstitch.integrations.spans.tool_calls import Calls, Mention
-from lockstitch.model import TERMINAL, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
+from lockstitch.integrations.spans.span import Generation, SpanData, SpanFacts, TraceSource, is_root
+from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIndex
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
 from lockstitch.model.run import RunStatus
 
-Price = Callable[[Meaning, datetime], Json | None]
+Price = Callable[[SpanFacts, datetime], Json | None]
 """What a model call costs: {} where nobody knows, None where it counted nothing."""
 
 
 @dataclass(slots=True)
-class Known:
+class StoredTrace:
     """What the record has of a trace already, as far as it concerns what arrived."""
 
     run: Run
@@ -46,7 +46,7 @@ class Known:
     """Tool calls that what arrived may be about."""
     later: Sequence[Stitch] = ()
     """Model calls that began when the first one that arrived did, or after it."""
-    mentions: Sequence[Mention] = ()
+    mentions: Sequence[MentionedResult] = ()
     """Results that spans mention which began then or later, and of which nothing arrived."""
     anew: frozenset[str] = frozenset()
     """Calls whose mentioned results are given out anew: `mentions` has all that there are."""
@@ -55,41 +55,41 @@ class Known:
 
 
 @dataclass(slots=True)
-class Arrived:
+class NewSpan:
     """A span of which something arrived, merged with what was there."""
 
-    piece: Piece
-    meaning: Meaning
+    piece: SpanData
+    meaning: SpanFacts
     duplicate_of: UUID | None = None
 
 
-class Trace:
+class TraceBuilder:
     """Takes what arrived of one trace, and says what is written."""
 
-    def __init__(self, bridge: Bridge, names: Names, known: Known, price: Price, now: datetime) -> None:
+    def __init__(self, bridge: TraceSource, names: MirrorIds, known: StoredTrace, price: Price, now: datetime) -> None:
         self._bridge = bridge
         self._names = names
         self._known = known
         self._price = price
         self._now = now
-        self._rows: list[Row] = []
-        self._calls = Calls(names, known.run, now, known.tools, bridge.meaning, known.anew)
-        self._root: tuple[Row | None, Arrived] | None = None
+        self._rows: list[SpanRow] = []
+        self._calls = ToolCallIndex(names, known.run, now, known.tools, bridge.facts, known.anew)
+        self._root: tuple[SpanRow | None, NewSpan] | None = None
 
-    def assemble(self, arrived: Sequence[Arrived], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[Row]]:
+    def assemble(self, arrived: Sequence[NewSpan], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[SpanRow]]:
         """The run, and the rows that are new or differ; their places come later."""
         for one in sorted(arrived, key=lambda one: order_of(one.piece, begun(one.piece, self._now))):
             self._take(one)
         rows = [*self._rows, *self._calls.rows(self._known.mentions)]
         places = {stitch.position for stitch in vanished}
-        rows += [Row(_left_of(stitch, places), (), stitch) for stitch in vanished]
+        rows += [SpanRow(_left_of(stitch, places), (), stitch) for stitch in vanished]
         rows += self._unasked({stitch.position for stitch in vanished if stitch.type == "llm_call"})
         self._number(rows)
         return self._run(rows), [row for row in rows if row.differs() or row.asker is not None]
 
-    def _take(self, one: Arrived) -> None:
+    def _take(self, one: NewSpan) -> None:
         piece, meaning = one.piece, one.meaning
-        row: Row | None = None
+        row: SpanRow | None = None
         if meaning.role == "tool":
             self._calls.run_span(piece, meaning, self._known.rows.get(self._names.span(piece["id"])))
         elif meaning.role == "llm" and one.duplicate_of is None:
@@ -99,18 +99,18 @@ class Trace:
             as_span(row, one.duplicate_of)
             self._rows.append(row)
             self._withdraw(row, meaning)
-        self._calls.mention(Mention(begun(piece, self._now), piece["id"], meaning.results))
+        self._calls.mention(MentionedResult(begun(piece, self._now), piece["id"], meaning.results))
         if self._is_root(piece):
             self._root = (row, one)
 
-    def _is_root(self, piece: Piece) -> bool:
+    def _is_root(self, piece: SpanData) -> bool:
         """True if a span is the root of this trace. Other spans may lack a parent until more of them arrives."""
         if self._bridge.root_names_trace:
             return piece["id"] == self._known.run.foreign_id
         return is_root(piece)
 
-    def _take_model_call(self, piece: Piece, meaning: Meaning) -> Row:
-        rows: list[Row] = []
+    def _take_model_call(self, piece: SpanData, meaning: SpanFacts) -> SpanRow:
+        rows: list[SpanRow] = []
         generations: Sequence[Generation | None] = meaning.generations or (None,)
         for number, generation in enumerate(generations):
             row = self._row(piece, number)
@@ -121,26 +121,26 @@ class Trace:
         self._rows += rows
         return rows[0]
 
-    def _withdraw(self, row: Row, meaning: Meaning) -> None:
+    def _withdraw(self, row: SpanRow, meaning: SpanFacts) -> None:
         """A span that stood for a model call does so no more: it asks for nothing, and has no further answers."""
         if row.old is None or row.old.type != "llm_call":
             return
-        self._calls.unask(row.old)
+        self._calls.remove_request(row.old)
         for number in range(1, len(meaning.generations)):
             further = self._known.rows.get(self._names.span(row.values["data"]["id"], f"#{number}"))
             if further is not None:
-                self._calls.unask(further)
-                self._rows.append(Row(removed(further), (), further))
+                self._calls.remove_request(further)
+                self._rows.append(SpanRow(removed(further), (), further))
 
-    def _unasked(self, places: set[int]) -> list[Row]:
+    def _unasked(self, places: set[int]) -> list[SpanRow]:
         """Tool calls that stay although the responses at these places, which asked for them, are gone."""
         return [
-            Row({**stitch.__dict__, "reply_to": None, "call_index": None}, (), stitch)
+            SpanRow({**stitch.__dict__, "reply_to": None, "call_index": None}, (), stitch)
             for stitch in self._known.tools
             if stitch.reply_to in places and "id" in stitch.data
         ]
 
-    def _row(self, piece: Piece, number: int = 0) -> Row:
+    def _row(self, piece: SpanData, number: int = 0) -> SpanRow:
         run, parent = self._known.run, piece.get("parent_id")
         row_id = self._names.span(piece["id"], f"#{number}" if number else "")
         parent_id = self._names.span(parent) if parent else run.id
@@ -151,7 +151,7 @@ class Trace:
             said = {**said, "of": piece["id"], "generation": number}
         return new_row(said, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
 
-    def _number(self, rows: list[Row]) -> None:
+    def _number(self, rows: list[SpanRow]) -> None:
         """Number the model calls in the order in which they began: the new ones, and those that come after them."""
         ours = {row.id: row for row in rows if row.values["type"] == "llm_call"}
         gone = {row.old.id for row in rows if row.old is not None and row.old.type == "llm_call"} - ours.keys()
@@ -160,7 +160,7 @@ class Trace:
         whole = self._known.calls is not None
         stored = self._known.calls if self._known.calls is not None else self._known.later
         others = [
-            Row(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch)
+            SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch)
             for stitch in stored
             if stitch.id not in ours and stitch.id not in gone
         ]
@@ -170,7 +170,7 @@ class Trace:
             row.values["step_number"] = number
         rows += [row for row in others if row.differs()]
 
-    def _run(self, rows: Sequence[Row]) -> Run:
+    def _run(self, rows: Sequence[SpanRow]) -> Run:
         run = self._known.run
         values = self._figures(run, rows)
         values |= self._first_call(rows) if values["steps"] else {"model": None, "provider": None}
@@ -179,7 +179,7 @@ class Trace:
             values |= self._of_root(*self._root)
         return run.changed(**values)
 
-    def _figures(self, run: Run, rows: Sequence[Row]) -> dict[str, Any]:
+    def _figures(self, run: Run, rows: Sequence[SpanRow]) -> dict[str, Any]:
         """Tokens, cost and number of model calls: what was summed so far, and what these rows change."""
         steps = run.steps
         tokens = {name: getattr(run, name) for name in TOKENS}
@@ -202,14 +202,14 @@ class Trace:
                     cost = costs.add(cost, one)
         return {**tokens, "steps": steps, "cost": cost, "total_cost": costs.total(cost)}
 
-    def _first_call(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def _first_call(self, rows: Sequence[SpanRow]) -> dict[str, Any]:
         first = next((row for row in rows if row.values["step_number"] == 1), None)
         if first is None:
             return {}
         data = first.values["data"]
         return {"model": part(data.get("model"), 100), "provider": part(data.get("provider"), 100)}
 
-    def _of_root(self, row: Row | None, root: Arrived) -> dict[str, Any]:
+    def _of_root(self, row: SpanRow | None, root: NewSpan) -> dict[str, Any]:
         piece = root.piece
         status = _status(piece)
         end = piece.get("end")
@@ -226,7 +226,7 @@ class Trace:
             "tags": [str(tag) for tag in piece.get("tags") or []],
             "metadata": piece.get("metadata") or {},
             "state": state,
-            "completed_at": parse_time(end) if end and status in TERMINAL else None,
+            "completed_at": parse_time(end) if end and status in TERMINAL_STATUSES else None,
         }
 
     @property
@@ -235,7 +235,9 @@ class Trace:
         return self._names.span(self._root[1].piece["id"]) if self._root else None
 
 
-def place(known: Known, run: Run, rows: Sequence[Row], position: int, fence: int, root_id: UUID | None) -> Run:
+def place(
+    known: StoredTrace, run: Run, rows: Sequence[SpanRow], position: int, fence: int, root_id: UUID | None
+) -> Run:
     """Give the new rows of a trace their places behind a position; the run that knows them."""
     new = sorted((row for row in rows if row.old is None), key=lambda row: row.order)
     first = position + 1
@@ -259,13 +261,13 @@ def place(known: Known, run: Run, rows: Sequence[Row], position: int, fence: int
     return run.changed(**changes)
 
 
-def _last_answer(known: Known, run: Run, rows: Sequence[Row]) -> Row | None:
+def _last_answer(known: StoredTrace, run: Run, rows: Sequence[SpanRow]) -> SpanRow | None:
     """The last model call that says something and asks for nothing, if it is one of these or all are known."""
     calls = list(rows)
     if known.calls is not None:
         ours = {row.old.id for row in rows if row.old is not None}
         others = (stitch for stitch in known.calls if stitch.id not in ours)
-        calls += (Row(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch) for stitch in others)
+        calls += (SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch) for stitch in others)
     answers = [row for row in calls if row.values["type"] == "llm_call" and not row.values["calls"]]
     last = max((row for row in answers if answer_of(row.values["message"])), key=lambda row: row.order, default=None)
     if last is None or known.calls is not None:
@@ -282,7 +284,7 @@ def _left_of(stitch: Stitch, places: set[int]) -> Json:
     return {**stitch.__dict__, **unanswered, "id": new_id()}
 
 
-def needs_all_calls(known: Known, rows: Sequence[Row]) -> bool:
+def needs_all_calls(known: StoredTrace, rows: Sequence[SpanRow]) -> bool:
     """Whether a model call that was summed already counts no more, or costs something else: sums are made anew then."""
     return known.calls is None and any(
         row.old is not None
@@ -297,7 +299,7 @@ def _cost(data: Json) -> Json | None:
     return data.get("cost")
 
 
-def _status(piece: Piece) -> RunStatus:
+def _status(piece: SpanData) -> RunStatus:
     said = (piece.get("status") or "").lower()
     if piece.get("error") or said in ("error", "failed", "interrupted"):
         return "failed"
@@ -311,7 +313,7 @@ _ABSURD: Final = 1e9
 """Dollars that no call costs, so that whoever says so is not believed, and sums stay numbers."""
 
 
-def price(meaning: Meaning, at: datetime) -> Json | None:
+def price(meaning: SpanFacts, at: datetime) -> Json | None:
     """The cost of a call; {} where nobody knows it, None where it counted nothing."""
     tokens = meaning.tokens
     if tokens is None:

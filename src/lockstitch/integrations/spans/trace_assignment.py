@@ -18,11 +18,11 @@ from typing import Final, cast
 from uuid import UUID
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.spans.batch import Batch, Parcel
-from lockstitch.integrations.spans.rows import Names, piece_of
-from lockstitch.integrations.spans.span import Bridge, Piece, above, merge
+from lockstitch.integrations.spans.batch import Batch, TraceBatch
+from lockstitch.integrations.spans.rows import MirrorIds, piece_of
+from lockstitch.integrations.spans.span import SpanData, TraceSource, above, merge
 from lockstitch.model import Run, Stitch, Thread
-from lockstitch.store.writes.mirrors import Mirrors
+from lockstitch.store.writes.mirrors import MirrorStore
 
 LARGEST: Final = 5_000
 """Stitches of a thread that is still rewritten to merge traces. The traces of a larger thread are not merged."""
@@ -34,7 +34,7 @@ _ROUNDS: Final = 20
 class Joined:
     """A batch sorted into traces, and the stored records that are needed to write it."""
 
-    parcels: list[Parcel]
+    parcels: list[TraceBatch]
     homes: dict[str, UUID]
     """The thread of each trace."""
     runs: dict[UUID, Run]
@@ -84,7 +84,7 @@ class _Plan:
 class Joining:
     """Sorts the batches of one source and project into traces."""
 
-    def __init__(self, mirrors: Mirrors, bridge: Bridge, names: Names) -> None:
+    def __init__(self, mirrors: MirrorStore, bridge: TraceSource, names: MirrorIds) -> None:
         self._mirrors = mirrors
         self._infers = bridge.root_names_trace
         self._names = names
@@ -202,24 +202,24 @@ class Joining:
             found[span_id] = (run.foreign_id if run is not None else None) or found[span_id]
         return found
 
-    def _parcels(self, batch: Batch, plan: _Plan, seen: _Seen) -> list[Parcel]:
-        parcels: dict[str, Parcel] = {}
+    def _parcels(self, batch: Batch, plan: _Plan, seen: _Seen) -> list[TraceBatch]:
+        parcels: dict[str, TraceBatch] = {}
         members = {span_id: row for span_id, row in seen.members().items() if row.thread_id in plan.dissolved}
         for span_id, trace in plan.traces.items():
-            parcel = parcels.setdefault(trace, Parcel(trace))
+            parcel = parcels.setdefault(trace, TraceBatch(trace))
             piece = batch.pieces.get(span_id)
             if span_id in members:
                 known = piece_of(members[span_id].data)
                 piece = merge(known, piece) if piece else known
             elif piece is None:
-                piece = cast("Piece", {"id": span_id, "trace_id": trace, "inferred": True})
-                parcel.again.add(span_id)
+                piece = cast("SpanData", {"id": span_id, "trace_id": trace, "inferred": True})
+                parcel.recompute.add(span_id)
             elif span_id in batch.again and self._names.span(span_id) in seen.stored:
-                parcel.again.add(span_id)
-            parcel.pieces[span_id] = cast("Piece", {**piece, "trace_id": trace}) if piece.get("inferred") else piece
+                parcel.recompute.add(span_id)
+            parcel.pieces[span_id] = cast("SpanData", {**piece, "trace_id": trace}) if piece.get("inferred") else piece
         return list(parcels.values())
 
-    def _homes(self, parcels: Iterable[Parcel], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:
+    def _homes(self, parcels: Iterable[TraceBatch], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:
         """Return the thread of each trace: the one it has already, else that of its conversation, else its own."""
         homes: dict[str, UUID] = {}
         for parcel in parcels:
@@ -228,7 +228,7 @@ class Joining:
             homes[parcel.trace_id] = run.thread_id if run and kept else self._names.thread(parcel.name)
         return homes
 
-    async def _joined(self, parcels: list[Parcel], homes: dict[str, UUID], plan: _Plan, seen: _Seen) -> Joined:
+    async def _joined(self, parcels: list[TraceBatch], homes: dict[str, UUID], plan: _Plan, seen: _Seen) -> Joined:
         gone = plan.dissolved
         joined = Joined(
             parcels,

@@ -7,11 +7,11 @@ from pydantic import Field
 
 from lockstitch.model import Json, Token
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, Exact, Limit, Moment, Name, rows
+from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TimeParam, rows
 from lockstitch.server.auth import Admin, Reader
-from lockstitch.store.reports.dashboard import Painter
+from lockstitch.store.reports.dashboard import DashboardReader
 
-router = APIRouter(prefix="/api", tags=["administration"], default_response_class=Exact)
+router = APIRouter(prefix="/api", tags=["administration"], default_response_class=ExactJSON)
 
 
 class NewToken(Body):
@@ -19,41 +19,41 @@ class NewToken(Body):
 
     name: Name
     scopes: Annotated[list[str], Field(min_length=1, max_length=4)]
-    expires_at: Moment | None = None
+    expires_at: TimeParam | None = None
 
 
 @router.get("/tokens", response_model=list[responses.Token])
-async def tokens(caller: Admin) -> Exact:
+async def tokens(caller: Admin) -> ExactJSON:
     """All tokens of the project, the oldest first, revoked ones too; never what opens anything."""
-    return Exact([_shown(token) for token in await caller.store.tokens.listed()])
+    return ExactJSON([_shown(token) for token in await caller.store.tokens.all()])
 
 
 @router.post("/tokens", status_code=201, response_model=responses.NewToken)
-async def make_token(caller: Admin, wanted: NewToken) -> Exact:
+async def make_token(caller: Admin, wanted: NewToken) -> ExactJSON:
     """Make a token. What it is, is told this once."""
-    token, secret = await caller.store.tokens.make(wanted.name, wanted.scopes, expires_at=wanted.expires_at)
-    await caller.store.audits.note(caller.actor, "make token", token.name, scopes=token.scopes)
-    return Exact({**_shown(token), "token": secret}, 201)
+    token, secret = await caller.store.tokens.create(wanted.name, wanted.scopes, expires_at=wanted.expires_at)
+    await caller.store.audits.record(caller.actor, "make token", token.name, scopes=token.scopes)
+    return ExactJSON({**_shown(token), "token": secret}, 201)
 
 
 @router.delete("/tokens/{name}", response_model=responses.Token)
-async def revoke_token(caller: Admin, name: Annotated[Name, Path()]) -> Exact:
+async def revoke_token(caller: Admin, name: Annotated[Name, Path()]) -> ExactJSON:
     """Have a token open nothing any more, from the next request on."""
     token = await caller.store.tokens.revoke(name)
-    await caller.store.audits.note(caller.actor, "revoke token", token.name)
-    return Exact(_shown(token))
+    await caller.store.audits.record(caller.actor, "revoke token", token.name)
+    return ExactJSON(_shown(token))
 
 
 @router.get("/audit", response_model=list[responses.Audit])
-async def audit(caller: Admin, limit: Limit = 50) -> Exact:
+async def audit(caller: Admin, limit: Limit = 50) -> ExactJSON:
     """Who did what to the project, the newest first."""
-    return Exact(rows(await caller.store.audits.latest(limit)))
+    return ExactJSON(rows(await caller.store.audits.latest(limit)))
 
 
 @router.get("/workers", response_model=responses.Workers)
-async def workers(caller: Reader) -> Exact:
+async def workers(caller: Reader) -> ExactJSON:
     """The processes that drive threads, and what they hold of this project."""
-    picture = await Painter(caller.store, all_projects=False).paint()
+    picture = await DashboardReader(caller.store, all_projects=False).read()
     own = {thread.id for held in picture.held.values() for thread in held if thread.project == caller.project}
     found: list[Json] = []
     for worker, row in zip(picture.workers, picture.as_json()["workers"], strict=True):
@@ -62,17 +62,17 @@ async def workers(caller: Reader) -> Exact:
         doing = {name: act for name, act in worker.doing.items() if name in {str(one) for one in own}}
         held = len(picture.held.get(worker.id, []))
         found.append({**row, "holds": [str(one) for one in mine], "doing": doing, "threads": held})
-    return Exact({"workers": found, "open": picture.counts})
+    return ExactJSON({"workers": found, "open": picture.counts})
 
 
 @router.get("/projects", response_model=responses.Projects)
-async def projects(caller: Reader) -> Exact:
+async def projects(caller: Reader) -> ExactJSON:
     """The projects that the caller may see: a token's own; all that have runs, where no token is needed."""
-    if caller.house.settings.tokens_needed or caller.actor != "local":
-        return Exact({"projects": [caller.project], "project": caller.project})
+    if caller.state.settings.tokens_needed or caller.actor != "local":
+        return ExactJSON({"projects": [caller.project], "project": caller.project})
     table = await caller.store.statistics.usage("project", all_projects=True)
     names = {str(row.group[0]) for row in table.rows if row.group[0]} | {caller.project}
-    return Exact({"projects": sorted(names), "project": caller.project})
+    return ExactJSON({"projects": sorted(names), "project": caller.project})
 
 
 def _shown(token: Token) -> Json:

@@ -13,14 +13,14 @@ from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Conflict
 from lockstitch.model import Entry, Json, Thread, new_id, text_of
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, Exact, Plain, Ref
+from lockstitch.server.api.schemas import Body, ExactJSON, TextParam, ThreadRefParam
 from lockstitch.server.auth import Caller, Writer
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.streams.thread import status_of
 
-router = APIRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=Exact)
+router = APIRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=ExactJSON)
 
-CallId = Annotated[Plain, Field(min_length=1, max_length=255)]
+CallId = Annotated[TextParam, Field(min_length=1, max_length=255)]
 """The id of a call that waits, or its key: both as in `waiting_for`. Ids may repeat within a thread, keys do not."""
 
 
@@ -30,20 +30,20 @@ class Approval(Body):
 
 class Denial(Body):
     call_id: CallId
-    reason: Plain | None = None
+    reason: TextParam | None = None
 
 
 class Settlement(Body):
     """Either what the call gave, or that it may be made again, or that nobody knows."""
 
     call_id: CallId
-    done: Plain | None = None
+    done: TextParam | None = None
     redo: bool = False
     unknown: bool = False
 
 
-class Reply(Body):
-    text: Plain
+class AnswerBody(Body):
+    text: TextParam
     call_id: CallId | None = None
 
 
@@ -57,30 +57,30 @@ class ToolResults(Body):
     results: list[ToolResult]
 
 
-class Delivery(Body):
+class DeliveryBody(Body):
     """A message for a thread, for its next run. The same id is delivered once, however often it is sent; another
     message with this id is a conflict."""
 
     input: str | list[Json]
-    id: Annotated[Plain, Field(min_length=1, max_length=200)] | None = None
+    id: Annotated[TextParam, Field(min_length=1, max_length=200)] | None = None
 
 
 @router.post("/approve", response_model=responses.Status)
-async def approve_call(caller: Writer, ref: Ref, said: Approval) -> Exact:
+async def approve_call(caller: Writer, ref: ThreadRefParam, said: Approval) -> ExactJSON:
     """Agree to a call that waits for a person."""
     await approve(caller.store, ref, said.call_id, by=caller.actor)
     return await _now(caller, ref)
 
 
 @router.post("/deny", response_model=responses.Status)
-async def deny_call(caller: Writer, ref: Ref, said: Denial) -> Exact:
+async def deny_call(caller: Writer, ref: ThreadRefParam, said: Denial) -> ExactJSON:
     """Refuse a call that waits for a person; the model is told, and why."""
     await deny(caller.store, ref, said.call_id, reason=said.reason, by=caller.actor)
     return await _now(caller, ref)
 
 
 @router.post("/settle", response_model=responses.Status)
-async def settle_call(caller: Writer, ref: Ref, said: Settlement) -> Exact:
+async def settle_call(caller: Writer, ref: ThreadRefParam, said: Settlement) -> ExactJSON:
     """Say what became of a call that was cut off half-way."""
     done, redo, unknown = said.done, said.redo, said.unknown
     await settle(caller.store, ref, said.call_id, done=done, redo=redo, unknown=unknown, by=caller.actor)
@@ -88,21 +88,21 @@ async def settle_call(caller: Writer, ref: Ref, said: Settlement) -> Exact:
 
 
 @router.post("/answer", response_model=responses.Status)
-async def answer_question(caller: Writer, ref: Ref, said: Reply) -> Exact:
+async def answer_question(caller: Writer, ref: ThreadRefParam, said: AnswerBody) -> ExactJSON:
     """Answer the question that a thread asked in the middle of a run."""
     await answer(caller.store, ref, said.text, call_id=said.call_id, by=caller.actor)
     return await _now(caller, ref)
 
 
 @router.post("/tool_results", response_model=responses.Status)
-async def tool_results(caller: Writer, ref: Ref, said: ToolResults) -> Exact:
+async def tool_results(caller: Writer, ref: ThreadRefParam, said: ToolResults) -> ExactJSON:
     """Hand in the results of the calls that a browser was to execute: exactly those that are waited for."""
     await submit_results(caller.store, ref, [one.model_dump() for one in said.results])
     return await _now(caller, ref)
 
 
 @router.post("/deliver", status_code=202, response_model=responses.StatusOfRun)
-async def deliver(caller: Writer, ref: Ref, said: Delivery) -> Exact:
+async def deliver(caller: Writer, ref: ThreadRefParam, said: DeliveryBody) -> ExactJSON:
     """Leave a message for a thread whose agent runs elsewhere. A worker answers it, after those accepted before.
 
     GET /api/runs/{run_id}/result tells the answer to this message, and the status `pending` until its run begins. 409
@@ -113,48 +113,48 @@ async def deliver(caller: Writer, ref: Ref, said: Delivery) -> Exact:
     sender = f"api:{said.id or new_id()}"
     receipt = await caller.store.deliver(head, entry, kind="input", sender=sender)
     if not receipt.new:
-        first = await caller.store.desk.delivered(caller.store.letter(head, entry, "input", sender))
+        first = await caller.store.execution.earlier_delivery(caller.store.new_delivery(head, entry, "input", sender))
         # Media are not compared, since they may be stored elsewhere.
         if first is not None and text_of(first.message) != text_of(entry.message):
             why = f"Thread {head.id} has accepted another message with the id {said.id}. Nothing was changed."
             raise Conflict(why, thread_id=head.id, reason="delivered")
-    mention(thread=head.id, run=receipt.delivery_id)
+    add_log_fields(thread=head.id, run=receipt.delivery_id)
     now = await caller.store.thread(head)
-    return Exact({**status_of(now), "run_id": str(receipt.delivery_id)}, 202)
+    return ExactJSON({**status_of(now), "run_id": str(receipt.delivery_id)}, 202)
 
 
 @router.post("/cancel", status_code=202, response_model=responses.Status)
-async def cancel_run(caller: Writer, ref: Ref) -> Exact:
+async def cancel_run(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
     """Have the open run end, whoever drives it, and all that it has children do."""
     return _shown(await cancel(caller.store, ref), 202)
 
 
 @router.post("/retry", status_code=202, response_model=responses.StatusOfRun)
-async def retry(caller: Writer, ref: Ref) -> Exact:
+async def retry(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
     """Begin a failed or cancelled run anew, on the same context."""
     return await _left_to_workers(caller, ref, "retry")
 
 
 @router.post("/resume", status_code=202, response_model=responses.StatusOfRun)
-async def resume(caller: Writer, ref: Ref) -> Exact:
+async def resume(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
     """Have a thread go on that was cut off or waits for its time to come."""
     return await _left_to_workers(caller, ref, "resume")
 
 
-async def _left_to_workers(caller: Caller, ref: str, act: str) -> Exact:
+async def _left_to_workers(caller: Caller, ref: str, act: str) -> ExactJSON:
     head = await caller.store.thread(ref)
     agent = caller.app.agent(head.agent)
     result: Any = await getattr(agent, act)(head, store=caller.store, detach=True)
     now = await caller.store.thread(head)
-    mention(thread=head.id, run=result.run_id if result is not None else None)
+    add_log_fields(thread=head.id, run=result.run_id if result is not None else None)
     run = {"run_id": str(result.run_id)} if result is not None else {"run_id": None}
-    return Exact({**status_of(now), **run}, 202)
+    return ExactJSON({**status_of(now), **run}, 202)
 
 
-async def _now(caller: Caller, ref: str, status: int = 200) -> Exact:
+async def _now(caller: Caller, ref: str, status: int = 200) -> ExactJSON:
     return _shown(await caller.store.thread(ref), status)
 
 
-def _shown(head: Thread, status: int = 200) -> Exact:
-    mention(thread=head.id)
-    return Exact(status_of(head), status)
+def _shown(head: Thread, status: int = 200) -> ExactJSON:
+    add_log_fields(thread=head.id)
+    return ExactJSON(status_of(head), status)

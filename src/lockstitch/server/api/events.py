@@ -14,11 +14,11 @@ from starlette.responses import StreamingResponse
 
 from lockstitch.errors import StoreError
 from lockstitch.model import Json, codec
-from lockstitch.server.api.schemas import Position, Ref
+from lockstitch.server.api.schemas import Position, ThreadRefParam
 from lockstitch.server.auth import Caller, Reader
-from lockstitch.server.middleware import mention
-from lockstitch.server.streams.project import Board
-from lockstitch.server.streams.thread import Follower, Told, Until
+from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.streams.project import ProjectStream
+from lockstitch.server.streams.thread import StreamItem, ThreadStream, Until
 
 router = APIRouter(prefix="/api", tags=["events"])
 
@@ -44,7 +44,7 @@ LastEventId = Annotated[str | None, Header(description="The position of the last
 @router.get("/threads/{ref}/events", responses=STREAM, response_class=StreamingResponse)
 async def thread_events(
     caller: Reader,
-    ref: Ref,
+    ref: ThreadRefParam,
     after: Position = 0,
     until: Annotated[Until, Query(description="end of the thread; idle: its run has ended or waits; now")] = "end",
     last_event_id: LastEventId = None,
@@ -56,8 +56,10 @@ async def thread_events(
     the llm_call that has it all; one with another attempt begins anew. Numbers rise, so one that was seen is known.
     """
     head = await caller.store.thread(ref)
-    mention(thread=head.id)
-    return streamed(caller, Follower(caller.store, caller.house.news, head.id, last_seen(last_event_id, after)), until)
+    add_log_fields(thread=head.id)
+    return streamed(
+        caller, ThreadStream(caller.store, caller.state.news, head.id, last_seen(last_event_id, after)), until
+    )
 
 
 @router.get("/events", responses=STREAM, response_class=StreamingResponse)
@@ -65,12 +67,12 @@ async def project_events(
     caller: Reader, until: Annotated[Until, Query(description="now: only how things stand")] = "end"
 ) -> StreamingResponse:
     """How the threads of the project stand: first the recent ones, then whichever changes. Events: `status`."""
-    board = Board(caller.store, caller.house.news)
+    board = ProjectStream(caller.store, caller.state.news)
     return StreamingResponse(_frames(board.follow(once=until == "now")), headers=_HEADERS, media_type=EVENT_STREAM)
 
 
-def streamed(caller: Caller, follower: Follower, until: Until) -> StreamingResponse:
-    return StreamingResponse(_frames(follower.follow(until)), headers=_HEADERS, media_type=EVENT_STREAM)
+def streamed(caller: Caller, follower: ThreadStream, until: Until) -> StreamingResponse:
+    return StreamingResponse(_frames(follower.events(until)), headers=_HEADERS, media_type=EVENT_STREAM)
 
 
 def last_seen(last_event_id: str | None, after: int) -> int:
@@ -79,7 +81,7 @@ def last_seen(last_event_id: str | None, after: int) -> int:
     return max(after, int(text)) if text.isascii() and text.isdigit() and len(text) < 19 else after
 
 
-async def _frames(told: AsyncGenerator[Told]) -> AsyncGenerator[bytes]:
+async def _frames(told: AsyncGenerator[StreamItem]) -> AsyncGenerator[bytes]:
     # A first word, so that whoever is in between passes the beginning on.
     yield b": here\n\n"
     try:
@@ -91,7 +93,7 @@ async def _frames(told: AsyncGenerator[Told]) -> AsyncGenerator[bytes]:
         _log.warning("A stream ends, since the store does not answer: %s", exc)
 
 
-def frame(told: Told) -> bytes:
+def frame(told: StreamItem) -> bytes:
     if told.kind == "beat":
         return b": \n\n"
     position = b"id: %d\n" % told.stitch.position if told.stitch is not None else b""

@@ -7,20 +7,20 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lockstitch.agents import Result
-from lockstitch.engine.executor import result_for, run_of
-from lockstitch.engine.result import result_in
+from lockstitch.engine.executor import result_for, run_of_message
+from lockstitch.engine.result import result_from_store
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread
-from lockstitch.model.thread import TERMINAL
+from lockstitch.model.thread import TERMINAL_STATUSES
 from lockstitch.server.api import responses
 from lockstitch.server.api.events import EVENT_STREAM, stream_content, streamed
-from lockstitch.server.api.schemas import Body, Exact, Name, Plain
+from lockstitch.server.api.schemas import Body, ExactJSON, Name, TextParam
 from lockstitch.server.auth import Caller, Writer
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
-from lockstitch.server.streams.thread import LIVELY, QUIET, Follower, is_idle
+from lockstitch.server.streams.thread import LIVELY, QUIET, ThreadStream, is_idle
 
-router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=Exact)
+router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=ExactJSON)
 
 
 _WAITED: Final[dict[int | str, dict[str, Any]]] = {
@@ -32,10 +32,10 @@ class Prompt(Body):
     """What an agent is to do, and in which thread: a known one goes on where it was, an unknown one is made."""
 
     input: str | list[Json]
-    thread: Annotated[Plain, Field(min_length=1, max_length=255)] | None = None
-    user_id: Annotated[Plain, Field(max_length=255)] | None = None
+    thread: Annotated[TextParam, Field(min_length=1, max_length=255)] | None = None
+    user_id: Annotated[TextParam, Field(max_length=255)] | None = None
     metadata: Json = {}
-    tags: list[Plain] = []
+    tags: list[TextParam] = []
     extras: Json = {}
     stream: bool = False
     wait: bool = False
@@ -62,11 +62,11 @@ async def run(
     before = await _before(caller, prompt.thread)
     begun = await begin(caller, name, prompt)
     if stream:
-        return followed(caller, before, begun)
+        return stream_run(caller, before, begun)
     if prompt.wait:
-        result, idle = await waited(request, caller, begun)
-        return Exact(result.as_json(), 200 if idle else 202)
-    return Exact(begun.as_json(), 202)
+        result, idle = await wait_for_run(request, caller, begun)
+        return ExactJSON(result.as_json(), 200 if idle else 202)
+    return ExactJSON(begun.as_json(), 202)
 
 
 async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
@@ -82,32 +82,38 @@ async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
         extras=prompt.extras,
         detach=True,
     )
-    mention(thread=begun.thread_id, run=begun.run_id)
+    add_log_fields(thread=begun.thread_id, run=begun.run_id)
     return begun
 
 
-def followed(caller: Caller, before: Thread | None, begun: Result) -> Response:
+def stream_run(caller: Caller, before: Thread | None, begun: Result) -> Response:
     """What a thread does since it was as `before`, as events, until its run has ended or waits for somebody."""
     position = before.position if before is not None else 0
-    return streamed(caller, Follower(caller.store, caller.house.news, begun.thread_id, position), "idle")
+    return streamed(caller, ThreadStream(caller.store, caller.state.news, begun.thread_id, position), "idle")
 
 
-async def waited(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
+async def wait_for_run(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
     """The result of the run that a message caused, once the run has ended or the thread waits for a person. If the
     message is in line behind a run that waits for a person, the result of that run.
 
     If the caller or the server leaves before, the current state of the message, and False.
     """
-    store, news = caller.store, caller.house.news
-    with news.read(begun.thread_id) as reader:
+    store, news = caller.store, caller.state.news
+    with news.subscribe(begun.thread_id) as reader:
         while True:
             head = await store.thread(begun.thread_id)
             idle = is_idle(head)
-            own = await store.run(begun.run_id) if begun.in_line is None else await run_of(store, head, begun.in_line)
-            done = idle or (own is not None and own.status in TERMINAL)
+            own = (
+                await store.run(begun.run_id)
+                if begun.queued_message_id is None
+                else await run_of_message(store, head, begun.queued_message_id)
+            )
+            done = idle or (own is not None and own.status in TERMINAL_STATUSES)
             if done or news.leaving or await request.is_disconnected():
-                ahead = await store.desk.open_run(head) if own is None and idle else None
-                return await (result_for(store, begun.run_id) if ahead is None else result_in(store, ahead)), done
+                ahead = await store.execution.open_run(head) if own is None and idle else None
+                return await (
+                    result_for(store, begun.run_id) if ahead is None else result_from_store(store, ahead)
+                ), done
             await reader.wait(LIVELY if head.status == "running" else QUIET)
 
 

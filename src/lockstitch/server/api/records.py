@@ -11,24 +11,24 @@ from starlette.responses import Response
 from lockstitch.errors import NotFound
 from lockstitch.model import Feedback, File, Json, Memory
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, Exact, Id, Limit, Name, Plain, Ref, rows
+from lockstitch.server.api.schemas import Body, ExactJSON, Id, Limit, Name, TextParam, ThreadRefParam, rows
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.problems import Problem
 
-router = APIRouter(prefix="/api", tags=["shelves"], default_response_class=Exact)
+router = APIRouter(prefix="/api", tags=["shelves"], default_response_class=ExactJSON)
 
-User = Annotated[Plain, Field(max_length=255)]
+User = Annotated[TextParam, Field(max_length=255)]
 
 
 class NewMemory(Body):
     """Something to remember about a user or a project, or a learning from a run."""
 
-    text: Annotated[Plain, Field(min_length=1)]
+    text: Annotated[TextParam, Field(min_length=1)]
     user_id: User | None = None
     agent: Name | None = None
     thread: Name | None = None
     kind: Literal["memory", "learning"] = "memory"
-    tags: list[Plain] = []
+    tags: list[TextParam] = []
     metadata: Json = {}
 
 
@@ -41,7 +41,7 @@ class NewFeedback(Body):
     stitch: UUID | None = None
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None
     value: Json | None = None
-    comment: Plain | None = None
+    comment: TextParam | None = None
     user_id: User | None = None
     source: Name = "native"
 
@@ -49,17 +49,17 @@ class NewFeedback(Body):
 @router.get("/memories", response_model=list[responses.Memory])
 async def memories(
     caller: Reader,
-    user_id: Annotated[Plain | None, Query()] = None,
-    agent: Annotated[Plain | None, Query()] = None,
+    user_id: Annotated[TextParam | None, Query()] = None,
+    agent: Annotated[TextParam | None, Query()] = None,
     limit: Limit = 100,
-) -> Exact:
+) -> ExactJSON:
     """What is remembered in the project, in the order in which it was learnt."""
     equal = {name: value for name, value in (("user_id", user_id), ("agent", agent)) if value is not None}
-    return Exact(rows(await caller.store.memories.list(limit=limit, project=caller.project, **equal)))
+    return ExactJSON(rows(await caller.store.memories.list(limit=limit, project=caller.project, **equal)))
 
 
 @router.post("/memories", status_code=201, response_model=responses.Memory)
-async def remember(caller: Writer, memory: NewMemory) -> Exact:
+async def remember(caller: Writer, memory: NewMemory) -> ExactJSON:
     """Remember something."""
     now = caller.store.clock.now()
     head = await caller.store.thread(memory.thread) if memory.thread is not None else None
@@ -71,36 +71,36 @@ async def remember(caller: Writer, memory: NewMemory) -> Exact:
         updated_at=now,
     )
     await caller.store.memories.put(made)
-    return Exact(made.as_json(), 201)
+    return ExactJSON(made.as_json(), 201)
 
 
 @router.delete("/memories/{id}", response_model=responses.Deleted)
-async def forget(caller: Writer, id: Id) -> Exact:
+async def forget(caller: Writer, id: Id) -> ExactJSON:
     """Forget something."""
     deleted = await caller.store.memories.delete(id=id, project=caller.project)
     if not deleted:
         raise NotFound(f"There is no memory {id} in project {caller.project}.")
-    return Exact({"deleted": deleted})
+    return ExactJSON({"deleted": deleted})
 
 
 @router.get("/feedback", response_model=list[responses.Feedback])
 async def feedback(
     caller: Reader,
-    thread: Annotated[Plain | None, Query(max_length=300)] = None,
-    run: Annotated[Plain | None, Query(max_length=300)] = None,
+    thread: Annotated[TextParam | None, Query(max_length=300)] = None,
+    run: Annotated[TextParam | None, Query(max_length=300)] = None,
     limit: Limit = 100,
-) -> Exact:
+) -> ExactJSON:
     """What was said about the project's threads and runs."""
     equal: Json = {"project": caller.project}
     if thread is not None:
         equal["thread_id"] = (await caller.store.thread(thread)).id
     if run is not None:
         equal["run_id"] = (await caller.store.run(run)).id
-    return Exact(rows(await caller.store.feedback.list(limit=limit, **equal)))
+    return ExactJSON(rows(await caller.store.feedback.list(limit=limit, **equal)))
 
 
 @router.post("/feedback", status_code=201, response_model=responses.Feedback)
-async def give_feedback(caller: Writer, said: NewFeedback) -> Exact:
+async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
     """Say something about a thread, a run or a stitch."""
     now, store = caller.store.clock.now(), caller.store
     stitch = await store.stitch(said.stitch) if said.stitch is not None else None
@@ -120,14 +120,14 @@ async def give_feedback(caller: Writer, said: NewFeedback) -> Exact:
         updated_at=now,
     )
     await store.feedback.put(made)
-    return Exact(made.as_json(), 201)
+    return ExactJSON(made.as_json(), 201)
 
 
 @router.get("/threads/{ref}/files", response_model=list[responses.File])
-async def files(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
+async def files(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> ExactJSON:
     """The files that a thread's runs made or changed."""
     head = await caller.store.thread(ref)
-    return Exact(rows(await caller.store.files.list(limit=limit, thread_id=head.id)))
+    return ExactJSON(rows(await caller.store.files.list(limit=limit, thread_id=head.id)))
 
 
 @router.get(
@@ -135,7 +135,7 @@ async def files(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def content(caller: Reader, ref: Ref, file_id: Annotated[Name, Path()]) -> Response:
+async def content(caller: Reader, ref: ThreadRefParam, file_id: Annotated[Name, Path()]) -> Response:
     """The content of a file, where the agent that made it keeps any. It is given to be saved, never to be shown."""
     head = await caller.store.thread(ref)
     file = await caller.store.files.get(head.id, file_id)

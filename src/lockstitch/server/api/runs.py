@@ -9,41 +9,41 @@ from lockstitch.errors import NotFound
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import Json, Run
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Exact, Id, Limit, Name, RunRef, rows
+from lockstitch.server.api.schemas import ExactJSON, Id, Limit, Name, RunRef, rows
 from lockstitch.server.auth import Caller, Reader
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.store.reports.traces import LINES
 
-router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exact)
+router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=ExactJSON)
 
 
 @router.get("/{id}", response_model=responses.RunWithUsage)
-async def run(caller: Reader, id: RunRef) -> Exact:
+async def run(caller: Reader, id: RunRef) -> ExactJSON:
     """One run, with its usage under the names that providers use; `pending` while its message waits in line."""
     found = await _known(caller, id)
-    return Exact({**found.as_json(), "usage": found.usage})
+    return ExactJSON({**found.as_json(), "usage": found.usage})
 
 
 @router.get("/{id}/result", response_model=responses.Result)
-async def result(caller: Reader, id: RunRef) -> Exact:
+async def result(caller: Reader, id: RunRef) -> ExactJSON:
     """Return the result of a run in its current state; `pending` while its message waits in line."""
     found = await result_for(caller.store, id)
-    mention(thread=found.thread_id, run=found.run_id)
-    return Exact(found.as_json())
+    add_log_fields(thread=found.thread_id, run=found.run_id)
+    return ExactJSON(found.as_json())
 
 
 @router.get("/{id}/log", response_model=list[responses.Stitch])
-async def log(caller: Reader, id: RunRef) -> Exact:
+async def log(caller: Reader, id: RunRef) -> ExactJSON:
     """Everything that a run did, in order; nothing while its message waits in line."""
     found = await _known(caller, id)
-    return Exact(rows(await caller.store.log(found.id) if found.status != "pending" else []))
+    return ExactJSON(rows(await caller.store.log(found.id) if found.status != "pending" else []))
 
 
 @router.get("/{id}/messages", response_model=list[Json])
-async def messages(caller: Reader, id: RunRef) -> Exact:
+async def messages(caller: Reader, id: RunRef) -> ExactJSON:
     """Return the messages of a run, also those that were compacted since. Empty while its message waits in line."""
     found = await _known(caller, id)
-    return Exact(await caller.store.messages(found.id) if found.status != "pending" else [])
+    return ExactJSON(await caller.store.messages(found.id) if found.status != "pending" else [])
 
 
 @router.get("/{id}/trace", response_model=responses.Trace)
@@ -52,36 +52,36 @@ async def trace(
     id: RunRef,
     depth: Annotated[int | None, Query(ge=0, le=100)] = None,
     limit: Annotated[int, Query(ge=1, le=100_000)] = LINES,
-) -> Exact:
+) -> ExactJSON:
     """A run as a tree of model calls, tools, nested runs and child threads, or of the spans of a mirror."""
-    return Exact((await caller.store.trace((await _known(caller, id)).id, depth=depth, limit=limit)).as_json())
+    return ExactJSON((await caller.store.trace((await _known(caller, id)).id, depth=depth, limit=limit)).as_json())
 
 
 @router.get("/{id}/export", response_model=list[Json])
 async def export(
     caller: Reader, id: RunRef, form: Annotated[Literal["langsmith"], Query(alias="as")] = "langsmith"
-) -> Exact:
+) -> ExactJSON:
     """A run as another system has it."""
     found = await _known(caller, id)
-    answer = Exact(await export_run(caller.store, str(found.id)))
+    answer = ExactJSON(await export_run(caller.store, str(found.id)))
     answer.headers["Content-Disposition"] = f'attachment; filename="{found.id}.{form}.json"'
     return answer
 
 
 @router.get("/{a}/difference/{b}", response_model=responses.Difference)
-async def difference(caller: Reader, a: RunRef, b: RunRef) -> Exact:
+async def difference(caller: Reader, a: RunRef, b: RunRef) -> ExactJSON:
     """What differs between two runs: as wholes, and step by step."""
     one, other = await _known(caller, a), await _known(caller, b)
-    return Exact((await caller.store.difference(one.id, other.id)).as_json())
+    return ExactJSON((await caller.store.difference(one.id, other.id)).as_json())
 
 
 async def _known(caller: Caller, id: str) -> Run:
     found = await run_for(caller.store, id)
-    mention(thread=found.thread_id, run=found.id)
+    add_log_fields(thread=found.thread_id, run=found.id)
     return found
 
 
-agents_router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=Exact)
+agents_router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=ExactJSON)
 
 AgentName = Annotated[Name, Path()]
 
@@ -91,43 +91,43 @@ async def agents(
     caller: Reader,
     role: Annotated[Literal["agent", "team", "workflow"] | None, Query(description="Only those: teams, say.")] = None,
     limit: Limit = 1000,
-) -> Exact:
+) -> ExactJSON:
     """The agents that the project knows; `here` are those that this server's app has the code of."""
     equal = {"project": caller.project, **({"role": role} if role is not None else {})}
     known = await caller.store.agents.list(limit=limit, **equal)
-    here = sorted(caller.house.app.agents) if caller.house.app is not None else []
-    return Exact({"agents": rows(known), "here": here})
+    here = sorted(caller.state.app.agents) if caller.state.app is not None else []
+    return ExactJSON({"agents": rows(known), "here": here})
 
 
 @agents_router.get("/{name}", response_model=responses.Agent)
-async def agent(caller: Reader, name: AgentName) -> Exact:
+async def agent(caller: Reader, name: AgentName) -> ExactJSON:
     """One agent that the project knows."""
-    return Exact((await caller.store.agents.get(caller.project, name)).as_json())
+    return ExactJSON((await caller.store.agents.get(caller.project, name)).as_json())
 
 
 @agents_router.get("/{name}/versions", response_model=list[responses.AgentVersion])
 async def versions(
     caller: Reader, name: AgentName, newest: Annotated[int, Query(ge=1, le=1000, description="Only so many.")] = 1000
-) -> Exact:
+) -> ExactJSON:
     """The versions of an agent's definition, the oldest first."""
     found = await caller.store.agents.versions(caller.project, name)
     if not found:
         raise NotFound(f"There is no agent {name} in project {caller.project}.")
-    return Exact(rows(found[-newest:]))
+    return ExactJSON(rows(found[-newest:]))
 
 
-stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=Exact)
+stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=ExactJSON)
 
 
 @stitches_router.get("/{id}", response_model=responses.Stitch)
-async def stitch(caller: Reader, id: Id) -> Exact:
+async def stitch(caller: Reader, id: Id) -> ExactJSON:
     """One stitch."""
     found = await caller.store.stitch(id)
-    mention(thread=found.thread_id, run=found.run_id)
-    return Exact(found.as_json())
+    add_log_fields(thread=found.thread_id, run=found.run_id)
+    return ExactJSON(found.as_json())
 
 
 @stitches_router.get("/{id}/request", response_model=Json)
-async def request(caller: Reader, id: Id) -> Exact:
+async def request(caller: Reader, id: Id) -> ExactJSON:
     """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
-    return Exact(await caller.store.request(id))
+    return ExactJSON(await caller.store.request(id))

@@ -33,21 +33,23 @@ def _sensible(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-Plain = Annotated[str, AfterValidator(_plain)]
+TextParam = Annotated[str, AfterValidator(_plain)]
 """Text that every store can compare."""
 
-Moment = Annotated[AwareDatetime, AfterValidator(_sensible)]
+TimeParam = Annotated[AwareDatetime, AfterValidator(_sensible)]
 """A time with its zone."""
 
-Ref = Annotated[Plain, Path(description="A thread's id or key.", max_length=300)]
-RunRef = Annotated[Plain, Path(description="A run's id, or the id that another system knows it by.", max_length=300)]
+ThreadRefParam = Annotated[TextParam, Path(description="A thread's id or key.", max_length=300)]
+RunRef = Annotated[
+    TextParam, Path(description="A run's id, or the id that another system knows it by.", max_length=300)
+]
 Id = Annotated[UUID, Path()]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=_LARGEST)]
 Position = Annotated[int, Query(ge=0, le=_LARGEST, description="A position in the thread's log.")]
-Since = Annotated[Moment | None, Query(description="Only since then: a time with its zone.")]
+Since = Annotated[TimeParam | None, Query(description="Only since then: a time with its zone.")]
 
-Name = Annotated[Plain, Field(min_length=1, max_length=255)]
+Name = Annotated[TextParam, Field(min_length=1, max_length=255)]
 
 
 class Body(BaseModel):
@@ -56,7 +58,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Exact(JSONResponse):
+class ExactJSON(JSONResponse):
     """JSON as the record has it: large integers and the order of keys survive."""
 
     def render(self, content: Any) -> bytes:

@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from lockstitch.backend import Answer
+from lockstitch.backend import QueryResult
 from lockstitch.lenses import catalog
 from lockstitch.model import Json, Run, format_time
 from lockstitch.model.format import plain
 from lockstitch.model.statistics import Group
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, Exact, Limit, Moment, Plain, Since, rows
+from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Since, TextParam, TimeParam, rows
 from lockstitch.server.auth import Admin, Caller, Reader
-from lockstitch.store.reports.statistics import Only, Statistics
+from lockstitch.store.reports.statistics import RunFilter, Statistics
 
-statistics_router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=Exact)
+statistics_router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=ExactJSON)
 
 Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
 
@@ -27,17 +27,17 @@ async def stats(
     by: Annotated[list[Group] | None, Query(description="Put usage together by these.")] = None,
     parts: Annotated[list[Part] | None, Query(description="What is wanted; else an overview.")] = None,
     since: Since = None,
-    until: Annotated[Moment | None, Query(description="Only before then.")] = None,
-    agent: Annotated[Plain | None, Query()] = None,
-    model: Annotated[Plain | None, Query()] = None,
-    user: Annotated[Plain | None, Query()] = None,
+    until: Annotated[TimeParam | None, Query(description="Only before then.")] = None,
+    agent: Annotated[TextParam | None, Query()] = None,
+    model: Annotated[TextParam | None, Query()] = None,
+    user: Annotated[TextParam | None, Query()] = None,
     limit: Limit = 20,
-) -> Exact:
+) -> ExactJSON:
     """Tokens, cost, latencies and errors of the project's runs; they count by when they began, in UTC.
 
     Without `by` and `parts` an overview: the total, and usage by model, agent, status and day, tools and latencies.
     """
-    only: Only = {"since": since, "until": until, "agent": agent, "model": model, "user": user}
+    only: RunFilter = {"since": since, "until": until, "agent": agent, "model": model, "user": user}
     figures = caller.store.statistics
     found: Json = {
         "project": caller.project,
@@ -50,10 +50,10 @@ async def stats(
         found[part] = await _part(figures, part, only, limit)
     if not by and not parts:
         found |= await _overview(figures, only)
-    return Exact(found)
+    return ExactJSON(found)
 
 
-async def _overview(figures: Statistics, only: Only) -> Json:
+async def _overview(figures: Statistics, only: RunFilter) -> Json:
     models = await figures.usage("model", **only)
     groups: Sequence[Group] = ("agent", "status", "day")
     return {
@@ -65,7 +65,7 @@ async def _overview(figures: Statistics, only: Only) -> Json:
     }
 
 
-async def _part(figures: Statistics, part: Part, only: Only, limit: int) -> list[Json] | Json:
+async def _part(figures: Statistics, part: Part, only: RunFilter, limit: int) -> list[Json] | Json:
     if part == "usage":
         return (await figures.usage(**only)).as_json()
     if part == "tools":
@@ -83,7 +83,7 @@ def _run(run: Run) -> Json:
     return {**run.as_json(), "usage": run.usage, "duration_ms": took}
 
 
-sql_router = APIRouter(prefix="/api/sql", tags=["sql"], default_response_class=Exact)
+sql_router = APIRouter(prefix="/api/sql", tags=["sql"], default_response_class=ExactJSON)
 
 Lens = Literal["three_table", "reasoning", "langsmith", "agentic_threads", "agno"]
 assert set(catalog.NAMES) == set(Lens.__args__)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
@@ -94,7 +94,7 @@ _LONGEST = 100_000
 class Question(Body):
     """One SELECT, over the core tables or those of a lens."""
 
-    query: Annotated[Plain, Field(min_length=1, max_length=_LONGEST)]
+    query: Annotated[TextParam, Field(min_length=1, max_length=_LONGEST)]
     lens: Lens | None = None
     limit: Annotated[int, Field(ge=1)] | None = None
 
@@ -102,46 +102,46 @@ class Question(Body):
 @sql_router.get("", response_model=responses.Cells)
 async def sql(
     caller: Admin,
-    q: Annotated[Plain, Query(min_length=1, max_length=_LONGEST)],
+    q: Annotated[TextParam, Query(min_length=1, max_length=_LONGEST)],
     lens: Annotated[Lens | None, Query()] = None,
     limit: Annotated[int | None, Query(ge=1)] = None,
-) -> Exact:
+) -> ExactJSON:
     """Ask the record in SQL. All projects are seen."""
     return as_answer(await ask(caller, q, lens, limit))
 
 
 @sql_router.post("", response_model=responses.Cells)
-async def ask_sql(caller: Admin, question: Question) -> Exact:
+async def ask_sql(caller: Admin, question: Question) -> ExactJSON:
     """The same, for questions that are too long for an address."""
     return as_answer(await ask(caller, question.query, question.lens, question.limit))
 
 
-async def ask(caller: Caller, query: str, lens: str | None = None, limit: int | None = None) -> Answer:
+async def ask(caller: Caller, query: str, lens: str | None = None, limit: int | None = None) -> QueryResult:
     """One statement within the server's limits, noted before it is asked."""
-    settings = caller.house.settings
-    await caller.store.audits.note(caller.actor, "sql", lens or "record", query=query)
+    settings = caller.state.settings
+    await caller.store.audits.record(caller.actor, "sql", lens or "record", query=query)
     most = settings.sql_rows if limit is None else min(limit, settings.sql_rows)
     return await caller.store.sql(query, limit=most, seconds=settings.sql_seconds, lens=lens, force=settings.sql_force)
 
 
-def as_answer(answer: Answer) -> Exact:
+def as_answer(answer: QueryResult) -> ExactJSON:
     rows = [[plain(value) for value in row] for row in answer.rows]
-    return Exact({"columns": answer.columns, "rows": rows, "more": answer.more})
+    return ExactJSON({"columns": answer.columns, "rows": rows, "more": answer.truncated})
 
 
-search_router = APIRouter(prefix="/api", tags=["finding"], default_response_class=Exact)
+search_router = APIRouter(prefix="/api", tags=["finding"], default_response_class=ExactJSON)
 
 
 @search_router.get("/search", response_model=list[responses.Hit])
 async def search(
     caller: Reader,
-    q: Annotated[Plain, Query(min_length=1, max_length=1000, description="Every word must be there.")],
+    q: Annotated[TextParam, Query(min_length=1, max_length=1000, description="Every word must be there.")],
     limit: Limit = 20,
-) -> Exact:
+) -> ExactJSON:
     """Where the words stand: in titles, in what was asked and what was answered. The best first."""
     hits = await caller.store.search(q, limit=limit)
     heads = {hit.thread_id: await caller.store.thread(hit.thread_id) for hit in hits}
-    return Exact(
+    return ExactJSON(
         [
             {
                 "thread_id": str(hit.thread_id),
@@ -156,6 +156,6 @@ async def search(
 
 
 @search_router.get("/errors", response_model=list[responses.Stitch])
-async def errors(caller: Reader, since: Since = None, limit: Limit = 50) -> Exact:
+async def errors(caller: Reader, since: Since = None, limit: Limit = 50) -> ExactJSON:
     """The latest errors of all threads, the newest first."""
-    return Exact(rows(await caller.store.errors(limit=limit, since=since)))
+    return ExactJSON(rows(await caller.store.errors(limit=limit, since=since)))

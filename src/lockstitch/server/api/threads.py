@@ -9,38 +9,50 @@ from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread
 from lockstitch.model.thread import Kind, Status
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, Exact, Limit, Moment, Name, Offset, Plain, Position, Ref, Since, rows
+from lockstitch.server.api.schemas import (
+    Body,
+    ExactJSON,
+    Limit,
+    Name,
+    Offset,
+    Position,
+    Since,
+    TextParam,
+    ThreadRefParam,
+    TimeParam,
+    rows,
+)
 from lockstitch.server.auth import Reader, Writer
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 from lockstitch.store.conversations import Task
 from lockstitch.store.queries.overview import trees
 
-router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_class=Exact)
+router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_class=ExactJSON)
 
 
 class Goal(Body):
     """A goal for whoever drives the agent."""
 
     agent: Name
-    goal: Annotated[Plain, Field(min_length=1)]
+    goal: Annotated[TextParam, Field(min_length=1)]
     key: Name | None = None
-    title: Annotated[Plain, Field(max_length=255)] | None = None
-    user_id: Annotated[Plain, Field(max_length=255)] | None = None
+    title: Annotated[TextParam, Field(max_length=255)] | None = None
+    user_id: Annotated[TextParam, Field(max_length=255)] | None = None
     tasks: list[Task] = []
     priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
-    at: Moment | None = None
+    at: TimeParam | None = None
     extras: Json = {}
 
 
 class Edit(Body):
     """Fields that anybody may set at any time."""
 
-    title: Annotated[Plain, Field(max_length=255)] | None = None
+    title: Annotated[TextParam, Field(max_length=255)] | None = None
     extras: Json = {}
     priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
-    expires_at: Moment | None = None
+    expires_at: TimeParam | None = None
 
 
 class Fork(Body):
@@ -48,22 +60,22 @@ class Fork(Body):
 
     at: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     key: Name | None = None
-    title: Annotated[Plain, Field(max_length=255)] | None = None
-    user_id: Annotated[Plain, Field(max_length=255)] | None = None
+    title: Annotated[TextParam, Field(max_length=255)] | None = None
+    user_id: Annotated[TextParam, Field(max_length=255)] | None = None
 
 
 @router.get("", response_model=responses.Threads)
 async def threads(
     caller: Reader,
     status: Annotated[list[Status] | None, Query()] = None,
-    agent: Annotated[Plain | None, Query()] = None,
+    agent: Annotated[TextParam | None, Query()] = None,
     kind: Annotated[Kind | None, Query()] = None,
-    user_id: Annotated[Plain | None, Query()] = None,
+    user_id: Annotated[TextParam | None, Query()] = None,
     since: Since = None,
     root_only: Annotated[bool, Query(description="Leave out threads that another thread made.")] = False,
     limit: Limit = 50,
-    after: Annotated[Plain | None, Query(description="The last thread of the page before.")] = None,
-) -> Exact:
+    after: Annotated[TextParam | None, Query(description="The last thread of the page before.")] = None,
+) -> ExactJSON:
     """Threads with the sums over their runs, the most recently active first; `next` goes into `after`."""
     store = caller.store
     found = await store.threads(
@@ -77,7 +89,7 @@ async def threads(
         depth=0 if root_only else None,
     )
     shown = found[:limit]
-    return Exact(
+    return ExactJSON(
         {
             "threads": [{**one.as_json(), **_more(one.thread)} for one in await store.overview(shown)],
             "next": str(shown[-1].id) if len(found) > limit else None,
@@ -86,84 +98,86 @@ async def threads(
 
 
 @router.post("", status_code=201, response_model=responses.Thread)
-async def start(caller: Writer, goal: Goal) -> Exact:
+async def start(caller: Writer, goal: Goal) -> ExactJSON:
     """Start a thread with a goal. Nothing runs in this request: a worker drives it."""
     given: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
-    app = caller.house.app
+    app = caller.state.app
     if app is not None and goal.agent in app.agents:
         made = await app.agents[goal.agent].start(store=caller.store, goal=goal.goal, **given)
     else:
         made = await caller.store.start(goal.agent, goal.goal, **given)
-    mention(thread=made.id)
-    return Exact(made.as_json(), 201)
+    add_log_fields(thread=made.id)
+    return ExactJSON(made.as_json(), 201)
 
 
 @router.get("/{ref}", response_model=responses.Thread)
-async def thread(caller: Reader, ref: Ref) -> Exact:
+async def thread(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """One thread, by id or key."""
-    return Exact((await _known(caller.store, ref)).as_json())
+    return ExactJSON((await _known(caller.store, ref)).as_json())
 
 
 @router.patch("/{ref}", response_model=responses.Thread)
-async def edit(caller: Writer, ref: Ref, edit: Edit) -> Exact:
+async def edit(caller: Writer, ref: ThreadRefParam, edit: Edit) -> ExactJSON:
     """Change what may be changed at any time; what is not named stays."""
     head = await _known(caller.store, ref)
     fields = edit.model_dump(include=edit.model_fields_set)
     if fields:
         await caller.store.edit(head, **fields)
-    return Exact((await caller.store.thread(head)).as_json())
+    return ExactJSON((await caller.store.thread(head)).as_json())
 
 
 @router.delete("/{ref}", response_model=responses.Deleted)
 async def delete(
-    caller: Writer, ref: Ref, force: Annotated[bool, Query(description="Even while somebody holds it.")] = False
-) -> Exact:
+    caller: Writer,
+    ref: ThreadRefParam,
+    force: Annotated[bool, Query(description="Even while somebody holds it.")] = False,
+) -> ExactJSON:
     """Delete a thread, its descendants and everything of theirs."""
     head = await _known(caller.store, ref)
     deleted = await caller.store.delete(head, force=force)
     if not deleted:
         raise NotFound(f"There is no thread {ref} any more.")
-    await caller.store.audits.note(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
-    return Exact({"deleted": deleted})
+    await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
+    return ExactJSON({"deleted": deleted})
 
 
 @router.get("/{ref}/tree", response_model=responses.ThreadTree)
-async def tree(caller: Reader, ref: Ref) -> Exact:
+async def tree(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """The thread with everything below it, each with its children in it."""
     head = await _known(caller.store, ref)
-    return Exact((await trees(caller.store.backend, [head]))[0].as_json())
+    return ExactJSON((await trees(caller.store.backend, [head]))[0].as_json())
 
 
 @router.get("/{ref}/children", response_model=list[responses.ThreadRow])
-async def children(caller: Reader, ref: Ref) -> Exact:
+async def children(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """The threads that a thread has made, with the sums over their runs."""
     found = await caller.store.children(await _known(caller.store, ref))
-    return Exact([{**one.as_json(), **_more(one.thread)} for one in await caller.store.overview(found)])
+    return ExactJSON([{**one.as_json(), **_more(one.thread)} for one in await caller.store.overview(found)])
 
 
 @router.get("/{ref}/ancestors", response_model=list[responses.Thread])
-async def ancestors(caller: Reader, ref: Ref) -> Exact:
+async def ancestors(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """Parent, grandparent and so on up to the root."""
-    return Exact(rows(await caller.store.ancestors(await _known(caller.store, ref))))
+    return ExactJSON(rows(await caller.store.ancestors(await _known(caller.store, ref))))
 
 
 @router.get("/{ref}/context", response_model=list[Json])
-async def context(caller: Reader, ref: Ref) -> Exact:
+async def context(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """The messages that the model would get now."""
-    return Exact(await caller.store.context(await _known(caller.store, ref)))
+    return ExactJSON(await caller.store.context(await _known(caller.store, ref)))
 
 
 @router.get("/{ref}/history", response_model=responses.History)
 async def history(
     caller: Reader,
-    ref: Ref,
+    ref: ThreadRefParam,
     limit: Limit = 20,
     offset: Offset = 0,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older turns.")] = None,
-) -> Exact:
+) -> ExactJSON:
     """Finished turns, the newest first. `next` goes into `before`."""
     page = await caller.store.history(await _known(caller.store, ref), limit=limit, offset=offset, before=before)
-    return Exact(
+    return ExactJSON(
         {
             "turns": [turn.as_json() for turn in page.turns],
             "more": page.more,
@@ -173,32 +187,32 @@ async def history(
 
 
 @router.get("/{ref}/runs", response_model=list[responses.Run])
-async def runs(caller: Reader, ref: Ref, limit: Limit = 1000) -> Exact:
+async def runs(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> ExactJSON:
     """The runs of a thread in the order in which they began."""
-    return Exact(rows(await caller.store.runs(await _known(caller.store, ref), limit=limit)))
+    return ExactJSON(rows(await caller.store.runs(await _known(caller.store, ref), limit=limit)))
 
 
 @router.get("/{ref}/stitches", response_model=responses.Stitches)
 async def stitches(
-    caller: Reader, ref: Ref, first: Position = 1, last: Position | None = None, limit: Limit = 100
-) -> Exact:
+    caller: Reader, ref: ThreadRefParam, first: Position = 1, last: Position | None = None, limit: Limit = 100
+) -> ExactJSON:
     """The log from one position to another; `next` goes into `first`."""
     head = await _known(caller.store, ref)
     first = max(1, first)
     end = min(first + limit - 1, head.position if last is None else min(last, head.position))
     found = await caller.store.stitches(head, first, end) if end >= first else []
     wanted = head.position if last is None else min(last, head.position)
-    return Exact({"stitches": rows(found), "next": end + 1 if first <= end < wanted else None})
+    return ExactJSON({"stitches": rows(found), "next": end + 1 if first <= end < wanted else None})
 
 
 @router.get("/{ref}/size", response_model=dict[str, int])
-async def size(caller: Reader, ref: Ref) -> Exact:
+async def size(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """The bytes that a thread takes, by what they are."""
-    return Exact(await caller.store.size(await _known(caller.store, ref)))
+    return ExactJSON(await caller.store.size(await _known(caller.store, ref)))
 
 
 @router.post("/{ref}/fork", status_code=201, response_model=responses.Thread)
-async def fork(caller: Writer, ref: Ref, fork: Fork | None = None) -> Exact:
+async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) -> ExactJSON:
     """A new thread that goes on from a position of this one."""
     head = await _known(caller.store, ref)
     fork = fork or Fork()
@@ -206,12 +220,12 @@ async def fork(caller: Writer, ref: Ref, fork: Fork | None = None) -> Exact:
     if fork.at is not None and fork.at > head.position:
         raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches; at is beyond them.")
     made = await caller.store.fork(head, at=fork.at, **given)
-    return Exact(made.as_json(), 201)
+    return ExactJSON(made.as_json(), 201)
 
 
 async def _known(store: Store, ref: str) -> Thread:
     head = await store.thread(ref)
-    mention(thread=head.id)
+    add_log_fields(thread=head.id)
     return head
 
 

@@ -19,33 +19,33 @@ from lockstitch.model import Json, Thread, format_time
 from lockstitch.server.api import responses
 from lockstitch.server.api.control import ToolResult
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
-from lockstitch.server.api.schemas import Body, Exact, Limit, Name, Offset, Plain, Ref
+from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, Offset, TextParam, ThreadRefParam
 from lockstitch.server.auth import Caller, Reader, Writer
-from lockstitch.server.middleware import mention
-from lockstitch.server.streams.replay import Retelling
-from lockstitch.server.streams.thread import LIVELY, Follower, is_idle
+from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.streams.replay import EventReplay
+from lockstitch.server.streams.thread import LIVELY, ThreadStream, is_idle
 
-router = APIRouter(prefix="/agent", tags=["compatible"], default_response_class=Exact)
+router = APIRouter(prefix="/agent", tags=["compatible"], default_response_class=ExactJSON)
 
 
-class Asked(Body):
+class RunRequest(Body):
     """What an agent is to do. Its name may be left out where the app has one agent."""
 
     user_prompt: str | list[Json]
-    agent_uuid: Annotated[Plain, Field(min_length=1, max_length=255)] | None = None
+    agent_uuid: Annotated[TextParam, Field(min_length=1, max_length=255)] | None = None
     agent: Name | None = None
-    user_id: Annotated[Plain, Field(max_length=255)] | None = None
+    user_id: Annotated[TextParam, Field(max_length=255)] | None = None
 
 
 class Executed(Body):
     """What a browser has executed."""
 
-    agent_uuid: Annotated[Plain, Field(min_length=1, max_length=255)]
+    agent_uuid: Annotated[TextParam, Field(min_length=1, max_length=255)]
     tool_results: list[ToolResult]
 
 
 @router.post("/run", responses=STREAM, response_class=StreamingResponse)
-async def run(caller: Writer, asked: Asked) -> StreamingResponse:
+async def run(caller: Writer, asked: RunRequest) -> StreamingResponse:
     """Run an agent, and stream what it does in its own format until it has answered or waits for the browser.
 
     If another run of the thread is open, the message waits in line, and the stream begins with its own run.
@@ -54,7 +54,7 @@ async def run(caller: Writer, asked: Asked) -> StreamingResponse:
     begun = await agent.run(
         asked.user_prompt, store=caller.store, thread=asked.agent_uuid, user_id=asked.user_id, detach=True
     )
-    mention(thread=begun.thread_id, run=begun.run_id)
+    add_log_fields(thread=begun.thread_id, run=begun.run_id)
     return _streamed(caller, agent, await caller.store.thread(begun.thread_id), begun=begun)
 
 
@@ -62,29 +62,29 @@ async def run(caller: Writer, asked: Asked) -> StreamingResponse:
 async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
     """Hand in what the browser has executed, and stream how the run goes on."""
     head = await caller.store.thread(executed.agent_uuid)
-    mention(thread=head.id)
+    add_log_fields(thread=head.id)
     agent = caller.app.agent(head.agent)
     await submit_results(caller.store, head, [one.model_dump() for one in executed.tool_results])
     return _streamed(caller, agent, head)
 
 
 @router.get("/sessions", response_model=responses.Sessions)
-async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> Exact:
+async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> ExactJSON:
     """The threads as the document's sessions, the most recently active first."""
     found = await caller.store.threads(limit=limit + 1, offset=offset)
-    return Exact({"sessions": [_session(head) for head in found[:limit]], "has_more": len(found) > limit})
+    return ExactJSON({"sessions": [_session(head) for head in found[:limit]], "has_more": len(found) > limit})
 
 
 @router.get("/{ref}/conversations", response_model=responses.Conversations)
 async def conversations(
     caller: Reader,
-    ref: Ref,
+    ref: ThreadRefParam,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older ones.")] = None,
     limit: Limit = 20,
-) -> Exact:
+) -> ExactJSON:
     """Finished turns as the document's conversations, the newest first."""
     page = await caller.store.history(await caller.store.thread(ref), limit=limit, before=before)
-    return Exact({"conversations": [turn.as_json() for turn in page.turns], "has_more": page.more})
+    return ExactJSON({"conversations": [turn.as_json() for turn in page.turns], "has_more": page.more})
 
 
 def _agent(caller: Caller, name: str | None) -> Agent:
@@ -100,9 +100,9 @@ def _streamed(caller: Caller, agent: Agent, head: Thread, begun: Result | None =
 
 async def _frames(caller: Caller, agent: Agent, head: Thread, begun: Result | None) -> AsyncGenerator[str]:
     after = head.position if begun is None else await _before(caller, begun)
-    follower = Follower(caller.store, caller.house.news, head.id, after)
-    async with aclosing(follower.follow("idle")) as told:
-        events = _told(Retelling(caller.store, head).events(told))
+    follower = ThreadStream(caller.store, caller.state.news, head.id, after)
+    async with aclosing(follower.events("idle")) as told:
+        events = _told(EventReplay(caller.store, head).events(told))
         async for frame in formats.stream(events, agent.formatter()):
             yield frame
 
@@ -110,13 +110,13 @@ async def _frames(caller: Caller, agent: Agent, head: Thread, begun: Result | No
 async def _before(caller: Caller, begun: Result) -> int:
     """The position before the run of a message, as soon as the run begins. If the message is in line behind a run that
     waits for a person, the position before that run."""
-    store, news = caller.store, caller.house.news
-    with news.read(begun.thread_id) as reader:
+    store, news = caller.store, caller.state.news
+    with news.subscribe(begun.thread_id) as reader:
         while True:
             head = await store.thread(begun.thread_id)
             run = await run_for(store, begun.run_id)
             if run.status == "pending" and is_idle(head):
-                run = await store.desk.open_run(head) or run
+                run = await store.execution.open_run(head) or run
             if run.status != "pending" or is_idle(head) or news.leaving:
                 return run.first_position - 1
             await reader.wait(LIVELY)
@@ -136,7 +136,7 @@ def _session(head: Thread) -> Json:
         "agent": head.agent,
         "user_id": head.user_id,
         "status": head.status,
-        "awaiting_frontend_tools": head.waits_for("frontend_tools") is not None,
+        "awaiting_frontend_tools": head.wait_for("frontend_tools") is not None,
         "pending_frontend_tools": [one for one in head.waiting_for if one.get("kind") == "frontend_tools"],
         "total_runs": head.total_runs,
         "extras": head.extras,

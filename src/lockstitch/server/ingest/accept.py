@@ -14,10 +14,10 @@ from lockstitch.integrations.otel.accept import screen
 from lockstitch.integrations.spans.budget import Budget
 from lockstitch.model import Json, format_time
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Exact
+from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Admin, Caller
 from lockstitch.server.ingest.body_reader import OTEL
-from lockstitch.server.ingest_queue import Intake
+from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.server.problems import Problem
 
 _KEPT: Final = ("content-type", "content-encoding", "user-agent")
@@ -35,7 +35,7 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
     known yet. Raises Problem 400 if an OTLP request cannot be read at all, and `BodyTooExpensive` if reading it costs
     too much. Values that redaction hides are not stored.
     """
-    intake = caller.house.intake
+    intake = caller.state.intake
     length = request.headers.get("content-length", "")
     # Before the body is read: a client that has to come back need not send it all first.
     intake.check_room(int(length) if length.isdecimal() else 0)
@@ -45,7 +45,7 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
         raise Problem(400, "Cut off", "The caller left before the body was whole.") from exc
     headers: Json = {name: request.headers[name][:_LONGEST] for name in _KEPT if name in request.headers}
     headers["path"] = request.url.path[-_LONGEST:]
-    settings = caller.house.settings
+    settings = caller.state.settings
     hide = frozenset(name.lower() for name in settings.redact)
     budget = Budget(settings.body_cost)
     problems: list[str] = []
@@ -58,11 +58,11 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
         problems = found.problems + [""] * (found.rejected - len(found.problems))
     elif not settings.keep_secrets:
         body = await _apart(intake, body, budget, partial(redacted_body, body, headers, budget, hide))
-    await intake.take(caller.project, source, headers, body)
+    await intake.put(caller.project, source, headers, body)
     return problems
 
 
-async def _apart(intake: Intake, body: bytes, budget: Budget, look: Callable[[], _Found]) -> _Found:
+async def _apart(intake: IngestBuffer, body: bytes, budget: Budget, look: Callable[[], _Found]) -> _Found:
     """Look at a body in a thread, unless it is small. If the caller leaves, the thread stops at its next step.
 
     Few threads look at once: each holds a body unpacked, and they share the processor with the event loop.
@@ -77,17 +77,17 @@ async def _apart(intake: Intake, body: bytes, budget: Budget, look: Callable[[],
             raise
 
 
-router = APIRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_class=Exact)
+router = APIRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_class=ExactJSON)
 
 
 @router.get("", response_model=responses.Arrivals)
-async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Exact:
+async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ExactJSON:
     """How much waits to be read, and what could not be read, newest first."""
-    intake = caller.house.intake
+    intake = caller.state.intake
     counts = await intake.counts(caller.project)
     # After the counts: what is counted as read by then, and could not be, is listed.
     held = await intake.quarantine(caller.project, limit)
-    return Exact(
+    return ExactJSON(
         {
             **counts._asdict(),
             "quarantine": [{**row._asdict(), "id": str(row.id), "at": format_time(row.at)} for row in held],
@@ -102,23 +102,23 @@ async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 
 )
 async def body(caller: Admin, arrival_id: UUID) -> Response:
     """A body in quarantine as it came, to look at or to send elsewhere."""
-    row = await caller.house.intake.held(caller.project, arrival_id)
-    await caller.store.audits.note(caller.actor, "read arrival", str(arrival_id))
+    row = await caller.state.intake.held(caller.project, arrival_id)
+    await caller.store.audits.record(caller.actor, "read arrival", str(arrival_id))
     name = {"Content-Disposition": f'attachment; filename="{arrival_id}.body"'}
     return Response(row.body, media_type="application/octet-stream", headers=name)
 
 
 @router.post("/{arrival_id}/retry", status_code=202, response_model=responses.Arrival)
-async def retry(caller: Admin, arrival_id: UUID) -> Exact:
+async def retry(caller: Admin, arrival_id: UUID) -> ExactJSON:
     """Have a body read once more."""
-    await caller.house.intake.retry(caller.project, arrival_id)
-    await caller.store.audits.note(caller.actor, "retry arrival", str(arrival_id))
-    return Exact({"id": str(arrival_id)}, 202)
+    await caller.state.intake.retry(caller.project, arrival_id)
+    await caller.store.audits.record(caller.actor, "retry arrival", str(arrival_id))
+    return ExactJSON({"id": str(arrival_id)}, 202)
 
 
 @router.delete("/{arrival_id}", status_code=204)
 async def drop(caller: Admin, arrival_id: UUID) -> Response:
     """Delete a body in quarantine for good."""
-    await caller.house.intake.drop(caller.project, arrival_id)
-    await caller.store.audits.note(caller.actor, "delete arrival", str(arrival_id))
+    await caller.state.intake.drop(caller.project, arrival_id)
+    await caller.store.audits.record(caller.actor, "delete arrival", str(arrival_id))
     return Response(status_code=204)

@@ -8,9 +8,9 @@ from lockstitch.errors import BodyTooExpensive, LockstitchError, Refused
 from lockstitch.integrations import langsmith
 from lockstitch.integrations.langsmith.reader import read_feedback
 from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
-from lockstitch.integrations.spans.span import Attachment, Bridge, Item, Remark
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
 from lockstitch.model import codec
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 
 LANGSMITH: Final = "langsmith"
 OTEL: Final = "otel"
@@ -23,7 +23,7 @@ _PROBLEMS: Final = 100
 _NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
 
 
-def bridge_of(source: str) -> Bridge:
+def bridge_of(source: str) -> TraceSource:
     """The bridge that bodies of a source go through."""
     if source == LANGSMITH:
         return langsmith.LangSmith()
@@ -37,7 +37,7 @@ def bridge_of(source: str) -> Bridge:
 class Reader:
     """One body on its way into the record, and what is wrong with it."""
 
-    def __init__(self, row: RawBody, limits: Limits | None = None) -> None:
+    def __init__(self, row: IngestBody, limits: Limits | None = None) -> None:
         self.row = row
         self.budget = Budget(limits or Limits())
         self.problems: list[str] = []
@@ -97,7 +97,7 @@ def weight(item: Item) -> int:
     """About how many bytes an item has."""
     if isinstance(item, Attachment):
         return len(item.content)
-    if isinstance(item, Remark):
+    if isinstance(item, SpanFeedback):
         return 200
     try:
         return len(codec.dumps(item))

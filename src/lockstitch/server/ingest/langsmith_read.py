@@ -16,13 +16,13 @@ from starlette.responses import RedirectResponse, Response
 
 from lockstitch.errors import NotFound
 from lockstitch.integrations.langsmith.export import export_run, given_back
-from lockstitch.integrations.spans.rows import Names
+from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.model import Json, Run, Stitch, as_id, codec, foreign_id, format_time, parse_time
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Exact
+from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.ingest.langsmith_write import PREFIXES
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 
@@ -52,7 +52,7 @@ async def spans_of(store: Store, run: Run) -> list[Json]:
 
 async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
     """The root of each of these runs, in their order; one whose root has not come has none."""
-    names = Names(store.project, "langsmith")
+    names = MirrorIds(store.project, "langsmith")
     mirrors = {run.id: run for run in runs}
     wanted = {names.span(run.foreign_id): run for run in mirrors.values() if run.foreign_id}
     found = {row.run_id: row for row in (await store.mirrors.stitches(wanted)).values() if row.data.get("id")}
@@ -68,7 +68,7 @@ async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
 
 async def read_span(store: Store, ref: str) -> Json:
     """One span by LangSmith's id or by ours; a run by its id is its root."""
-    known = await store.mirrors.stitches([Names(store.project, "langsmith").span(ref)])
+    known = await store.mirrors.stitches([MirrorIds(store.project, "langsmith").span(ref)])
     for stitch in known.values():
         if stitch.run_id is not None and stitch.data.get("id"):
             return _mirrored(store, await store.run(stitch.run_id), stitch)
@@ -203,7 +203,7 @@ _PAGE_OF_RUN: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "Th
 _NOT_SERVED: Final[dict[int | str, dict[str, Any]]] = {501: {"description": "A filter that this server does not have"}}
 
 
-class Asked(BaseModel):
+class RunQuery(BaseModel):
     """What LangSmith's client asks for when it lists runs."""
 
     model_config = ConfigDict(extra="allow")
@@ -245,13 +245,13 @@ async def read_run(request: Request, caller: Reader, run_id: str) -> Response:
     at_root = request.url.path.removeprefix(base).startswith("/runs/")
     if at_root and "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(f"{base}/run/{quote(run_id, safe='')}", 303)
-    await caller.house.intake.settled(_SETTLING)
+    await caller.state.intake.settled(_SETTLING)
     span = await read_span(caller.store, codec.check_text(run_id, "The id"))
-    mention(run=span["id"])
-    return Exact(span)
+    add_log_fields(run=span["id"])
+    return ExactJSON(span)
 
 
-async def list_runs(caller: Reader, asked: Asked) -> Exact:
+async def list_runs(caller: Reader, asked: RunQuery) -> ExactJSON:
     """Runs (spans): the newest traces first, the spans of each together."""
     unserved = [name for name in _UNSERVED if (asked.model_extra or {}).get(name)]
     if unserved:
@@ -261,7 +261,7 @@ async def list_runs(caller: Reader, asked: Asked) -> Exact:
             f"Runs cannot be asked for by {' or '.join(unserved)} here. Ask by project, id, trace, run_type, parent, "
             "is_root, error and start_time, or in SQL: lockstitch sql --lens langsmith.",
         )
-    await caller.house.intake.settled(_SETTLING)
+    await caller.state.intake.settled(_SETTLING)
     most = min(asked.limit or _PAGE, _PAGE)
     found: list[Json] = []
     following: str | None = None
@@ -272,10 +272,10 @@ async def list_runs(caller: Reader, asked: Asked) -> Exact:
             following = here
             break
         found.append(span)
-    return Exact({"runs": [_selected(span, asked.select) for span in found], "cursors": {"next": following}})
+    return ExactJSON({"runs": [_selected(span, asked.select) for span in found], "cursors": {"next": following}})
 
 
-async def _spans(caller: Caller, asked: Asked) -> AsyncIterator[tuple[Json, str | None]]:
+async def _spans(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Json, str | None]]:
     """Every span that may be one of those asked for, with the cursor that leads back to it."""
     store = caller.store
     if asked.id is not None:
@@ -298,7 +298,7 @@ async def _spans(caller: Caller, asked: Asked) -> AsyncIterator[tuple[Json, str 
                 yield span, _cursor_text(run, number)
 
 
-async def _runs(caller: Caller, asked: Asked) -> AsyncIterator[tuple[Run, int]]:
+async def _runs(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Run, int]]:
     """Runs of the projects that are asked for, the newest first, and how many of a run's spans were given before."""
     store = caller.store
     at, run_id, skip = _cursor(asked.cursor) if asked.cursor else (None, "", 0)
@@ -332,9 +332,9 @@ async def list_sessions(
     id: Annotated[list[str] | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = _PAGE,
     offset: Annotated[int, Query(ge=0)] = 0,
-) -> Exact:
+) -> ExactJSON:
     """Projects in LangSmith's sense: names that runs carry."""
-    await caller.house.intake.settled(_SETTLING)
+    await caller.state.intake.settled(_SETTLING)
     found = await sessions(caller.store, _SESSIONS)
     found = [
         one
@@ -343,15 +343,15 @@ async def list_sessions(
         and (name_contains or "").lower() in str(one["name"]).lower()
         and (id is None or one["id"] in id)
     ]
-    return Exact(found[offset : offset + limit])
+    return ExactJSON(found[offset : offset + limit])
 
 
-async def read_session(caller: Reader, session: str) -> Exact:
+async def read_session(caller: Reader, session: str) -> ExactJSON:
     """One project in LangSmith's sense."""
-    await caller.house.intake.settled(_SETTLING)
+    await caller.state.intake.settled(_SETTLING)
     for one in await sessions(caller.store, _SESSIONS):
         if one["id"] == session:
-            return Exact(one)
+            return ExactJSON(one)
     raise NotFound(f"No run here is of a LangSmith project {session}.")
 
 
@@ -360,7 +360,7 @@ def routers() -> tuple[APIRouter, ...]:
 
 
 def _router(prefix: str) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["langsmith"], default_response_class=Exact)
+    router = APIRouter(prefix=prefix, tags=["langsmith"], default_response_class=ExactJSON)
     add = router.add_api_route
     add("/runs/query", list_runs, methods=["POST"], response_model=responses.LangSmithRuns, responses=_NOT_SERVED)
     add("/runs/{run_id}", read_run, methods=["GET"], response_model=responses.LangSmithRun, responses=_PAGE_OF_RUN)

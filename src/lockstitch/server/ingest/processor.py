@@ -31,14 +31,14 @@ from lockstitch.errors import (
     StoreFull,
     StoreReadOnly,
 )
-from lockstitch.integrations.spans.batch import Outcome
+from lockstitch.integrations.spans.batch import BatchOutcome
 from lockstitch.integrations.spans.budget import ReadingStopped
-from lockstitch.integrations.spans.ingest import Ingest
-from lockstitch.integrations.spans.span import Attachment, Item, Remark
+from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback
 from lockstitch.model import Worker
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server.ingest.body_reader import SOURCES, Reader, bridge_of
-from lockstitch.server.ingest_queue import Intake, Waiting
+from lockstitch.server.ingest_buffer import IngestBuffer, Waiting
 from lockstitch.server.settings import Settings
 from lockstitch.store import Store
 from lockstitch.store.ingest_queue import WAITING
@@ -92,10 +92,10 @@ class _Read(NamedTuple):
     """About how many bytes the item has."""
 
 
-class Digester:
+class IngestProcessor:
     """Reads the arrivals of one store."""
 
-    def __init__(self, store: Store, intake: Intake, settings: Settings) -> None:
+    def __init__(self, store: Store, intake: IngestBuffer, settings: Settings) -> None:
         self._store = store
         self._intake = intake
         self._settings = settings
@@ -140,26 +140,26 @@ class Digester:
         self._intake.arrived.set()
 
     async def _rows(self, rows: list[Waiting]) -> None:
-        groups: dict[tuple[str, str], list[RawBody]] = {}
+        groups: dict[tuple[str, str], list[IngestBody]] = {}
         try:
             for row in await self._bodies(rows):
                 groups.setdefault((row.project, row.source), []).append(row)
             for group in groups.values():
                 await self._digest(group)
         except StoreError as exc:
-            self._intake.give_back(rows)
+            self._intake.requeue(rows)
             await self._wait(exc)
             return
         if not self._leaving:
             self._intake.done(rows)
 
-    async def _bodies(self, rows: Sequence[Waiting]) -> list[RawBody]:
+    async def _bodies(self, rows: Sequence[Waiting]) -> list[IngestBody]:
         """The rows with their bodies, from memory where they are; one that is gone was read by another process."""
         absent = [row.id for row in rows if row.body is None]
-        found: dict[UUID, RawBody] = {}
+        found: dict[UUID, IngestBody] = {}
         if absent:
             where = (Where("id", "in", absent), *WAITING)
-            found = {row.id: row for row in await self._store.backend.find(Find(RawBody, where))}
+            found = {row.id: row for row in await self._store.backend.find(Find(IngestBody, where))}
         bodies = [row.body or found.get(row.id) for row in rows]
         return [body for body in bodies if body is not None]
 
@@ -169,7 +169,7 @@ class Digester:
         after: tuple[UUID] | None = None
         while not self._leaving:
             where = (*WAITING, Where("at", "<=", until))
-            found = await self._store.backend.find(Find(RawBody, where, order=("id",), after=after, limit=1))
+            found = await self._store.backend.find(Find(IngestBody, where, order=("id",), after=after, limit=1))
             if not found:
                 return
             row = found[0]
@@ -193,7 +193,7 @@ class Digester:
                 # The server is stopped, which is not the fault of the body.
                 await self._store.backend.put([row.changed(headers={**row.headers, "attempts": attempts})])
 
-    async def _digest(self, rows: Sequence[RawBody]) -> bool:
+    async def _digest(self, rows: Sequence[IngestBody]) -> bool:
         """Write the bodies of one project and source into the record, and remove them from the queue.
 
         Returns False if the server is stopped before. If it fails as a whole, each body is read alone. One that fails
@@ -210,7 +210,7 @@ class Digester:
             await self._keep(rows[0], [_reason(exc)])
             return True
 
-    async def _digest_together(self, rows: Sequence[RawBody]) -> bool:
+    async def _digest_together(self, rows: Sequence[IngestBody]) -> bool:
         first = rows[0]
         await self._make_ready()
         try:
@@ -221,7 +221,7 @@ class Digester:
             return True
         settings = self._settings
         store = self._store.in_project(first.project)
-        ingest = Ingest(store, bridge, keep_secrets=settings.keep_secrets, hide=settings.redact)
+        ingest = SpanIngest(store, bridge, keep_secrets=settings.keep_secrets, hide=settings.redact)
         readers = self._readers = [Reader(row, settings.body_cost) for row in rows]
         waiting = deque(readers)
         small = all(_is_plain(row) for row in rows) and sum(len(row.body) for row in rows) <= SMALL
@@ -238,7 +238,7 @@ class Digester:
             await self._take(ingest, part)
         done = [reader.row.id for reader in readers if not reader.problems]
         if done:
-            await self._store.backend.delete(Find(RawBody, (Where("id", "in", done),)))
+            await self._store.backend.delete(Find(IngestBody, (Where("id", "in", done),)))
         for reader in readers:
             if reader.problems:
                 await self._keep(reader.row, reader.problems)
@@ -250,7 +250,7 @@ class Digester:
             self._warm = True
             await asyncio.to_thread(_load, self._store.clock.now())
 
-    async def _take(self, ingest: Ingest, part: Sequence[_Read]) -> None:
+    async def _take(self, ingest: SpanIngest, part: Sequence[_Read]) -> None:
         """Write a part. What cannot be written is found by halves, so that nothing else suffers from it."""
         try:
             outcome = await self._try(ingest, part)
@@ -271,7 +271,7 @@ class Digester:
             for span_id, why in outcome.refused:
                 readers.get(span_id, part[0].reader).problems.append(why)
 
-    async def _try(self, ingest: Ingest, part: Sequence[_Read]) -> Outcome:
+    async def _try(self, ingest: SpanIngest, part: Sequence[_Read]) -> BatchOutcome:
         """Write a part, a few times if the store fails and yet answers.
 
         Raises `StoreError` if the store does not work. Raises another error if the part itself is the cause.
@@ -279,7 +279,7 @@ class Digester:
         large = sum(each.weight for each in part) > LARGE
         for tries in range(1, TRIES + 1):
             try:
-                return await ingest.take([each.item for each in part], large=large)
+                return await ingest.write([each.item for each in part], large=large)
             except _BROKEN:
                 raise
             except StoreError as exc:
@@ -299,7 +299,7 @@ class Digester:
             return False
         return True
 
-    async def _keep(self, row: RawBody, problems: Sequence[str]) -> None:
+    async def _keep(self, row: IngestBody, problems: Sequence[str]) -> None:
         """Put a body into quarantine."""
         said = "; ".join(dict.fromkeys(problems)).encode(errors="replace").decode().replace("\0", "\ufffd")
         headers = {name: value for name, value in row.headers.items() if name != "attempts"}
@@ -310,7 +310,7 @@ class Digester:
         """Let requests be answered, and whoever sends go on sending, before the next part."""
         await asyncio.sleep(0)
         waited = 0.0
-        while waited < PATIENCE and self._intake.idle_for() < QUIET and not self._intake.crowded and not self._leaving:
+        while waited < PATIENCE and self._intake.idle_for() < QUIET and not self._intake.is_full and not self._leaving:
             await asyncio.sleep(PAUSE)
             waited += PAUSE
 
@@ -360,7 +360,7 @@ def _part(waiting: deque[Reader]) -> list[_Read]:
     return part
 
 
-def _is_plain(row: RawBody) -> bool:
+def _is_plain(row: IngestBody) -> bool:
     return row.body[:2] != b"\x1f\x8b" and row.body[:4] != b"\x28\xb5\x2f\xfd"
 
 
@@ -369,15 +369,15 @@ def _reason(exc: Exception) -> str:
 
 
 def _name(item: Item) -> str:
-    if isinstance(item, Attachment | Remark):
+    if isinstance(item, Attachment | SpanFeedback):
         return item.span_id or ""
     return item.get("id", "")
 
 
 @asynccontextmanager
-async def digesting(store: Store, intake: Intake, settings: Settings) -> AsyncGenerator[None]:
+async def ingest_running(store: Store, intake: IngestBuffer, settings: Settings) -> AsyncGenerator[None]:
     """While this is open, arrivals are read. Leaving waits for the part that is being written."""
-    digester = Digester(store, intake, settings)
+    digester = IngestProcessor(store, intake, settings)
     task = asyncio.create_task(digester.run(), name="lockstitch-server-digester")
     task.add_done_callback(_told)
     try:

@@ -13,13 +13,13 @@ from starlette.responses import JSONResponse
 from lockstitch.lenses.catalog import script
 from lockstitch.model import Json, Run, codec, format_time
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Exact
+from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Caller, Ingester, Reader
 from lockstitch.server.ingest.langsmith_write import take
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.store.store import ask
 
-router = APIRouter(tags=["traces"], default_response_class=Exact)
+router = APIRouter(tags=["traces"], default_response_class=ExactJSON)
 
 _ROWS: Final = 100_000
 _SECONDS: Final = 30.0
@@ -30,23 +30,25 @@ async def traces(
     caller: Reader,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
-) -> Exact:
+) -> ExactJSON:
     """Runs, the newest first, each as a row of `agent_runs`."""
     runs = [run for run in await caller.store.statistics.runs(limit=limit + offset) if run.parent_run_id is None]
     runs = runs[offset:]
     rows = {row["row_id"]: row for row in await _rows(caller, "agent_runs", "row_id", runs)}
-    return Exact({"traces": [_shown(rows[str(run.id)]) for run in runs if str(run.id) in rows]})
+    return ExactJSON({"traces": [_shown(rows[str(run.id)]) for run in runs if str(run.id) in rows]})
 
 
 @router.get("/trace/{trace_id}", response_model=responses.TraceRows)
-async def trace(caller: Reader, trace_id: str) -> Exact:
+async def trace(caller: Reader, trace_id: str) -> ExactJSON:
     """One run with its rows of `llm_calls` and `tool_calls`."""
     run, calls, tools = await _parts(caller, trace_id)
-    return Exact({"run": _shown(run), "llm_calls": list(map(_shown, calls)), "tool_calls": list(map(_shown, tools))})
+    return ExactJSON(
+        {"run": _shown(run), "llm_calls": list(map(_shown, calls)), "tool_calls": list(map(_shown, tools))}
+    )
 
 
 @router.get("/trace_nested/{trace_id}", response_model=responses.TraceNested)
-async def trace_nested(caller: Reader, trace_id: str) -> Exact:
+async def trace_nested(caller: Reader, trace_id: str) -> ExactJSON:
     """One run as a tree: its steps in order, the tools that each asked for below it."""
     run, calls, tools = await _parts(caller, trace_id)
     below: dict[str | None, list[Json]] = {}
@@ -54,7 +56,7 @@ async def trace_nested(caller: Reader, trace_id: str) -> Exact:
         below.setdefault(tool["llm_call_id_row"], []).append(_shown(tool))
     steps = [{**_shown(call), "children": below.pop(call["row_id"], [])} for call in calls]
     # What no model asked for stands beside the steps.
-    return Exact({**_shown(run), "steps": steps, "children": [tool for rest in below.values() for tool in rest]})
+    return ExactJSON({**_shown(run), "steps": steps, "children": [tool for rest in below.values() for tool in rest]})
 
 
 @router.post("/langsmith-webhook", status_code=202, response_model=responses.Taken)
@@ -64,9 +66,9 @@ async def webhook(request: Request, caller: Ingester) -> JSONResponse:
 
 
 async def _parts(caller: Caller, trace_id: str) -> tuple[Json, list[Json], list[Json]]:
-    await caller.house.intake.settled(5.0)
+    await caller.state.intake.settled(5.0)
     run = await caller.store.run(trace_id)
-    mention(run=run.id, thread=run.thread_id)
+    add_log_fields(run=run.id, thread=run.thread_id)
     found = await _rows(caller, "agent_runs", "row_id", [run])
     calls = await _rows(caller, "llm_calls", "run_id_row", [run])
     tools = await _rows(caller, "tool_calls", "run_id_row", [run])
@@ -81,7 +83,7 @@ async def _rows(caller: Caller, table: str, column: str, runs: list[Run]) -> lis
     # Ids of the record: nothing that anybody wrote gets into the statement.
     ids = ", ".join(f"'{run.id}'" for run in runs)
     query = f"SELECT * FROM lens_{table} WHERE {column} IN ({ids})"
-    answer = await ask(caller.house.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
+    answer = await ask(caller.state.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
     json = _json_columns(table)
     return [
         {name: _read(value, name in json) for name, value in zip(answer.columns, row, strict=True)}

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import Response
 
 from lockstitch.server.auth import TOKEN_COOKIE, check_form
-from lockstitch.server.pages.common.render import back, base_of, render
-from lockstitch.server.state import house_of
+from lockstitch.server.pages.common.render import base_path, redirect_to, render
+from lockstitch.server.state import server_state
 
 router = APIRouter(include_in_schema=False)
 
@@ -18,9 +18,9 @@ Next = Annotated[str, Query(max_length=2000)]
 
 @router.get("/login", name="login")
 async def login(request: Request, next: Next = "/") -> Response:
-    house = house_of(request)
+    house = server_state(request)
     if not house.settings.tokens_needed:
-        return back(request, inside(next))
+        return redirect_to(request, inside(next))
     return render(request, "login.html", {"caller": None, "next": inside(next), "wrong": False})
 
 
@@ -31,29 +31,29 @@ async def enter(
     next: Annotated[str, Form(max_length=2000)] = "/",
 ) -> Response:
     """The same answer to every token that opens nothing, whatever is wrong with it."""
-    store = house_of(request).store
+    store = server_state(request).store
     found = await store.tokens.find(token.strip()) if token.strip() else None
     if found is None:
         return render(request, "login.html", {"caller": None, "next": inside(next), "wrong": True}, 401)
-    response = back(request, inside(next))
+    response = redirect_to(request, inside(next))
     left = None if found.expires_at is None else (found.expires_at - store.clock.now()).total_seconds()
     response.set_cookie(
         TOKEN_COOKIE,
         token.strip(),
-        path=f"{base_of(request)}/",
+        path=f"{base_path(request)}/",
         max_age=int(min(_DAYS * 86_400, left or _DAYS * 86_400)),
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
     )
-    await store.in_project(found.project).audits.note(found.name, "login", found.name)
+    await store.in_project(found.project).audits.record(found.name, "login", found.name)
     return response
 
 
 @router.post("/logout", dependencies=[Depends(check_form)])
 async def leave(request: Request) -> Response:
-    response = back(request, "/login")
-    response.delete_cookie(TOKEN_COOKIE, path=f"{base_of(request)}/", httponly=True, samesite="strict")
+    response = redirect_to(request, "/login")
+    response.delete_cookie(TOKEN_COOKIE, path=f"{base_path(request)}/", httponly=True, samesite="strict")
     return response
 
 

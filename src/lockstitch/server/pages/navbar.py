@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from lockstitch.backend import Find, Where
 from lockstitch.model import Thread, Worker
-from lockstitch.server.auth import PROJECT_COOKIE, Actor, Caller, caller_of
-from lockstitch.server.extensions import Section
-from lockstitch.server.pages.common.format import Kept
-from lockstitch.server.pages.common.render import back, base_of, is_part
+from lockstitch.server.auth import PROJECT_COOKIE, Caller, FormWriter, caller_of
+from lockstitch.server.extensions import NavLink
+from lockstitch.server.pages.common.format import TimedCache
+from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 
@@ -21,14 +21,14 @@ _PROJECTS: Final = 100
 _SECONDS: Final = 5.0
 """How long the list of projects is good for."""
 
-_known = Kept[list[str]](_SECONDS)
+_known = TimedCache[list[str]](_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
     """What the bar shows to one caller."""
 
-    sections: list[Section]
+    sections: list[NavLink]
     project: str
     projects: list[str]
     """Those one can go to; none besides this where a token fixes it."""
@@ -41,7 +41,7 @@ class Bar:
 
 async def with_bar(request: Request) -> None:
     """Have a whole page show the bar, also one that answers a form and says what is wrong with it. Parts have none."""
-    if is_part(request):
+    if is_htmx_request(request):
         return
     try:
         caller = await caller_of(request)
@@ -54,12 +54,12 @@ async def with_bar(request: Request) -> None:
 
 async def bar_of(caller: Caller) -> Bar:
     workers = await _workers(caller.store)
-    open_to_all = not caller.house.settings.tokens_needed and caller.actor == "local"
+    open_to_all = not caller.state.settings.tokens_needed and caller.actor == "local"
     return Bar(
-        sections=[one for one in caller.house.annexes.sections if caller.may(one.scope)],
+        sections=[one for one in caller.state.extensions.sections if caller.may(one.scope)],
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
-        wants=await caller.store.count_asking(),
+        wants=await caller.store.count_awaiting_person(),
         store=kind_of(caller.store),
         workers=len(workers),
         alive=True,
@@ -67,12 +67,14 @@ async def bar_of(caller: Caller) -> Bar:
 
 
 @router.post("/project")
-async def switch_project(request: Request, caller: Actor, project: Annotated[str, Form(max_length=255)]) -> Response:
+async def switch_project(
+    request: Request, caller: FormWriter, project: Annotated[str, Form(max_length=255)]
+) -> Response:
     """See another project, on a server that anybody who reaches it may use."""
-    if caller.house.settings.tokens_needed or caller.actor != "local":
+    if caller.state.settings.tokens_needed or caller.actor != "local":
         raise Problem(409, "Fixed", "The project comes from the token; another token opens another.")
-    response = back(request, "/")
-    path = f"{base_of(request)}/"
+    response = redirect_to(request, "/")
+    path = f"{base_path(request)}/"
     response.set_cookie(PROJECT_COOKIE, project, path=path, max_age=31_536_000, samesite="strict", httponly=True)
     return response
 

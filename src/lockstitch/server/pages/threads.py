@@ -13,13 +13,13 @@ from starlette.responses import HTMLResponse, Response
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
 from lockstitch.model import Thread
-from lockstitch.server.auth import Actor, Caller, Reader
-from lockstitch.server.middleware import mention
+from lockstitch.server.auth import Caller, FormWriter, Reader
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar
 from lockstitch.server.pages.common import forms
 from lockstitch.server.pages.common import rows as waiting
-from lockstitch.server.pages.common.format import Kept
-from lockstitch.server.pages.common.render import back, base_of, is_part, page
+from lockstitch.server.pages.common.format import TimedCache
+from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import rows
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
@@ -155,8 +155,8 @@ async def _searched(store: Store, text: str) -> list[Thread]:
 
 router = APIRouter(include_in_schema=False)
 
-_counts = Kept[dict[str, int]](2.0)
-_costs = Kept["float | None"](10.0)
+_counts = TimedCache[dict[str, int]](2.0)
+_costs = TimedCache["float | None"](10.0)
 
 Lines = Annotated[str, Query(pattern="^[01]{0,40}$")]
 
@@ -178,15 +178,15 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         "more": found.more,
         "after": after,
     }
-    if after and is_part(request):
-        return page(request, caller, "threads/rows.html", rows=shown["others"], **shown)
+    if after and is_htmx_request(request):
+        return render_page(request, caller, "threads/rows.html", rows=shown["others"], **shown)
     shown |= {"tabs": TABS, "counts": await counts_of(store)}
-    if is_part(request):
-        response = page(request, caller, "threads/list.html", oob=True, bar=await navbar.bar_of(caller), **shown)
-        response.headers["HX-Push-Url"] = f"{base_of(request)}/{filters.address()}"
+    if is_htmx_request(request):
+        response = render_page(request, caller, "threads/list.html", oob=True, bar=await navbar.bar_of(caller), **shown)
+        response.headers["HX-Push-Url"] = f"{base_path(request)}/{filters.address()}"
         return response
     if not shown["counts"][""] and not filters.narrowed:
-        return page(request, caller, "threads/first.html", **_first(request, caller))
+        return render_page(request, caller, "threads/first.html", **_first(request, caller))
     agents = await store.agents.list(project=store.project)
     shown |= {
         "agents": sorted(one.name for one in agents),
@@ -195,7 +195,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         "code": forms.agents_of(caller),
         "cost": await _costs.get((store.backend, store.project), lambda: Costs(store, all_projects=False).today()),
     }
-    return page(request, caller, "threads/page.html", **shown)
+    return render_page(request, caller, "threads/page.html", **shown)
 
 
 @router.get("/counts")
@@ -203,7 +203,7 @@ async def counts(request: Request, caller: Reader) -> HTMLResponse:
     """The counts, to be put in place of the old ones."""
     filters = Filters.of(request.query_params)
     shown: dict[str, Any] = {"filters": filters, "tabs": TABS, "counts": await counts_of(caller.store)}
-    return page(request, caller, "threads/counts.html", bar=await navbar.bar_of(caller), oob=True, **shown)
+    return render_page(request, caller, "threads/counts.html", bar=await navbar.bar_of(caller), oob=True, **shown)
 
 
 @router.get("/next")
@@ -211,10 +211,10 @@ async def following(request: Request, caller: Reader, after: str = "") -> Respon
     """The next thread that waits for a person, the longest first; after one, the one behind it."""
     found, _ = await waiting.needing(caller.store)
     if not found:
-        return back(request, "/", "Nothing waits for a person.")
+        return redirect_to(request, "/", "Nothing waits for a person.")
     names = [str(thread.id) for thread in found]
     place = (names.index(after) + 1) % len(names) if after in names else 0
-    return back(request, f"/threads/{names[place]}#needs")
+    return redirect_to(request, f"/threads/{names[place]}#needs")
 
 
 @router.get("/threads/{ref}/row")
@@ -223,20 +223,22 @@ async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None =
     made = (await rows(caller.store, [await caller.store.thread(ref)], lines=lines))[0]
     if made.guides and not last:
         made = forms.changed(made, guides=(*made.guides[:-1], "tee"), last=False)
-    return page(request, caller, "threads/row.html", row=made)
+    return render_page(request, caller, "threads/row.html", row=made)
 
 
 @router.get("/threads/{ref}/children")
 async def children(request: Request, caller: Reader, ref: UUID, lines: Lines = "") -> Response:
     """The rows below one row."""
     found = await caller.store.children(ref)
-    return page(request, caller, "threads/rows.html", rows=await rows(caller.store, found, lines=lines), more=False)
+    return render_page(
+        request, caller, "threads/rows.html", rows=await rows(caller.store, found, lines=lines), more=False
+    )
 
 
 @router.post("/threads")
 async def begin(
     request: Request,
-    caller: Actor,
+    caller: FormWriter,
     agent: Annotated[str, Form(min_length=1, max_length=255)],
     message: Annotated[str, Form(min_length=1)],
     key: Annotated[str, Form(max_length=255)] = "",
@@ -246,7 +248,7 @@ async def begin(
     if not message.strip():
         raise Problem(422, "Refused", "A thread begins with something said.")
     thread_id = await forms.begin(caller, agent, message, key=key.strip() or None, kind=kind)
-    mention(thread=thread_id)
+    add_log_fields(thread=thread_id)
     forget()
     return forms.done(request, f"/threads/{thread_id}")
 
@@ -264,7 +266,7 @@ def forget() -> None:
 async def _count(store: Store) -> dict[str, int]:
     words = [word for word, _ in TABS if word not in ("", "person")]
     found = {word: await store.count(status=word) for word in words}
-    return {**found, "": sum(found.values()), "person": await store.count_asking()}
+    return {**found, "": sum(found.values()), "person": await store.count_awaiting_person()}
 
 
 def _first(request: Request, caller: Caller) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Limit, Thread, Worker, parse_time
 from lockstitch.server.auth import Admin, Caller, Reader
-from lockstitch.server.pages.common.render import page
+from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.navbar import kind_of
 from lockstitch.server.problems import problem_of
 from lockstitch.store import Store
@@ -37,7 +37,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class WorkerRow:
     """One worker. Threads of other projects are only counted."""
 
     worker: Worker
@@ -55,11 +55,11 @@ class Queued(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkerOverview:
     """Who there is and what there is to do, at one moment."""
 
-    hands: list[Hand]
-    gone: list[Hand]
+    hands: list[WorkerRow]
+    gone: list[WorkerRow]
     queue: list[Queued]
     more: bool
     """Whether more wait than were looked at."""
@@ -68,7 +68,7 @@ class Crew:
     """What wakes up next."""
 
 
-async def crew_of(store: Store) -> Crew:
+async def crew_of(store: Store) -> WorkerOverview:
     now = store.clock.now()
     find = store.backend.find
     alive = await find(Find(Worker, (Where("dead", "=", False),), order=("-beat_at",)))
@@ -78,7 +78,7 @@ async def crew_of(store: Store) -> Crew:
     mine = Where("project", "=", store.project)
     ready = await find(Find(Thread, (mine, Where("status", "=", "pending")), order=("wake_at",), limit=_QUEUE))
     timed = (mine, Where("status", "=", "waiting"), Where("wake_at", "is not null"))
-    return Crew(
+    return WorkerOverview(
         hands=sorted(hands, key=lambda hand: (-len(hand.held) - hand.elsewhere, hand.worker.host, hand.worker.pid)),
         gone=[_hand(store, worker, [], now) for worker in died[:_FEW]],
         queue=_queue(ready),
@@ -113,11 +113,11 @@ async def _held(store: Store, workers: Sequence[UUID]) -> dict[UUID, list[Thread
     return found
 
 
-def _hand(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime) -> Hand:
+def _hand(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime) -> WorkerRow:
     mine = [thread for thread in threads if thread.project == store.project]
     late = (now - worker.beat_at).total_seconds() > worker.lease_seconds
     state = "dead" if worker.dead else "silent" if late else "acts" if threads else "idle"
-    return Hand(worker, state, [_told(worker, thread) for thread in mine], len(threads) - len(mine))
+    return WorkerRow(worker, state, [_told(worker, thread) for thread in mine], len(threads) - len(mine))
 
 
 def _told(worker: Worker, thread: Thread) -> Held:
@@ -141,14 +141,14 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/workers", name="workers")
 async def workers(request: Request, caller: Reader) -> HTMLResponse:
-    return page(
+    return render_page(
         request,
         caller,
         "workers/workers.html",
         **await _now(caller),
         **await _kept(caller),
-        settings=caller.house.settings,
-        agents=sorted(caller.house.app.agents) if caller.house.app else [],
+        settings=caller.state.settings,
+        agents=sorted(caller.state.app.agents) if caller.state.app else [],
         version=VERSION,
         store_kind=kind_of(caller.store),
     )
@@ -157,7 +157,7 @@ async def workers(request: Request, caller: Reader) -> HTMLResponse:
 @router.get("/workers/now")
 async def now(request: Request, caller: Reader) -> HTMLResponse:
     """What changes by itself."""
-    return page(request, caller, "workers/now.html", **await _now(caller))
+    return render_page(request, caller, "workers/now.html", **await _now(caller))
 
 
 @router.get("/workers/store")
@@ -166,12 +166,12 @@ async def measured(request: Request, caller: Admin) -> HTMLResponse:
     store = caller.store
     found: dict[str, Any] = {"problem": None}
     try:
-        found["report"] = await store.glance()
+        found["report"] = await store.counts()
         found["sizes"] = await store.size()
         found["schema"] = await store.migrate()
     except LockstitchError as exc:
         found["problem"] = problem_of(exc)
-    return page(request, caller, "workers/store.html", **found)
+    return render_page(request, caller, "workers/store.html", **found)
 
 
 async def _now(caller: Caller) -> dict[str, Any]:
@@ -180,8 +180,8 @@ async def _now(caller: Caller) -> dict[str, Any]:
         found: dict[str, Any] = {"crew": await crew_of(caller.store), "trouble": None, "limits": [], "came": None}
         if caller.may("admin"):
             found["limits"] = await limits_of(caller.store)
-            found["came"] = await caller.house.intake.counts(caller.project)
-            found["quarantine"] = await caller.house.intake.quarantine(caller.project, 10) if found["came"] else []
+            found["came"] = await caller.state.intake.counts(caller.project)
+            found["quarantine"] = await caller.state.intake.quarantine(caller.project, 10) if found["came"] else []
     except LockstitchError as exc:
         return {"crew": None, "trouble": problem_of(exc), "limits": [], "came": None, "quarantine": []}
     return {"quarantine": [], **found}
@@ -192,7 +192,7 @@ async def _kept(caller: Caller) -> dict[str, Any]:
     if not caller.may("admin"):
         return {"tokens": [], "audits": []}
     try:
-        return {"tokens": await caller.store.tokens.listed(), "audits": await caller.store.audits.latest(20)}
+        return {"tokens": await caller.store.tokens.all(), "audits": await caller.store.audits.latest(20)}
     except LockstitchError:
         # The part above says already that the store is away.
         return {"tokens": [], "audits": []}

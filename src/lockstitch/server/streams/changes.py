@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.backend import READY, WORK, FullBackend
+from lockstitch.backend import WATCHING, WORK_READY, FullBackend
 from lockstitch.errors import LockstitchError
 
 _MOST: Final = 1000
@@ -18,7 +18,7 @@ _MOST: Final = 1000
 _log = logging.getLogger("lockstitch.server")
 
 
-class Reader:
+class Subscription:
     """Somebody who looks on: at one thread, or at all."""
 
     def __init__(self, thread_id: UUID | None) -> None:
@@ -26,7 +26,7 @@ class Reader:
         self._moved: set[UUID] = set()
         self._called = asyncio.Event()
 
-    def call(self, thread_id: UUID | None = None) -> None:
+    def notify(self, thread_id: UUID | None = None) -> None:
         """There is something to look at: a thread that moved, or who knows what."""
         if thread_id is not None and len(self._moved) < _MOST:
             self._moved.add(thread_id)
@@ -43,13 +43,13 @@ class Reader:
         return moved
 
 
-class News:
+class ChangeFeed:
     """What moves in a store, for readers of this process; and whether the process is about to leave."""
 
     def __init__(self, backend: FullBackend) -> None:
         self._backend = backend
-        self._of_thread: dict[UUID, set[Reader]] = {}
-        self._of_all: set[Reader] = set()
+        self._of_thread: dict[UUID, set[Subscription]] = {}
+        self._of_all: set[Subscription] = set()
         self._leaving = False
 
     @property
@@ -62,15 +62,15 @@ class News:
         """How many look on."""
         return len(self._of_all) + sum(map(len, self._of_thread.values()))
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """End all streams now."""
         self._leaving = True
         self._call_all()
 
     @contextmanager
-    def read(self, thread_id: UUID | None = None) -> Generator[Reader]:
+    def subscribe(self, thread_id: UUID | None = None) -> Generator[Subscription]:
         """Look on, at one thread or at all, for as long as this is open."""
-        reader = Reader(thread_id)
+        reader = Subscription(thread_id)
         place = self._of_all if thread_id is None else self._of_thread.setdefault(thread_id, set())
         place.add(reader)
         try:
@@ -87,7 +87,7 @@ class News:
         try:
             yield
         finally:
-            self.leave()
+            self.stop()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -96,10 +96,10 @@ class News:
             try:
                 async with aclosing(self._backend.watch()) as sightings:
                     async for sighting in sightings:
-                        if sighting == READY:
+                        if sighting == WATCHING:
                             # What moved before is found by whoever looks again.
                             self._call_all()
-                        elif sighting != WORK:
+                        elif sighting != WORK_READY:
                             self._tell(sighting.thread_id)
             except LockstitchError as exc:
                 _log.warning("Hints of the store do not arrive: %s", exc)
@@ -107,11 +107,11 @@ class News:
 
     def _tell(self, thread_id: UUID) -> None:
         for reader in (*self._of_thread.get(thread_id, ()), *self._of_all):
-            reader.call(thread_id)
+            reader.notify(thread_id)
 
     def _call_all(self) -> None:
         for reader in (*(one for readers in self._of_thread.values() for one in readers), *self._of_all):
-            reader.call()
+            reader.notify()
 
 
 def _server_leaves() -> bool:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.model import Json, Thread, format_time
-from lockstitch.server.streams.changes import News
-from lockstitch.server.streams.thread import BEAT, Told
+from lockstitch.server.streams.changes import ChangeFeed
+from lockstitch.server.streams.thread import BEAT, StreamItem
 from lockstitch.store import Store
 
 PACE: Final = 0.1
@@ -27,16 +27,16 @@ _KEPT: Final = 1000
 """Threads of which it is remembered what a reader was told last."""
 
 
-class Board:
+class ProjectStream:
     """How threads stand, for one reader: the recent ones first, and then whichever changes."""
 
-    def __init__(self, store: Store, news: News) -> None:
+    def __init__(self, store: Store, news: ChangeFeed) -> None:
         self._store = store
         self._news = news
         self._told: dict[UUID, Json] = {}
 
-    async def follow(self, *, once: bool = False) -> AsyncGenerator[Told]:
-        with self._news.read() as reader:
+    async def follow(self, *, once: bool = False) -> AsyncGenerator[StreamItem]:
+        with self._news.subscribe() as reader:
             heads = [*await self._store.threads(limit=_RECENT), *await self._active()]
             active: set[UUID] = set()
             beaten = looked = time.monotonic()
@@ -60,7 +60,7 @@ class Board:
                     yield told
                 if time.monotonic() - beaten >= BEAT:
                     beaten = time.monotonic()
-                    yield Told("beat", {})
+                    yield StreamItem("beat", {})
 
     async def _active(self) -> list[Thread]:
         return await self._store.threads(status=["pending", "running"], limit=_ACTIVE)
@@ -72,20 +72,20 @@ class Board:
         where = (Where("id", "in", list(ids)), Where("project", "=", self._store.project))
         return await self._store.backend.find(Find(Thread, where, order=("id",)))
 
-    def _changes(self, heads: Sequence[Thread]) -> Iterator[Told]:
+    def _changes(self, heads: Sequence[Thread]) -> Iterator[StreamItem]:
         for head in heads:
             row = summary(head)
             if self._told.get(head.id) != row:
                 self._told.pop(head.id, None)
                 self._told[head.id] = row
-                yield Told("status", row)
+                yield StreamItem("status", row)
         while len(self._told) > _KEPT:
             self._told.pop(next(iter(self._told)))
 
-    def _deleted(self, wanted: Collection[UUID], found: Collection[UUID]) -> Iterator[Told]:
+    def _deleted(self, wanted: Collection[UUID], found: Collection[UUID]) -> Iterator[StreamItem]:
         for thread_id in wanted:
             if thread_id not in found and self._told.pop(thread_id, None) is not None:
-                yield Told("status", {"thread_id": str(thread_id), "status": "deleted"})
+                yield StreamItem("status", {"thread_id": str(thread_id), "status": "deleted"})
 
 
 def summary(head: Thread) -> Json:

@@ -11,17 +11,17 @@ from uuid import UUID
 from lockstitch.agents import Event
 from lockstitch.engine.decision.delegation import DELEGATE
 from lockstitch.engine.events import EventType
-from lockstitch.engine.result import result_in
+from lockstitch.engine.result import result_from_store
 from lockstitch.model import Json, Run, Stitch, Thread, open_calls, text_of
 from lockstitch.model.message import blocks
-from lockstitch.model.thread import TERMINAL
-from lockstitch.server.streams.thread import Told
+from lockstitch.model.thread import TERMINAL_STATUSES
+from lockstitch.server.streams.thread import StreamItem
 from lockstitch.store import Store
 
 _SERVER_CALL = "server_tool_use"
 
 
-class Retelling:
+class EventReplay:
     """The events of one thread, for one stream."""
 
     def __init__(self, store: Store, head: Thread) -> None:
@@ -33,7 +33,7 @@ class Retelling:
         self._runs: dict[UUID, Run] = {}
         """Runs as they were when they were first told of: whose they are does not change."""
 
-    async def events(self, told: AsyncIterable[Told]) -> AsyncGenerator[Event | None]:
+    async def events(self, told: AsyncIterable[StreamItem]) -> AsyncGenerator[Event | None]:
         """Events as they come; None: there is nothing to tell, but somebody is there."""
         async for one in told:
             if one.kind == "beat":
@@ -82,9 +82,9 @@ class Retelling:
         if stitch.type not in ("run_completed", "run_failed"):
             return []
         run = await self._store.run(run_id)
-        if run.status not in TERMINAL or run.compiles:
+        if run.status not in TERMINAL_STATUSES or run.compiles:
             return []
-        result = await result_in(self._store, run)
+        result = await result_from_store(self._store, run)
         if run.parent_run_id is not None:
             told = {"status": run.status, "output_text": result.output_text, "error": run.error}
             return [self._event("member_finished", run_id, step, {"agent": run.agent, **told})]
@@ -143,7 +143,7 @@ class Retelling:
 
     async def _pending(self) -> list[Json]:
         """The calls that are open, as a browser gets them; what a leader has asked its members for is none."""
-        log = await self._store.desk.context_stitches(await self._store.thread(self._head.id))
+        log = await self._store.execution.context_stitches(await self._store.thread(self._head.id))
         return [
             {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
             for lane in dict.fromkeys(stitch.lane for stitch in log)

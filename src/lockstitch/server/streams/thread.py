@@ -11,11 +11,11 @@ from typing import Final, Literal
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.engine.events import first_number
+from lockstitch.engine.events import first_delta_number
 from lockstitch.errors import NotFound
-from lockstitch.model import Delta, Json, Run, Stitch, Thread, format_time
-from lockstitch.model.thread import TERMINAL, open_waits
-from lockstitch.server.streams.changes import News
+from lockstitch.model import Json, LiveDelta, Run, Stitch, Thread, format_time
+from lockstitch.model.thread import TERMINAL_STATUSES, open_waits
+from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.store import Store
 
 Until = Literal["end", "idle", "now"]
@@ -41,7 +41,7 @@ _ALL: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamItem:
     """One thing that a reader is told. `beat` says nothing but that somebody is there."""
 
     kind: Literal["stitch", "delta", "status", "end", "beat"]
@@ -73,10 +73,10 @@ def status_of(head: Thread) -> Json:
     }
 
 
-class Follower:
+class ThreadStream:
     """Follows one thread for one reader."""
 
-    def __init__(self, store: Store, news: News, thread_id: UUID, after: int = 0) -> None:
+    def __init__(self, store: Store, news: ChangeFeed, thread_id: UUID, after: int = 0) -> None:
         self._store = store
         self._news = news
         self._thread_id = thread_id
@@ -87,14 +87,16 @@ class Follower:
         self._told: Json | None = None
         self._patience = _PATIENCE
 
-    async def follow(self, until: Until = "end") -> AsyncGenerator[Told]:
+    async def events(self, until: Until = "end") -> AsyncGenerator[StreamItem]:
         """What there is, and then what comes."""
-        with self._news.read(self._thread_id) as reader:
+        with self._news.subscribe(self._thread_id) as reader:
             beaten = time.monotonic()
             while True:
                 head = await self._head()
                 if head is None:
-                    yield Told("end", {"thread_id": str(self._thread_id), "status": "deleted", "position": self._after})
+                    yield StreamItem(
+                        "end", {"thread_id": str(self._thread_id), "status": "deleted", "position": self._after}
+                    )
                     return
                 try:
                     async for told in self._look(head):
@@ -105,14 +107,14 @@ class Follower:
                     continue
                 caught_up = self._after >= head.position
                 if caught_up and (head.ended or until == "now" or (until == "idle" and is_idle(head))):
-                    yield Told("end", _end(head))
+                    yield StreamItem("end", _end(head))
                     return
                 if self._news.leaving:
                     return
                 await reader.wait(LIVELY if head.status in ("running", "pending") else QUIET)
                 if time.monotonic() - beaten >= BEAT:
                     beaten = time.monotonic()
-                    yield Told("beat", {})
+                    yield StreamItem("beat", {})
 
     async def _head(self) -> Thread | None:
         try:
@@ -120,7 +122,7 @@ class Follower:
         except NotFound:
             return None
 
-    async def _look(self, head: Thread) -> AsyncGenerator[Told]:
+    async def _look(self, head: Thread) -> AsyncGenerator[StreamItem]:
         """What is new by now. How it stands comes last, when everything before it was told."""
         while self._after < head.position and not self._news.leaving:
             last = min(self._after + _PAGE, head.position)
@@ -130,7 +132,7 @@ class Follower:
                     break
                 self._after = stitch.position
                 self._note(stitch)
-                yield Told("stitch", stitch.as_json(), stitch)
+                yield StreamItem("stitch", stitch.as_json(), stitch)
             if self._after < last and self._patience:
                 # A copy of a thread is written in parts: what is missing is on its way, or nobody has it.
                 self._patience -= 1
@@ -147,25 +149,25 @@ class Follower:
             shown["fence"] = status["fence"] = head.fence
         if shown != self._told and self._after >= head.position:
             self._told = shown
-            yield Told("status", status)
+            yield StreamItem("status", status)
 
-    async def _said(self, head: Thread) -> list[Told]:
+    async def _said(self, head: Thread) -> list[StreamItem]:
         """What is being said, as far as its stitch was not sent."""
-        after = max(self._number, first_number(head))
+        after = max(self._number, first_delta_number(head))
         where = (Where("thread_id", "=", head.id), Where("number", ">", after))
-        found = await self._store.backend.find(Find(Delta, where, order=("number",), limit=_DELTAS))
-        told: list[Told] = []
+        found = await self._store.backend.find(Find(LiveDelta, where, order=("number",), limit=_DELTAS))
+        told: list[StreamItem] = []
         for delta in found:
             self._number = delta.number
             if delta.run_id not in self._steps:
                 self._steps[delta.run_id] = await self._step(delta.run_id)
             if delta.step_number > self._steps[delta.run_id]:
-                told.append(Told("delta", _delta(delta)))
+                told.append(StreamItem("delta", _delta(delta)))
         return told
 
     async def _step(self, run_id: UUID) -> int:
         run = await self._store.backend.get(Run, (run_id,))
-        return _ALL if run is None or run.status in TERMINAL else run.steps
+        return _ALL if run is None or run.status in TERMINAL_STATUSES else run.steps
 
     def _note(self, stitch: Stitch) -> None:
         if stitch.type != "llm_call" or stitch.run_id is None or stitch.step_number is None:
@@ -175,7 +177,7 @@ class Follower:
         self._steps[stitch.run_id] = max(step, self._steps.get(stitch.run_id, 0))
 
 
-def _delta(delta: Delta) -> Json:
+def _delta(delta: LiveDelta) -> Json:
     return {
         "run_id": str(delta.run_id),
         "step_number": delta.step_number,

@@ -10,12 +10,24 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from lockstitch.backend import Extends, Find, FullBackend, Where
+from lockstitch.backend import Find, FullBackend, SupportsExtensions, Where
 from lockstitch.errors import Conflict, StoreDamaged
 from lockstitch.extension import Extension
-from lockstitch.model import OWNED, SHELVES, Archive, Blob, Delta, Letter, Record, Run, Stitch, Thread, codec
-from lockstitch.store.core import Core
-from lockstitch.store.tables import present
+from lockstitch.model import (
+    OWNED_BY_THREAD,
+    SIDE_RECORDS,
+    Archive,
+    Blob,
+    Delivery,
+    LiveDelta,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    codec,
+)
+from lockstitch.store.core import StoreCore
+from lockstitch.store.tables import installed_extensions
 from lockstitch.store.writes.archive import pack, unpack
 
 R = TypeVar("R", bound=Record)
@@ -25,22 +37,22 @@ _AFTER = "copied"
 """The query of an extension that is asked after its tables were copied, such as to give on after the last id."""
 
 _ELSEWHERE: Final[tuple[type[Record], ...]] = tuple(
-    kind for kind in (Run, Letter, *OWNED) if kind is not Delta and "thread_id" not in kind.primary_key
+    kind for kind in (Run, Delivery, *OWNED_BY_THREAD) if kind is not LiveDelta and "thread_id" not in kind.primary_key
 )
 """Records of a thread whose key does not name the thread, so that another thread can have a record of the same key."""
 
-Progress = Callable[["Copied"], None]
+Progress = Callable[["CopyReport"], None]
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyReport:
     """What a copy did so far: threads looked at, and records that were not there before."""
 
     threads: int = 0
     stitches: int = 0
     records: int = 0
     verified: int = 0
-    left_out: list[str] = field(default_factory=list[str])
+    skipped_extensions: list[str] = field(default_factory=list[str])
     """Applications whose tables the target cannot have."""
 
     @property
@@ -49,14 +61,14 @@ class Copied:
         return self.stitches + self.records
 
 
-async def copy(source: Core, target: Core, tree: Thread | None, progress: Progress | None) -> Copied:
+async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progress: Progress | None) -> CopyReport:
     """Copy all of a store, or one tree of threads with what it uses."""
     work = _Copy(source.backend, target.backend, progress or (lambda copied: None))
     if tree is None:
         await work.shelves()
         async for head in _pages(source.backend, Find(Thread, order=("depth", "id"))):
             await work.thread(head)
-        for extension in await present(source.backend):
+        for extension in await installed_extensions(source.backend):
             await work.extension(extension)
     else:
         heads = await source.tree(tree)
@@ -74,14 +86,14 @@ class _Copy:
         self._source = source
         self._target = target
         self._progress = progress
-        self.copied = Copied()
+        self.copied = CopyReport()
 
     async def shelves(self) -> None:
         """The side records that belong to no thread. Live text is on its way, so it is not copied."""
-        for kind in SHELVES:
-            if kind is Delta:
+        for kind in SIDE_RECORDS:
+            if kind is LiveDelta:
                 continue
-            nobodys = (Where(OWNED[kind], "is null"),) if kind in OWNED else ()
+            nobodys = (Where(OWNED_BY_THREAD[kind], "is null"),) if kind in OWNED_BY_THREAD else ()
             async for record in _pages(self._source, Find(kind, nobodys, order=kind.primary_key)):
                 await self._put([record])
 
@@ -118,8 +130,8 @@ class _Copy:
             await self._target.put([head.changed(**resting, worker_id=None, position=0, tip_id=None)])
         await self._put(await self._source.find(_of(Run, head)))
         await self._blobs(head)
-        for kind in (*OWNED, Letter):
-            if kind is not Delta:
+        for kind in (*OWNED_BY_THREAD, Delivery):
+            if kind is not LiveDelta:
                 await self._put([self._encoded(record) for record in await self._source.find(_of(kind, head))])
         await self._log(head)
         await self._put([_released(head)])
@@ -129,15 +141,15 @@ class _Copy:
     async def extension(self, extension: Extension) -> None:
         """The tables of an application, as they are."""
         target = self._target
-        if not isinstance(target, Extends):
-            self.copied.left_out.append(extension.name)
+        if not isinstance(target, SupportsExtensions):
+            self.copied.skipped_extensions.append(extension.name)
             return
         await target.extend(extension)
         for kind in extension.kinds:
             async for record in _pages(self._source, Find(kind, order=kind.primary_key)):
                 await self._put([record])
         if {_AFTER} <= extension.queries("sqlite").keys() & extension.queries("postgres").keys():
-            await target.ask(extension, _AFTER, {}, None, writes=True)
+            await target.run_query(extension, _AFTER, {}, None, writes=True)
 
     async def _has_gone_on(self, there: Thread, head: Thread) -> bool:
         """Whether something happened to the thread in the target that did not happen here."""

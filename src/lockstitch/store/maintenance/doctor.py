@@ -7,13 +7,13 @@ from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Run, Stitch, Thread, context
 from lockstitch.model.context import replaces_context
-from lockstitch.store.core import Core
+from lockstitch.store.core import StoreCore
 
 _PAGE = 1000
 
 
 @dataclass(slots=True)
-class Report:
+class DoctorReport:
     """What was read, and every problem found: {"thread", "kind", "detail"}."""
 
     threads: int = 0
@@ -29,27 +29,27 @@ class Report:
         return {"ok": self.ok, "threads": self.threads, "stitches": self.stitches, "problems": self.problems}
 
 
-async def verify(store: Core) -> Report:
+async def verify(store: StoreCore) -> DoctorReport:
     """Every thread of every project: contiguous positions, fences that never fall, one answer per call, one list."""
-    report = Report()
+    report = DoctorReport()
     last: Thread | None = None
     while True:
         page = await store.backend.find(Find(Thread, order=("id",), after=(last.id,) if last else None, limit=_PAGE))
         for head in page:
             report.threads += 1
-            await _Examination(store, head, report).run()
+            await ThreadCheck(store, head, report).run()
         if len(page) < _PAGE:
             return report
         last = page[-1]
 
 
-async def glance(store: Core) -> Report:
+async def glance(store: StoreCore) -> DoctorReport:
     """How much there is, as the store counts it: what a look without reading can say."""
     count = store.backend.count
-    return Report(await count(Find(Thread)), await count(Find(Run)), await count(Find(Stitch)))
+    return DoctorReport(await count(Find(Thread)), await count(Find(Run)), await count(Find(Stitch)))
 
 
-async def rebuild(store: Core) -> bool:
+async def rebuild(store: StoreCore) -> bool:
     """Only a store of files keeps anything that is derived; its log is the truth, so this loses nothing."""
     rebuild_projections = getattr(store.backend, "rebuild_projections", None)
     if rebuild_projections is None:
@@ -58,10 +58,10 @@ async def rebuild(store: Core) -> bool:
     return True
 
 
-class _Examination:
+class ThreadCheck:
     """One thread, read once from its first stitch to its last."""
 
-    def __init__(self, store: Core, head: Thread, report: Report) -> None:
+    def __init__(self, store: StoreCore, head: Thread, report: DoctorReport) -> None:
         self._store = store
         self._head = head
         self._report = report
@@ -107,7 +107,7 @@ class _Examination:
             self._problem("runs", f"position {stitch.position} belongs to run {stitch.run_id}, which is not there")
         if stitch.lane is None and replaces_context(stitch):
             self._context_from = stitch.position
-        if stitch.linked:
+        if stitch.in_chain:
             if stitch.previous_id != self._tip:
                 self._problem("list", f"position {stitch.position} follows {stitch.previous_id}, not {self._tip}")
             self._tip = stitch.id

@@ -5,16 +5,16 @@ from datetime import datetime
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound, Refused, ThreadBusy
-from lockstitch.model import TERMINAL, Feedback, Memory, Thread
-from lockstitch.store.core import Core
-from lockstitch.store.reports.statistics import kept_figures
-from lockstitch.store.tables import absent, present
+from lockstitch.model import TERMINAL_STATUSES, Feedback, Memory, Thread
+from lockstitch.store.core import StoreCore
+from lockstitch.store.reports.statistics import metrics_to_keep
+from lockstitch.store.tables import installed_extensions, missing_extensions
 from lockstitch.store.writes.archive import Archives
 
 _PAGE = 200
 
 
-async def archive(store: Core, archives: Archives, before: datetime) -> int:
+async def archive(store: StoreCore, archives: Archives, before: datetime) -> int:
     """Archive old turns of every thread of the project; how many turns."""
     number = 0
     async for head in threads(store, Where("created_at", "<", before)):
@@ -23,25 +23,25 @@ async def archive(store: Core, archives: Archives, before: datetime) -> int:
     return number
 
 
-async def purge(store: Core, before: datetime | None, user_id: str | None, force: bool) -> int:
+async def purge(store: StoreCore, before: datetime | None, user_id: str | None, force: bool) -> int:
     """Delete trees at rest that are old or expired, or whatever belongs to a user; how many threads.
 
     A user goes from the tables of applications too: Refused when the code of one is not here, unless forced.
     """
-    unknown = await absent(store.backend)
+    unknown = await missing_extensions(store.backend)
     if user_id is not None and unknown and not force:
         raise Refused(
             f"{', '.join(unknown)} may know this user and cannot be asked: the code is not found here. "
             "Install it with its entry point, or force the deletion of the rest; nothing was deleted."
         )
     number = await (_purge_user(store, user_id, force) if user_id is not None else _purge_old(store, before))
-    for extension in await present(store.backend):
-        if extension.purging is not None:
-            await extension.purging(store, before, user_id)
+    for extension in await installed_extensions(store.backend):
+        if extension.on_purge is not None:
+            await extension.on_purge(store, before, user_id)
     return number
 
 
-async def _purge_old(store: Core, before: datetime | None) -> int:
+async def _purge_old(store: StoreCore, before: datetime | None) -> int:
     number = 0
     now = store.clock.now()
     due = Where("created_at", "<", before) if before else Where("expires_at", "<=", now)
@@ -53,7 +53,7 @@ async def _purge_old(store: Core, before: datetime | None) -> int:
     return number
 
 
-async def _purge_tree(store: Core, root: Thread, before: datetime | None, now: datetime) -> int:
+async def _purge_tree(store: StoreCore, root: Thread, before: datetime | None, now: datetime) -> int:
     tree = await store.tree(root)
     expired = root.expires_at is not None and root.expires_at <= now
     old = before is not None and all(thread.updated_at < before for thread in tree)
@@ -63,7 +63,7 @@ async def _purge_tree(store: Core, root: Thread, before: datetime | None, now: d
     return await store.delete(root)
 
 
-async def _purge_user(store: Core, user_id: str, force: bool) -> int:
+async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
     """Refused before anything is deleted when one of their threads is held."""
     theirs = Where("user_id", "=", user_id)
     async for head in threads(store, theirs):
@@ -91,10 +91,10 @@ def at_rest(thread: Thread) -> bool:
     if thread.held:
         return False
     between = thread.status == "waiting" and all(entry.get("kind") == "input" for entry in thread.waiting_for)
-    return thread.status in TERMINAL or (thread.kind in ("chat", "trace") and between)
+    return thread.status in TERMINAL_STATUSES or (thread.kind in ("chat", "trace") and between)
 
 
-async def threads(store: Core, *where: Where) -> AsyncIterator[Thread]:
+async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
     """All threads of the project that fit, in the order of their ids, a page at a time."""
     last: Thread | None = None
     while True:
@@ -114,9 +114,9 @@ async def threads(store: Core, *where: Where) -> AsyncIterator[Thread]:
         last = page[-1]
 
 
-async def _keep_figures(store: Core, tree: list[Thread]) -> None:
+async def _keep_figures(store: StoreCore, tree: list[Thread]) -> None:
     """Add the runs about to go to the day's totals, so that purging loses no figure."""
     for start in range(0, len(tree), _PAGE):
-        totals = await kept_figures(store.backend, [head.id for head in tree[start : start + _PAGE]])
+        totals = await metrics_to_keep(store.backend, [head.id for head in tree[start : start + _PAGE]])
         if totals:
             await store.backend.put(totals)

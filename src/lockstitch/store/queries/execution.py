@@ -6,24 +6,36 @@ from datetime import datetime
 from uuid import UUID
 
 from lockstitch.backend import Fields, Find, FullBackend, Receipt, Where
-from lockstitch.model import TERMINAL, Clock, Entry, Json, Letter, Message, Run, Stitch, Thread, Worker, answer_of
+from lockstitch.model import (
+    TERMINAL_STATUSES,
+    Clock,
+    Delivery,
+    Entry,
+    Json,
+    Message,
+    Run,
+    Stitch,
+    Thread,
+    Worker,
+    answer_of,
+)
 from lockstitch.store.leases import Leases
-from lockstitch.store.queries.log import Reading
-from lockstitch.store.writes.media import Media, holds_media
-from lockstitch.store.writes.writer import Appender
+from lockstitch.store.queries.log import LogQueries
+from lockstitch.store.writes.media import Media, has_large_media
+from lockstitch.store.writes.writer import CommitWriter
 
 
-class Desk:
+class ExecutionQueries:
     """For holders of threads. Everything here takes heads, since a holder knows its own."""
 
     def __init__(
         self,
         backend: FullBackend,
         clock: Clock,
-        reading: Reading,
+        reading: LogQueries,
         media: Media,
         leases: Leases,
-        appender: Appender,
+        appender: CommitWriter,
     ) -> None:
         self._backend = backend
         self._clock = clock
@@ -35,7 +47,7 @@ class Desk:
     async def open_run(self, head: Thread) -> Run | None:
         """The run of a thread's own lane that has not ended, if there is one."""
         last = await self.last_run(head)
-        return last if last is not None and last.status not in TERMINAL else None
+        return last if last is not None and last.status not in TERMINAL_STATUSES else None
 
     async def last_run(self, head: Thread) -> Run | None:
         """The newest run of a thread's own lane."""
@@ -45,7 +57,7 @@ class Desk:
         runs = await self._backend.find(Find(Run, where, order=("-sequence",), limit=1))
         return runs[0] if runs else None
 
-    async def runs_within(self, head: Thread, run: Run) -> list[Run]:
+    async def nested_runs(self, head: Thread, run: Run) -> list[Run]:
         """The runs that a top-level run has caused: those of members, and further ones of their leaders."""
         where = (
             Where("thread_id", "=", head.id),
@@ -56,9 +68,9 @@ class Desk:
 
     async def lane_stitches(self, head: Thread, run: Run) -> list[Stitch]:
         """What a member's run and its context are made of."""
-        return await self._reading.of_lane(head, run.lane or run.id)
+        return await self._reading.lane_stitches(head, run.lane or run.id)
 
-    async def hold(self, thread: Thread) -> Thread:
+    async def hold_new(self, thread: Thread) -> Thread:
         """A new thread as one that this process holds from its first commit on, so that nobody need claim it.
 
         Only for those that `make_for` has not made.
@@ -86,13 +98,13 @@ class Desk:
         """Whether this process is still the worker that holds a thread, as far as it has heard."""
         return head.worker_id == self._leases.worker_id
 
-    async def make_for(self, thread: Thread, message: Message) -> bool:
+    async def create_if_required(self, thread: Thread, message: Message) -> bool:
         """Make a new thread before its first commit, if that commit needs it to be there; whether it does.
 
         Media of a message are kept for a thread, so the thread must be there before them. One that a limit covers
         must be claimed, since holding it from the first commit on asks nobody.
         """
-        if not holds_media(message) and not await self._leases.limited([thread.agent]):
+        if not has_large_media(message) and not await self._leases.limited([thread.agent]):
             return False
         await self._appender.commit([], threads=[thread])
         return True
@@ -101,7 +113,7 @@ class Desk:
         """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
         return await self._reading.for_context(head, until) if head.position else []
 
-    async def answer_at(self, head: Thread, position: int) -> str | None:
+    async def answer_text_at(self, head: Thread, position: int) -> str | None:
         """The answer that a model gave there."""
         found = await self._reading.stitches(head, [(position, position)])
         return answer_of(found[0].message) if found else None
@@ -114,25 +126,25 @@ class Desk:
         """The files that a run made or changed, as the documents list them."""
         return (await self._reading.files(head, [run])).get(run.id, [])
 
-    def neighbour_died(self) -> bool:
+    def local_worker_died(self) -> bool:
         """Whether a worker of this host has died since `reap` looked last."""
         return self._leases.neighbour_died()
 
-    async def sweep_workers(self, before: datetime) -> int:
+    async def forget_dead_workers(self, before: datetime) -> int:
         """Forget workers that died before then; how many."""
-        return await self._leases.sweep(before)
+        return await self._leases.forget_dead_workers(before)
 
-    async def limited(self, agents: Sequence[str]) -> bool:
+    async def has_limit(self, agents: Sequence[str]) -> bool:
         """Whether a limit covers one of these agents."""
         return await self._leases.limited(agents)
 
-    async def next_due(self, agents: Sequence[str]) -> datetime | None:
+    async def next_wake_at(self, agents: Sequence[str]) -> datetime | None:
         """When the next timer of a waiting thread of these agents ends."""
         where = (Where("status", "=", "waiting"), Where("wake_at", "is not null"), Where("agent", "in", agents))
         found = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
         return found[0].wake_at if found else None
 
-    async def ready_agents_but(self, known: Sequence[str], project: str | None) -> set[str]:
+    async def ready_agents_except(self, known: Sequence[str], project: str | None) -> set[str]:
         """Agents that are not among these and have threads that are ready; a few of them."""
         where = [Where("status", "=", "pending"), *(Where("agent", "!=", name) for name in known)]
         if project is not None:
@@ -156,12 +168,12 @@ class Desk:
         """Return a worker by its id; None if it ended long ago and was deleted."""
         return await self._backend.get(Worker, (worker_id,))
 
-    async def reported(self, head: Thread, children: Sequence[str]) -> set[str]:
+    async def reported_children(self, head: Thread, children: Sequence[str]) -> set[str]:
         """Which of these children have reported to their parent, whether it has looked or not."""
         if not head.delivered or not children:
             return set()
         where = (Where("thread_id", "=", head.id), Where("sender", "in", list(children)))
-        return {letter.sender for letter in await self._backend.find(Find(Letter, where))}
+        return {letter.sender for letter in await self._backend.find(Find(Delivery, where))}
 
     async def tree_cost(self, head: Thread, *, but: UUID | None = None) -> float:
         """USD that all runs of a thread's whole tree have cost, but for one run."""
@@ -179,7 +191,7 @@ class Desk:
             level = [child.id for child in children]
         return math.fsum(costs)
 
-    async def write_texts(self, texts: Mapping[str, str]) -> None:
+    async def put_texts(self, texts: Mapping[str, str]) -> None:
         """Write texts by their sha256; the append that first refers to them says that they are used."""
         await self._media.write({digest: (text, "text/plain") for digest, text in texts.items()})
 
@@ -187,22 +199,22 @@ class Desk:
         """A text that was kept. StoreDamaged when it is gone."""
         return await self._reading.text(digest)
 
-    async def deliver_all(self, head: Thread, letters: Sequence[Letter]) -> list[Receipt]:
+    async def deliver_all(self, head: Thread, letters: Sequence[Delivery]) -> list[Receipt]:
         """Deliver several letters to one thread, all or none."""
         return await self._appender.deliver([(head.depth, letter) for letter in letters])
 
-    async def delivery(self, delivery_id: UUID) -> Letter | None:
+    async def delivery(self, delivery_id: UUID) -> Delivery | None:
         """One delivery by its id, waiting or taken into the log."""
-        found = await self._backend.find(Find(Letter, (Where("id", "=", delivery_id),), limit=1))
+        found = await self._backend.find(Find(Delivery, (Where("id", "=", delivery_id),), limit=1))
         return found[0] if found else None
 
-    async def delivered(self, letter: Letter) -> Entry | Stitch | None:
+    async def earlier_delivery(self, letter: Delivery) -> Entry | Stitch | None:
         """What was delivered by the same sender for the same call, wherever it is by now."""
         same = {"thread_id": letter.thread_id, "sender": letter.sender, "call_id": letter.call_id}
         where = [Where(name, "=", value) for name, value in same.items()]
-        for found in await self._backend.find(Find(Letter, where)):
+        for found in await self._backend.find(Find(Delivery, where)):
             if found.position is None:
-                return found.opened()
+                return found.as_entry()
             for stitch in await self._backend.read(letter.thread_id, [(found.position, found.position)]):
                 return stitch
         return None

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.backend import WORK, Find, FullBackend, Where
+from lockstitch.backend import WORK_READY, Find, FullBackend, Where
 from lockstitch.errors import NotFound, StoreDamaged
 from lockstitch.model import (
-    TERMINAL,
+    TERMINAL_STATUSES,
     Blob,
     File,
     Json,
@@ -24,7 +24,7 @@ from lockstitch.model import (
     history,
     text_of,
 )
-from lockstitch.model.context import injected, kept_positions, replaced_positions, seen
+from lockstitch.model.context import injected_message, kept_positions, replaced_positions, visible_stitches
 from lockstitch.model.message import build
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
@@ -61,14 +61,14 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HistoryPage:
     """Turns from newest to oldest, and whether older ones follow."""
 
     turns: list[Turn]
     more: bool
 
 
-class Reading:
+class LogQueries:
     """Answers questions about one thread, archived turns included."""
 
     def __init__(self, backend: FullBackend, archives: Archives, media: Media) -> None:
@@ -82,7 +82,7 @@ class Reading:
     async def for_context(self, head: Thread, until: int | None = None, lane: UUID | None = None) -> list[Stitch]:
         """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
         if lane is not None:
-            return await self.of_lane(head, lane, until)
+            return await self.lane_stitches(head, lane, until)
         start = head.context_from
         if until is not None and start > until:
             # A compaction before that point: rare enough to read from the beginning.
@@ -94,7 +94,7 @@ class Reading:
         kept += [(position, position) for position in replaced_positions(log[0])]
         return [*(await self.stitches(head, kept)), *log] if kept else log
 
-    async def of_lane(self, head: Thread, lane: UUID, until: int | None = None) -> list[Stitch]:
+    async def lane_stitches(self, head: Thread, lane: UUID, until: int | None = None) -> list[Stitch]:
         """The stitches of a member's lane, behind what it was given of others."""
         run = await self._backend.get(Run, (lane,))
         if run is None or run.thread_id != head.id:
@@ -104,14 +104,14 @@ class Reading:
         answers = await self.stitches(head, [(position, position) for position in named]) if named else []
         log = await self.stitches(head, [(run.first_position, until)])
         return [
-            *(injected(answer, lane, named[answer.position]) for answer in answers),
+            *(injected_message(answer, lane, named[answer.position]) for answer in answers),
             *(stitch for stitch in log if stitch.lane == lane),
         ]
 
     async def context(self, head: Thread, lane: UUID | None = None, until: int | None = None) -> list[Message]:
         return context(await self.for_context(head, until, lane), lane)
 
-    async def tip(self, head: Thread, tip_id: UUID) -> Stitch | None:
+    async def last_linked(self, head: Thread, tip_id: UUID) -> Stitch | None:
         """The stitch at the end of the list; that of a thread which was archived whole stands in its last archive."""
         found = await self._backend.find(Find(Stitch, (Where("id", "=", tip_id),), limit=1))
         if found:
@@ -146,18 +146,18 @@ class Reading:
     async def messages(self, head: Thread, run: Run) -> list[Message]:
         return history(await self.log(head, run), run.id)
 
-    async def turns(self, head: Thread, limit: int, offset: int, before: int | None) -> Page:
+    async def turns(self, head: Thread, limit: int, offset: int, before: int | None) -> HistoryPage:
         """Finished turns, newest first; `before` is the sequence number of the oldest one already seen."""
         where = [
             Where("thread_id", "=", head.id),
             Where("parent_run_id", "is null"),
-            Where("status", "in", sorted(TERMINAL)),
+            Where("status", "in", sorted(TERMINAL_STATUSES)),
         ]
         if before is not None:
             where.append(Where("turn", "<", before))
         runs = await self._backend.find(Find(Run, where, order=("-turn",), limit=limit + 1, offset=offset))
         shown = runs[:limit]
-        return Page([*(await self._as_turns(head, shown))], len(runs) > limit)
+        return HistoryPage([*(await self._as_turns(head, shown))], len(runs) > limit)
 
     async def request(self, stitch: Stitch, head: Thread) -> Json:
         """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
@@ -169,7 +169,7 @@ class Reading:
         tools_text = await self._optional_text(kept.get("tools"))
         tools: list[Json] = codec.loads(tools_text) if tools_text is not None else []
         log = await self.for_context(head, stitch.position - 1, stitch.lane)
-        request = build(kept.get("parameters") or {}, system, tools, context(seen(log, kept), stitch.lane))
+        request = build(kept.get("parameters") or {}, system, tools, context(visible_stitches(log, kept), stitch.lane))
         if codec.digest(request) != kept.get("sha256"):
             raise StoreDamaged(
                 f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent: "
@@ -268,10 +268,10 @@ _ON_THEIR_WAY = 500
 """More stitches than are being committed at one moment."""
 
 
-class Watching:
+class LogWatcher:
     """Turns a backend's hints into the stitches behind them, each once and in order per thread."""
 
-    def __init__(self, backend: FullBackend, reading: Reading) -> None:
+    def __init__(self, backend: FullBackend, reading: LogQueries) -> None:
         self._backend = backend
         self._reading = reading
 
@@ -301,7 +301,7 @@ class Watching:
                     yield stitch
             seen: dict[UUID, int] = {}
             async for sighting in sightings:
-                if sighting == WORK:
+                if sighting == WORK_READY:
                     continue
                 last = seen.get(sighting.thread_id, 0)
                 if sighting.position <= last or not await self._belongs(sighting.thread_id, project):

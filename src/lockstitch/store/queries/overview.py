@@ -124,10 +124,10 @@ async def whole_trees(backend: FullBackend, threads: Sequence[Thread]) -> list[N
 
 async def trees(backend: FullBackend, threads: Sequence[Thread]) -> list[Node]:
     """These threads with everything below them."""
-    return grown(await overviews(backend, await below(backend, threads)))
+    return build_trees(await overviews(backend, await descendants_of(backend, threads)))
 
 
-def grown(found: Sequence[Overview]) -> list[Node]:
+def build_trees(found: Sequence[Overview]) -> list[Node]:
     """These threads as trees: each below its parent where that is among them, the eldest child first."""
     nodes = {one.thread.id: Node(one) for one in found}
     tops: list[Node] = []
@@ -156,7 +156,7 @@ async def roots_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thre
     return list(roots.values())
 
 
-async def below(backend: FullBackend, threads: Sequence[Thread]) -> list[Thread]:
+async def descendants_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thread]:
     """These threads and all their descendants, parents before children."""
     found = level = list(threads)
     while level:

@@ -7,9 +7,9 @@ from typing import Final
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.model import TERMINAL, Json, Run, Thread, Worker, format_time
-from lockstitch.store.core import Core
-from lockstitch.store.queries.overview import Node, grown, overviews, trees
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread, Worker, format_time
+from lockstitch.store.core import StoreCore
+from lockstitch.store.queries.overview import Node, build_trees, overviews, trees
 
 _PAGE: Final = 500
 
@@ -20,7 +20,7 @@ _LATE: Final = timedelta(minutes=1)
 class Costs:
     """USD of the runs that began today, in UTC. Asked often, it reads little: a run that has ended costs no more."""
 
-    def __init__(self, store: Core, *, all_projects: bool) -> None:
+    def __init__(self, store: StoreCore, *, all_projects: bool) -> None:
         self._store = store
         self._all_projects = all_projects
         self._day: datetime | None = None
@@ -47,7 +47,7 @@ class Costs:
             for run in await self._of_project(page):
                 if run.total_cost is not None:
                     self._costs[run.id] = run.total_cost
-                if run.status not in TERMINAL:
+                if run.status not in TERMINAL_STATUSES:
                     oldest = min(oldest, run.started_at)
             if len(page) < _PAGE:
                 break
@@ -76,7 +76,7 @@ OPEN: Final = ("running", "waiting", "pending")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Dashboard:
     """What there is to see. `waiting` counts all that wait; of idle chats no more is told."""
 
     at: datetime
@@ -119,16 +119,16 @@ class Picture:
         return max(0.0, round((self.at - worker.beat_at).total_seconds(), 3))
 
 
-class Painter:
+class DashboardReader:
     """Paints a store again and again: all that is open, or one thread with everything below it."""
 
-    def __init__(self, store: Core, *, all_projects: bool, thread_id: UUID | None = None) -> None:
+    def __init__(self, store: StoreCore, *, all_projects: bool, thread_id: UUID | None = None) -> None:
         self._store = store
         self._all_projects = all_projects
         self._thread_id = thread_id
         self._costs = Costs(store, all_projects=all_projects)
 
-    async def paint(self) -> Picture:
+    async def read(self) -> Dashboard:
         store, now = self._store, self._store.clock.now()
         found = await self._trees()
         counts = {word: await store.count(status=word, all_projects=self._all_projects) for word in OPEN}
@@ -138,7 +138,7 @@ class Painter:
         if self._thread_id is not None:
             holders = {thread.worker_id for thread in shown}
             workers = [worker for worker in workers if worker.id in holders]
-        return Picture(now, counts, found, workers, held, await self._costs.today())
+        return Dashboard(now, counts, found, workers, held, await self._costs.today())
 
     async def _trees(self) -> list[Node]:
         store = self._store
@@ -147,7 +147,7 @@ class Painter:
         running = await store.threads(status="running", limit=RUNNING, all_projects=self._all_projects)
         waiting = await store.threads(status="waiting", limit=WAITING, all_projects=self._all_projects)
         busy = [one for one in waiting if any(wait["kind"] != "input" or wait.get("id") for wait in one.waiting_for)]
-        return grown(await overviews(store.backend, [*running, *busy]))
+        return build_trees(await overviews(store.backend, [*running, *busy]))
 
     async def _workers(self, now: datetime) -> list[Worker]:
         backend = self._store.backend

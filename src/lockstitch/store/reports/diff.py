@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from lockstitch.model import Json, Run, Stitch, codec, tool_uses
 from lockstitch.store.reports.alignment import Allowance, align, changed_lines
-from lockstitch.store.reports.traces import arguments, complaint, cost_of, outcome, said
+from lockstitch.store.reports.traces import arguments, cost_of, error_summary, outcome, said
 
 _LINES: Final = 2_000
 """Lines of a text up to which the difference is worked out line by line."""
@@ -157,7 +157,7 @@ def _model(one: Stitch, common: Json) -> Step:
             "answer": said(one),
             "calls": [[use.get("name"), use.get("input")] for use in uses],
             "finish": one.status,
-            "error": complaint(one),
+            "error": error_summary(one),
         },
         _told(one),
         tuple(str(use.get("name")) for use in uses),
@@ -169,7 +169,7 @@ def _tool(one: Stitch, asking: Stitch | None) -> Step:
         "args": arguments(one, asking),
         "result": outcome(one),
         "status": one.status,
-        "error": complaint(one),
+        "error": error_summary(one),
     }
     return Step("tool", one.name, values, _told(one))
 

@@ -13,14 +13,14 @@ from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
-from lockstitch.model import Json, Metric, Run, codec
-from lockstitch.model.statistics import GROUPS, Asked, Figures, Group, Latency, Span, added
+from lockstitch.model import DailyMetric, Json, Run, codec
+from lockstitch.model.statistics import GROUPS, Group, LatencyRow, Span, StatsFilter, UsageRow, sum_usage
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _DAILY: Final[tuple[Group, ...]] = ("project", "day", "agent", "model")
 
 
-class Only(TypedDict, total=False):
+class RunFilter(TypedDict, total=False):
     """Of which runs: began since then and before, of this agent, with this model, of this user, with this status."""
 
     since: datetime | None
@@ -32,15 +32,15 @@ class Only(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class UsageTable:
     """Figures by group, and their sum. The group of a row has a value for each of `by`; None: it has none.
 
     In a group by hour, user, tree or status, None is also where runs stand that were removed.
     """
 
     by: Sequence[Group]
-    rows: list[Figures]
-    total: Figures
+    rows: list[UsageRow]
+    total: UsageRow
 
     def as_json(self) -> Json:
         rows = [{**dict(zip(self.by, row.group, strict=True)), **row.as_json()} for row in self.rows]
@@ -54,7 +54,7 @@ class Statistics:
         self._backend = backend
         self._project = project
 
-    async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[Only]) -> Table:
+    async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
         """Tokens, cost and runs, put together by any of model, day, hour, agent, project, user, tree, status.
 
         Only of runs that began `since` then and before `until`, of an `agent`, a `model`, a `user` or with a `status`.
@@ -63,24 +63,24 @@ class Statistics:
         """
         asked = self._asked(all_projects, only, by)
         found = [*await self._backend.usage(asked), *await self._removed(asked)]
-        groups: defaultdict[tuple[str | None, ...], list[Figures]] = defaultdict(list)
+        groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
         for row in found:
             groups[row.group].append(row)
-        rows = [added(same, group) for group, same in groups.items()]
+        rows = [sum_usage(same, group) for group, same in groups.items()]
         rows = [row for row in rows if any(row[1:])]
-        return Table(asked.by, sorted(rows, key=lambda row: _order(asked.by, row)), added(rows))
+        return UsageTable(asked.by, sorted(rows, key=lambda row: _order(asked.by, row)), sum_usage(rows))
 
-    async def tools(self, *, all_projects: bool = False, **only: Unpack[Only]) -> list[Latency]:
+    async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         """How long each tool took and how often it failed, the slowest on average first."""
         return _slowest(await self._backend.latencies(self._asked(all_projects, only), "tool"))
 
-    async def models(self, *, all_projects: bool = False, **only: Unpack[Only]) -> list[Latency]:
+    async def models(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         """How long each model took and how often it failed, the slowest on average first."""
         return _slowest(await self._backend.latencies(self._asked(all_projects, only), "model"))
 
     async def latency(
-        self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[Only]
-    ) -> list[Latency]:
+        self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[RunFilter]
+    ) -> list[LatencyRow]:
         """How long all calls of tools or of models took in each day or hour, which is the name of a row; in order."""
         found = await self._backend.latencies(self._asked(all_projects, only, (per,)), kind)
         return sorted(found, key=lambda one: one.name or "")
@@ -91,25 +91,25 @@ class Statistics:
         order: Literal["newest", "slowest"] = "newest",
         limit: int = 20,
         all_projects: bool = False,
-        **only: Unpack[Only],
+        **only: Unpack[RunFilter],
     ) -> list[Run]:
         """Runs, the newest or the slowest first; with `status="failed"` those with an error."""
-        return await self._backend.runs_listed(self._asked(all_projects, only), order, limit)
+        return await self._backend.list_runs(self._asked(all_projects, only), order, limit)
 
-    async def daily(self, *, all_projects: bool = False, **only: Unpack[Only]) -> list[Metric]:
+    async def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[DailyMetric]:
         """The daily metrics made anew from the runs that are there: what purging them would keep."""
         return await daily(self._backend, self._asked(all_projects, only))
 
-    def _asked(self, all_projects: bool, only: Only, by: Sequence[Group] = ()) -> Asked:
-        unknown = [*(only.keys() - Only.__annotations__.keys()), *(set(by) - set(GROUPS))]
+    def _asked(self, all_projects: bool, only: RunFilter, by: Sequence[Group] = ()) -> StatsFilter:
+        unknown = [*(only.keys() - RunFilter.__annotations__.keys()), *(set(by) - set(GROUPS))]
         if unknown:
             raise Refused(f"There are no figures by {', '.join(sorted(unknown))}; only by {', '.join(GROUPS)}.")
         for name, value in only.items():
             if isinstance(value, str):
                 codec.check_text(value, f"The {name}")
-        return Asked(tuple(dict.fromkeys(by)), None if all_projects else self._project, **only)
+        return StatsFilter(tuple(dict.fromkeys(by)), None if all_projects else self._project, **only)
 
-    async def _removed(self, asked: Asked) -> list[Figures]:
+    async def _removed(self, asked: StatsFilter) -> list[UsageRow]:
         """What the daily metrics hold of whole days; nothing where more is asked than they know."""
         if asked.user is not None or asked.status is not None:
             return []
@@ -120,40 +120,40 @@ class Statistics:
             where.append(Where("day", "<", _day(asked.until)))
         named = (("agent", asked.agent), ("model", asked.model))
         where += [Where(name, "=", value) for name, value in named if value is not None]
-        return [_figures(metric, asked.by) for metric in await self._backend.find(Find(Metric, where))]
+        return [_figures(metric, asked.by) for metric in await self._backend.find(Find(DailyMetric, where))]
 
 
-async def daily(backend: FullBackend, asked: Asked) -> list[Metric]:
+async def daily(backend: FullBackend, asked: StatsFilter) -> list[DailyMetric]:
     """A day's totals of the runs that are asked of, by project, day, agent and model."""
     found = await backend.usage(replace(asked, by=_DAILY))
     metrics = [_metric(row) for row in found if any(row[1:])]
     return sorted(metrics, key=lambda metric: (metric.project, metric.day, metric.agent, metric.model))
 
 
-async def figures_of(backend: FullBackend, threads: Sequence[UUID]) -> list[Metric]:
+async def figures_of(backend: FullBackend, threads: Sequence[UUID]) -> list[DailyMetric]:
     """What the daily metrics get of these threads when they go; a commit that has them go adds it."""
-    return await daily(backend, Asked(threads=list(threads)))
+    return await daily(backend, StatsFilter(threads=list(threads)))
 
 
-async def kept_figures(backend: FullBackend, threads: Sequence[UUID]) -> list[Metric]:
+async def metrics_to_keep(backend: FullBackend, threads: Sequence[UUID]) -> list[DailyMetric]:
     """The daily metrics as they are to be once these threads are gone, so that removing them loses no figure."""
-    totals: list[Metric] = []
+    totals: list[DailyMetric] = []
     for metric in await figures_of(backend, threads):
-        kept = await backend.get(Metric, [getattr(metric, name) for name in Metric.primary_key])
+        kept = await backend.get(DailyMetric, [getattr(metric, name) for name in DailyMetric.primary_key])
         totals.append(metric if kept is None else together(kept, metric))
     return totals
 
 
-def together(one: Metric, other: Metric) -> Metric:
+def together(one: DailyMetric, other: DailyMetric) -> DailyMetric:
     """Two metrics of the same day, agent and model as one."""
     rows = [_figures(one, _DAILY), _figures(other, _DAILY)]
-    return _metric(added(rows, rows[0].group))
+    return _metric(sum_usage(rows, rows[0].group))
 
 
-def _metric(row: Figures) -> Metric:
+def _metric(row: UsageRow) -> DailyMetric:
     values: dict[str, Any] = {name: value or "" for name, value in zip(_DAILY, row.group, strict=True)}
     values |= {name: min(count, 2**63 - 1) for name, count in zip(_TOKENS, row.tokens, strict=True)}
-    return Metric(
+    return DailyMetric(
         **values,
         runs=row.runs,
         failed_runs=row.failed_runs,
@@ -162,9 +162,9 @@ def _metric(row: Figures) -> Metric:
     )
 
 
-def _figures(metric: Metric, by: Sequence[Group]) -> Figures:
+def _figures(metric: DailyMetric, by: Sequence[Group]) -> UsageRow:
     values = {name: getattr(metric, name) or None for name in _DAILY}
-    return Figures(
+    return UsageRow(
         tuple(values.get(name) for name in by),
         metric.runs,
         metric.failed_runs,
@@ -179,12 +179,12 @@ def _day(moment: datetime) -> str:
     return moment.astimezone(UTC).date().isoformat()
 
 
-def _order(by: Sequence[Group], row: Figures) -> tuple[Any, ...]:
+def _order(by: Sequence[Group], row: UsageRow) -> tuple[Any, ...]:
     group = tuple((value is None, value or "") for value in row.group)
     if by and by[0] in ("day", "hour"):
         return group
     return (-(row.cost or 0.0), -(row.input_tokens + row.output_tokens), -row.runs, group)
 
 
-def _slowest(found: list[Latency]) -> list[Latency]:
+def _slowest(found: list[LatencyRow]) -> list[LatencyRow]:
     return sorted(found, key=lambda one: (-(one.average_ms or 0.0), one.name or ""))

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 from uuid import UUID
 
-from lockstitch.model import ERRORS, Json, Run, format_time
-from lockstitch.model.statistics import Outline
+from lockstitch.model import ERROR_TYPES, Json, Run, format_time
+from lockstitch.model.statistics import StitchOutline
 
 _UNCOUNTED: Final = (None, None, None, None)
 
@@ -127,7 +127,7 @@ def root_of(run: Run) -> Node:
     )
 
 
-def native(run: Run, log: Sequence[Outline], open_calls: Mapping[int, Sequence[Json]] | None = None) -> Node:
+def native(run: Run, log: Sequence[StitchOutline], open_calls: Mapping[int, Sequence[Json]] | None = None) -> Node:
     """A run of ours. `open_calls` are, by the position of a response, the calls in it that have no result yet."""
     root, tried, last = root_of(run), list[Node](), None
     calls: dict[int, Node] = {}
@@ -169,11 +169,11 @@ def native(run: Run, log: Sequence[Outline], open_calls: Mapping[int, Sequence[J
     return root
 
 
-def mirror(run: Run, log: Sequence[Outline]) -> Node:
+def mirror(run: Run, log: Sequence[StitchOutline]) -> Node:
     """Another system's trace: every span below the one that it names, in order of their beginning."""
     root = root_of(run)
     nodes = {one.id: _node(run, one, mirrored=True) for one in log if one.type != "removed"}
-    below: defaultdict[UUID | None, list[Outline]] = defaultdict(list)
+    below: defaultdict[UUID | None, list[StitchOutline]] = defaultdict(list)
     for one in log:
         if one.type != "removed":
             below[one.parent_id if one.parent_id in nodes else None].append(one)
@@ -191,7 +191,7 @@ def mirror(run: Run, log: Sequence[Outline]) -> Node:
 def _hang(
     top: Node,
     key: UUID | None,
-    below: Mapping[UUID | None, Sequence[Outline]],
+    below: Mapping[UUID | None, Sequence[StitchOutline]],
     nodes: Mapping[UUID, Node],
     reached: set[UUID],
 ) -> None:
@@ -248,7 +248,7 @@ def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:
     return len(shown), len(order) - len(shown)
 
 
-def _node(run: Run, one: Outline, *, mirrored: bool = False) -> Node:
+def _node(run: Run, one: StitchOutline, *, mirrored: bool = False) -> Node:
     kind, at = _kind(one), one.at
     if not mirrored and one.duration_ms and kind != "event":
         at -= timedelta(milliseconds=one.duration_ms)  # a native one is written when it is done
@@ -260,7 +260,7 @@ def _node(run: Run, one: Outline, *, mirrored: bool = False) -> Node:
         at,
         position=one.position,
         name=one.name,
-        status=one.status or ("error" if one.type in ERRORS else None),
+        status=one.status or ("error" if one.type in ERROR_TYPES else None),
         duration_ms=one.duration_ms,
         step=one.step_number if kind == "model" else None,
         usage=_usage(one),
@@ -274,7 +274,7 @@ def _node(run: Run, one: Outline, *, mirrored: bool = False) -> Node:
     )
 
 
-def _kind(one: Outline) -> NodeKind:
+def _kind(one: StitchOutline) -> NodeKind:
     match one.type:
         case "llm_call":
             return "model"
@@ -288,7 +288,7 @@ def _kind(one: Outline) -> NodeKind:
             return "event"
 
 
-def _usage(one: Outline) -> dict[str, int] | None:
+def _usage(one: StitchOutline) -> dict[str, int] | None:
     counts = (one.input_tokens, one.output_tokens, one.cache_write_tokens, one.cache_read_tokens)
     if counts == _UNCOUNTED:
         return None

@@ -10,9 +10,9 @@ from uuid import UUID
 from lockstitch.backend import Find, Where
 from lockstitch.model import Json, Run, Stitch, Thread, answer_of, codec, text_of, tool_uses
 from lockstitch.model.message import blocks
-from lockstitch.model.statistics import Outline, amount, outline
-from lockstitch.store.core import Core
-from lockstitch.store.queries.overview import Overview, below, overviews
+from lockstitch.model.statistics import StitchOutline, amount, outline
+from lockstitch.store.core import StoreCore
+from lockstitch.store.queries.overview import Overview, descendants_of, overviews
 from lockstitch.store.reports.trace import Node, cut, mirror, native, nest
 from lockstitch.store.writes.archive import Archives
 
@@ -24,23 +24,23 @@ def fill(node: Node, stitch: Stitch, asking: Stitch | None) -> None:
     """Put into a node what its stitch says; `asking` is the response that a call answers."""
     data = stitch.data
     if node.kind == "run":
-        node.text = gist(text_of(stitch.message))
+        node.text = one_line_summary(text_of(stitch.message))
         return
     node.cost = cost_of(stitch)
-    node.error = complaint(stitch)
+    node.error = error_summary(stitch)
     match node.kind:
         case "model":
             node.label = _word(data.get("purpose"))
-            node.text = gist(text_of(stitch.message) or data.get("text"))
+            node.text = one_line_summary(text_of(stitch.message) or data.get("text"))
         case "tool":
-            node.args = gist(arguments(stitch, asking))
-            node.text = gist(outcome(stitch))
+            node.args = one_line_summary(arguments(stitch, asking))
+            node.text = one_line_summary(outcome(stitch))
         case "span":
             node.label = _word(data.get("kind"))
         case "thread":
-            node.text = gist(data.get("goal"))
+            node.text = one_line_summary(data.get("goal"))
         case _:
-            node.text = gist(text_of(stitch.message) or data.get("reason") or data.get("problem"))
+            node.text = one_line_summary(text_of(stitch.message) or data.get("reason") or data.get("problem"))
 
 
 def cost_of(stitch: Stitch) -> float | None:
@@ -69,17 +69,17 @@ def said(stitch: Stitch) -> str:
     return answer_of(stitch.message) or text_of(stitch.message)
 
 
-def complaint(stitch: Stitch) -> str | None:
+def error_summary(stitch: Stitch) -> str | None:
     """The words of an error, where there was one."""
     failed = stitch.status in ("error", "failed") or stitch.type.endswith(("error", "failed", "retry"))
     for name in ("message", "error", "detail", "problem"):
         value: Any = stitch.data.get(name)
         if isinstance(value, str) and value and (failed or name == "error"):
-            return gist(value)
+            return one_line_summary(value)
     return None
 
 
-def gist(value: Any) -> str | None:
+def one_line_summary(value: Any) -> str | None:
     """A value on one line, cut to what a line has room for."""
     if value is None or value == "" or value == {}:
         return None
@@ -89,7 +89,7 @@ def gist(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    return gist(value) if isinstance(value, str) else None
+    return one_line_summary(value) if isinstance(value, str) else None
 
 
 LINES: Final = 500
@@ -118,10 +118,10 @@ class Trace:
         }
 
 
-class Tracer:
+class TraceReader:
     """Reads the trace of one run."""
 
-    def __init__(self, store: Core, archives: Archives, depth: int | None, limit: int) -> None:
+    def __init__(self, store: StoreCore, archives: Archives, depth: int | None, limit: int) -> None:
         self._store = store
         self._archives = archives
         self._depth = depth
@@ -156,14 +156,14 @@ class Tracer:
         await self._expand(root, level)
         return root
 
-    async def _outline(self, head: Thread, run: Run) -> list[Outline]:
+    async def _outline(self, head: Thread, run: Run) -> list[StitchOutline]:
         if run.first_position >= head.first_position:
             return await self._store.backend.outline(run.id)
         # Archived turns are read whole: they are packed whole.
         log = await self._archives.read(head, [(run.first_position, None)])
         return [outline(stitch) for stitch in log if stitch.run_id == run.id]
 
-    async def _open_calls(self, head: Thread, log: Sequence[Outline]) -> dict[int, list[Json]]:
+    async def _open_calls(self, head: Thread, log: Sequence[StitchOutline]) -> dict[int, list[Json]]:
         answered: defaultdict[int, set[int]] = defaultdict(set)
         for one in log:
             if one.type == "tool_call":
@@ -188,7 +188,7 @@ class Tracer:
                 node.status = "removed"
                 continue
             node.status, node.name = child.status, child.agent
-            node.text = gist(child.goal or child.title)
+            node.text = one_line_summary(child.goal or child.title)
             node.usage = {name: sum(one.usage[name] for one in used[child.id]) for name in used[child.id][0].usage}
             costs = [one.total_cost for one in used[child.id] if one.total_cost is not None]
             node.cost = math.fsum(costs) if costs else None
@@ -210,7 +210,7 @@ class Tracer:
 
     async def _used(self, children: Sequence[Thread]) -> dict[UUID, list[Overview]]:
         """Each of these threads with all below it, and what their runs used."""
-        tree = await below(self._store.backend, children)
+        tree = await descendants_of(self._store.backend, children)
         top = {child.id: child.id for child in children}
         used: dict[UUID, list[Overview]] = {child.id: [] for child in children}
         for one in await overviews(self._store.backend, tree):
@@ -253,4 +253,4 @@ def _fill(node: Node, log: dict[int, Stitch]) -> None:
             node.cost, node.text = known[0], known[1] or node.text
     elif asking is not None:
         uses, index = tool_uses(asking.message), node.call_index or 0
-        node.args = gist(uses[index].get("input")) if index < len(uses) else None
+        node.args = one_line_summary(uses[index].get("input")) if index < len(uses) else None

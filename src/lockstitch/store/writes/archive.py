@@ -10,9 +10,9 @@ from uuid import UUID
 
 import zstandard
 
-from lockstitch.backend import Change, Commit, Find, FullBackend, Where
+from lockstitch.backend import Commit, Find, FullBackend, ThreadChange, Where
 from lockstitch.errors import Conflict, StoreDamaged
-from lockstitch.model import TERMINAL, Archive, Clock, Run, Stitch, Thread, codec
+from lockstitch.model import TERMINAL_STATUSES, Archive, Clock, Run, Stitch, Thread, codec
 
 
 class Archives:
@@ -64,7 +64,7 @@ class Archives:
         for run, following in zip_longest(turns, turns[1:]):
             last = following.first_position - 1 if following else head.position
             members = [member for member in runs if member.turn == run.turn]
-            ended = all(one.status in TERMINAL and (one.completed_at or before) < before for one in members)
+            ended = all(one.status in TERMINAL_STATUSES and (one.completed_at or before) < before for one in members)
             if not ended or last > limit or last < first:
                 break
             await self._pack(head.id, run, first, last)
@@ -99,7 +99,7 @@ class Archives:
 
     async def _move(self, head: Thread, first_position: int) -> None:
         fields = {"first_position": first_position}
-        await self._backend.append(Commit([Change(head.id, head.fence, head.position, head=fields)]))
+        await self._backend.append(Commit([ThreadChange(head.id, head.fence, head.position, head=fields)]))
 
     async def _remove(self, thread_id: UUID, first: int, last: int) -> None:
         where = (

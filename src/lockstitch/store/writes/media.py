@@ -7,8 +7,8 @@ from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import StoreDamaged
-from lockstitch.model import Blob, BlobUse, Clock, Json, Letter, Stitch, codec
-from lockstitch.store.transaction import Draft
+from lockstitch.model import Blob, BlobUse, Clock, Delivery, Json, Stitch, codec
+from lockstitch.store.transaction import ThreadUpdate
 
 BLOB = "lockstitch:blob"
 
@@ -29,37 +29,37 @@ class Media:
         self._backend = backend
         self._clock = clock
 
-    async def lift(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
+    async def offload(self, drafts: Sequence[ThreadUpdate]) -> Sequence[ThreadUpdate]:
         """The drafts with their large media in blobs; the very same where there is nothing to lift."""
         for draft in drafts:
             for entry in draft.entries:
-                if holds_media(entry.message) or holds_media(entry.data):
+                if has_large_media(entry.message) or has_large_media(entry.data):
                     return [await self._lifted(draft) for draft in drafts]
         return drafts
 
-    async def _lifted(self, draft: Draft) -> Draft:
+    async def _lifted(self, draft: ThreadUpdate) -> ThreadUpdate:
         _check([[entry.message, entry.data] for entry in draft.entries])
         found: dict[str, tuple[str, str | None]] = {}
         entries = [
             entry.changed(message=_lift(entry.message, found), data=_lift(entry.data, found)) for entry in draft.entries
         ]
-        await self.keep(draft.head.id, found)
+        await self.put(draft.head.id, found)
         return draft._replace(entries=entries)
 
-    async def lift_letter(self, letter: Letter) -> Letter:
+    async def offload_delivery(self, letter: Delivery) -> Delivery:
         """The letter with the large media of its entry in blobs."""
-        if letter.entry is None or not holds_media(letter.entry):
+        if letter.entry is None or not has_large_media(letter.entry):
             return letter
         _check(letter.entry)
         found: dict[str, tuple[str, str | None]] = {}
         entry = {name: _lift(value, found) for name, value in letter.entry.items()}
-        await self.keep(letter.thread_id, found)
+        await self.put(letter.thread_id, found)
         return letter.changed(entry=entry)
 
-    async def keep(self, thread_id: UUID, texts: Mapping[str, tuple[str, str | None]]) -> None:
+    async def put(self, thread_id: UUID, texts: Mapping[str, tuple[str, str | None]]) -> None:
         """Write texts as blobs that a thread uses; one that is there already is only noted."""
         await self.write(texts)
-        await self.note_uses(thread_id, texts)
+        await self.add_references(thread_id, texts)
 
     async def write(self, texts: Mapping[str, tuple[str, str | None]]) -> None:
         """Write texts as blobs. Until a thread notes that it uses them they may go with the last thread that does."""
@@ -70,7 +70,7 @@ class Media:
                 blob = Blob(sha256=digest, size=len(content), media_type=media_type, content=content, created_at=now)
                 await self._backend.put([blob])
 
-    async def note_uses(self, thread_id: UUID, digests: Iterable[str]) -> None:
+    async def add_references(self, thread_id: UUID, digests: Iterable[str]) -> None:
         """Note that a thread, which must exist, uses blobs."""
         uses = [BlobUse(thread_id=thread_id, sha256=digest) for digest in digests]
         if uses:
@@ -79,7 +79,7 @@ class Media:
     async def keep_text(self, thread_id: UUID, text: str, media_type: str) -> str:
         """Keep one text for a thread; its sha256."""
         digest = sha256(text.encode()).hexdigest()
-        await self.keep(thread_id, {digest: (text, media_type)})
+        await self.put(thread_id, {digest: (text, media_type)})
         return digest
 
     async def restore(self, stitches: Sequence[Stitch]) -> list[Stitch]:
@@ -108,7 +108,7 @@ def _check(content: Any) -> None:
     codec.dumps(content)
 
 
-def holds_media(value: Any) -> bool:
+def has_large_media(value: Any) -> bool:
     """Whether there is something to lift: a look that costs little, since most messages have nothing."""
     if not value:
         return False

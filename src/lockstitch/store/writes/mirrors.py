@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Fields, Find, FullBackend, Where
-from lockstitch.model import Blob, BlobUse, Feedback, File, ModelCall, Record, Run, Stitch, Thread
+from lockstitch.backend import Commit, Fields, Find, FullBackend, ThreadChange, Where
+from lockstitch.model import Blob, BlobUse, Feedback, File, MirroredModelCall, Record, Run, Stitch, Thread
 
 R = TypeVar("R", bound=Record)
 
 
 @dataclass(slots=True)
-class Mirrored:
+class MirrorUpdate:
     """What becomes of one mirror: its head as it was seen, and what is written over it."""
 
     head: Thread
@@ -30,7 +30,7 @@ class Mirrored:
     replaced: list[Stitch] = field(default_factory=list[Stitch])
 
 
-class Mirrors:
+class MirrorStore:
     """The rows of mirrors, for whoever keeps them."""
 
     def __init__(self, backend: FullBackend) -> None:
@@ -79,12 +79,12 @@ class Mirrors:
         """All stitches of a run."""
         return await self._backend.find(Find(Stitch, (Where("run_id", "=", run_id),), order=("position",)))
 
-    async def witnesses(self, project: str, response_ids: Sequence[str]) -> list[tuple[str, Stitch]]:
+    async def spans_of_responses(self, project: str, response_ids: Sequence[str]) -> list[tuple[str, Stitch]]:
         """The rows that tell of model calls with these ids of their providers, each with the id that it tells of."""
         if not response_ids:
             return []
         where = (Where("project", "=", project), Where("response_id", "in", response_ids))
-        claims = await self._backend.find(Find(ModelCall, where))
+        claims = await self._backend.find(Find(MirroredModelCall, where))
         found = await self.stitches(claim.stitch_id for claim in claims)
         return [(claim.response_id, found[claim.stitch_id]) for claim in claims if claim.stitch_id in found]
 
@@ -110,7 +110,7 @@ class Mirrors:
 
     async def write(
         self,
-        mirrored: Sequence[Mirrored],
+        mirrored: Sequence[MirrorUpdate],
         now: datetime,
         dissolved: Iterable[Thread] = (),
         records: Sequence[Record] = (),
@@ -123,7 +123,7 @@ class Mirrors:
         ordered = sorted(mirrored, key=lambda one: one.head.id)
         threads = [one.head for one in ordered if one.is_new]
         heads = sorted(dissolved, key=lambda head: head.id)
-        superseded = [Change(head.id, head.fence, head.position) for head in heads]
+        superseded = [ThreadChange(head.id, head.fence, head.position) for head in heads]
         changes = [_change(one, now) for one in ordered]
         await self._backend.append(Commit(changes, threads, records=_in_order(records), superseded=superseded))
 
@@ -133,7 +133,7 @@ class Mirrors:
             if wanted := [record for record in records if isinstance(record, kind)]:
                 await self._backend.put(wanted)
 
-    async def remarks(self, ids: Iterable[UUID]) -> dict[UUID, Feedback]:
+    async def feedback(self, ids: Iterable[UUID]) -> dict[UUID, Feedback]:
         return {one.id: one for one in await self._among(Feedback, "id", ids)}
 
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
@@ -141,7 +141,7 @@ class Mirrors:
         return await self._backend.find(Find(kind, (Where(column, "in", wanted),))) if wanted else []
 
 
-_KEPT: Final = (Blob, BlobUse, File, Feedback, ModelCall)
+_KEPT: Final = (Blob, BlobUse, File, Feedback, MirroredModelCall)
 """The kinds of side records, in the order in which they are written: some refer to earlier ones."""
 
 
@@ -149,10 +149,10 @@ def _in_order(records: Sequence[Record]) -> list[Record]:
     return [record for kind in _KEPT for record in records if isinstance(record, kind)]
 
 
-def _change(one: Mirrored, now: datetime) -> Change:
+def _change(one: MirrorUpdate, now: datetime) -> ThreadChange:
     head = one.head
     changed = [(run.id, _fields(run)) for run in one.runs]
-    return Change(
+    return ThreadChange(
         thread_id=head.id,
         fence=head.fence,
         position=head.position,
@@ -160,7 +160,7 @@ def _change(one: Mirrored, now: datetime) -> Change:
         head={**one.fields, "fence": head.fence + 1, "updated_at": now},
         new_runs=one.new_runs,
         runs=changed,
-        replaced=one.replaced,
+        replaced_stitches=one.replaced,
     )
 
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Change, Commit, Edit, Find, FullBackend, Receipt, Where
+from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable, ThreadBusy
-from lockstitch.model import Clock, Letter, Notice, Record, Stitch, Thread
+from lockstitch.model import Clock, Delivery, Record, Stitch, Thread, WebhookEvent
 from lockstitch.store.leases import Leases
 from lockstitch.store.release import Tenure
-from lockstitch.store.transaction import Draft, Placed, build
+from lockstitch.store.transaction import Placed, ThreadUpdate, plan_commit
 from lockstitch.store.writes.media import Media
 
-FIND_OUT = 30.0
+OUTCOME_TIMEOUT = 30.0
 """Seconds to wait for a store that went away in mid-commit, to find out what became of it."""
 
 
-class Appended(NamedTuple):
+class Committed(NamedTuple):
     """What an append left: the head as its writer now knows it, and the stitches in their places.
 
     `letters` says that something lies in the inbox which this head has not taken into account; `cancel` that
@@ -28,11 +28,11 @@ class Appended(NamedTuple):
 
     head: Thread
     stitches: Sequence[Stitch]
-    letters: bool
-    cancel: bool
+    has_unseen_deliveries: bool
+    cancel_requested: bool
 
 
-class Appender:
+class CommitWriter:
     """Writes to threads for one process."""
 
     def __init__(self, backend: FullBackend, clock: Clock, leases: Leases) -> None:
@@ -43,55 +43,59 @@ class Appender:
 
     async def commit(
         self,
-        drafts: Sequence[Draft],
-        letters: Sequence[tuple[int, Letter]] = (),
+        drafts: Sequence[ThreadUpdate],
+        letters: Sequence[tuple[int, Delivery]] = (),
         threads: Sequence[Thread] = (),
-        notices: Sequence[Notice] = (),
+        notices: Sequence[WebhookEvent] = (),
         records: Sequence[Record] = (),
         removed: Sequence[UUID] = (),
-    ) -> list[Appended]:
+    ) -> list[Committed]:
         """One transaction over all of it. Letters come with the depth of their receiver, for the lock order."""
-        given, drafts = drafts, await self._media.lift(drafts)
-        letters = await self._lifted(letters)
+        given, drafts = drafts, await self._media.offload(drafts)
+        letters = await self._offload_media(letters)
         placed = self._build(drafts)
         try:
             receipts = await self._send(
-                _in_lock_order(placed, letters, threads)._replace(notices=notices, records=records, removed=removed)
+                lock_ordered(placed, letters, threads)._replace(
+                    notices=notices, records=records, deleted_threads=removed
+                )
             )
         except Conflict as exc:
-            raise await self._explain(exc, placed) from exc
+            raise await self._explain_conflict(exc, placed) from exc
         for one in placed:
             if one.change.worker_id is not None and one.head.worker_id is None:
                 self._leases.releases.released(
                     Tenure(one.head.id, one.change.worker_id, one.change.fence, one.head.created_at)
                 )
-        if drafts is given and not any(draft.taken for draft in drafts):
+        if drafts is given and not any(draft.consumed for draft in drafts):
             return [self._appended(one, one.stitches, receipts[one.head.id]) for one in placed]
         # Media come back in their place, as the writer goes on with them.
         return [self._appended(one, await self._media.restore(one.stitches), receipts[one.head.id]) for one in placed]
 
-    async def deliver(self, letters: Sequence[tuple[int, Letter]]) -> list[Receipt]:
-        letters = await self._lifted(letters)
-        receipts = await self._send(_in_lock_order([], letters, ()))
+    async def deliver(self, letters: Sequence[tuple[int, Delivery]]) -> list[Receipt]:
+        letters = await self._offload_media(letters)
+        receipts = await self._send(lock_ordered([], letters, ()))
         return [receipts[letter.id] for _, letter in letters]
 
-    async def edit(self, edit: Edit) -> None:
+    async def edit(self, edit: ThreadEdit) -> None:
         await self._send(Commit([edit]))
 
-    def _build(self, drafts: Sequence[Draft]) -> list[Placed]:
+    def _build(self, drafts: Sequence[ThreadUpdate]) -> list[Placed]:
         now = self._clock.now()
-        return [build(draft, self._leases.worker_id, now) for draft in drafts]
+        return [plan_commit(draft, self._leases.worker_id, now) for draft in drafts]
 
-    async def _lifted(self, letters: Sequence[tuple[int, Letter]]) -> Sequence[tuple[int, Letter]]:
-        return [(depth, await self._media.lift_letter(letter)) for depth, letter in letters] if letters else letters
+    async def _offload_media(self, letters: Sequence[tuple[int, Delivery]]) -> Sequence[tuple[int, Delivery]]:
+        return (
+            [(depth, await self._media.offload_delivery(letter)) for depth, letter in letters] if letters else letters
+        )
 
     @staticmethod
-    def _appended(placed: Placed, stitches: Sequence[Stitch], receipt: Receipt) -> Appended:
-        return Appended(
+    def _appended(placed: Placed, stitches: Sequence[Stitch], receipt: Receipt) -> Committed:
+        return Committed(
             head=placed.head,
             stitches=stitches,
-            letters=receipt.delivered != placed.head.delivered,
-            cancel=receipt.cancel_requested,
+            has_unseen_deliveries=receipt.delivered != placed.head.delivered,
+            cancel_requested=receipt.cancel_requested,
         )
 
     async def _send(self, commit: Commit) -> dict[UUID, Receipt]:
@@ -99,23 +103,23 @@ class Appender:
         try:
             receipts = await self._backend.append(commit)
         except OutcomeUnknown as exc:
-            receipts = await self._find_out(commit, exc)
+            receipts = await self._resolve_outcome(commit, exc)
         return {
-            step.id if isinstance(step, Letter) else step.thread_id: receipt
+            step.id if isinstance(step, Delivery) else step.thread_id: receipt
             for step, receipt in zip(commit.steps, receipts, strict=True)
         }
 
-    async def _find_out(self, commit: Commit, broken: OutcomeUnknown) -> list[Receipt]:
+    async def _resolve_outcome(self, commit: Commit, broken: OutcomeUnknown) -> list[Receipt]:
         """Ask the store, once it answers again, whether a commit happened; if it did not, send it again.
 
         Sending again is safe in any case: a commit that did happen has moved what the compare-and-set compares,
         and letters are recognised. Its own stitches, found at their ids, tell the two kinds of Conflict apart.
         """
-        deadline = time.monotonic() + FIND_OUT
+        deadline = time.monotonic() + OUTCOME_TIMEOUT
         pause = 0.05
         while True:
             try:
-                return await self._found_or_sent(commit)
+                return await self._lookup_or_resend(commit)
             except StoreUnreachable as exc:
                 if isinstance(exc, OutcomeUnknown):
                     broken = exc
@@ -124,20 +128,20 @@ class Appender:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, 1.0)
 
-    async def _found_or_sent(self, commit: Commit) -> list[Receipt]:
-        found = await self._receipts_of(commit)
+    async def _lookup_or_resend(self, commit: Commit) -> list[Receipt]:
+        found = await self._lookup_receipts(commit)
         if found is not None:
             return found
         try:
             return await self._backend.append(commit)
         except Conflict:
             # The first one may have been on its way all the time, and have arrived just before this one.
-            found = await self._receipts_of(commit)
+            found = await self._lookup_receipts(commit)
             if found is None:
                 raise
             return found
 
-    async def _receipts_of(self, commit: Commit) -> list[Receipt] | None:
+    async def _lookup_receipts(self, commit: Commit) -> list[Receipt] | None:
         """The receipts of a commit that happened, or None when it did not."""
         for thread in commit.threads:
             there = await self._backend.get(Thread, (thread.id,))
@@ -147,19 +151,19 @@ class Appender:
         receipts: list[Receipt] = []
         for step in commit.steps:
             head = await self._backend.get(Thread, (step.thread_id,))
-            receipt = None if head is None else await self._receipt_of(step, head)
+            receipt = None if head is None else await self._lookup_receipt(step, head)
             if receipt is None:
                 return None
             receipts.append(receipt)
         return receipts
 
-    async def _receipt_of(self, step: Change | Letter | Edit, head: Thread) -> Receipt | None:
+    async def _lookup_receipt(self, step: ThreadChange | Delivery | ThreadEdit, head: Thread) -> Receipt | None:
         """The receipt of a step whose trace stands in the store, or None when there is none."""
-        if isinstance(step, Edit):
+        if isinstance(step, ThreadEdit):
             made = all(getattr(head, name) == value for name, value in step.fields.items())
             return Receipt(None) if made else None
-        if isinstance(step, Letter):
-            return await self._receipt_of_letter(step, head)
+        if isinstance(step, Delivery):
+            return await self._lookup_delivery(step, head)
         if step.stitches:
             there = await self._backend.get(Stitch, (step.thread_id, step.stitches[0].position))
             if there is None or there.id != step.stitches[0].id:
@@ -168,20 +172,20 @@ class Appender:
             return None
         return Receipt(head.position, head.delivered, head.cancel_requested)
 
-    async def _receipt_of_letter(self, letter: Letter, head: Thread) -> Receipt | None:
+    async def _lookup_delivery(self, letter: Delivery, head: Thread) -> Receipt | None:
         where = (
             Where("thread_id", "=", letter.thread_id),
             Where("sender", "=", letter.sender),
             Where("call_id", "=", letter.call_id),
         )
-        found = await self._backend.find(Find(Letter, where, limit=1))
+        found = await self._backend.find(Find(Delivery, where, limit=1))
         if found:
             first, new = found[0], found[0].id == letter.id
             return Receipt(first.position, head.delivered, head.cancel_requested, new=new, delivery_id=first.id)
         # A thread that has ended keeps no letter, so there is nothing to find of one that came too late.
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
 
-    async def _explain(self, exc: Conflict, placed: Sequence[Placed]) -> Conflict:
+    async def _explain_conflict(self, exc: Conflict, placed: Sequence[Placed]) -> Conflict:
         """The same conflict, saying what is different from what was expected."""
         change = next((one.change for one in placed if one.change.thread_id == exc.thread_id), None)
         if change is None or exc.reason is not None:
@@ -192,7 +196,7 @@ class Appender:
         return _difference(change, head)
 
 
-def _difference(change: Change, head: Thread) -> Conflict:
+def _difference(change: ThreadChange, head: Thread) -> Conflict:
     where = f"Thread {head.id}"
     if head.worker_id != change.worker_id and head.worker_id is not None:
         return ThreadBusy(
@@ -213,7 +217,7 @@ def _difference(change: Change, head: Thread) -> Conflict:
             thread_id=head.id,
             reason="position",
         )
-    if change.spawned and head.cancel_requested:
+    if change.new_children and head.cancel_requested:
         return Conflict(
             f"{where} is to be cancelled, so it gets no more children; nothing was written.",
             thread_id=head.id,
@@ -227,8 +231,8 @@ def _difference(change: Change, head: Thread) -> Conflict:
     )
 
 
-def _in_lock_order(
-    placed: Sequence[Placed], letters: Sequence[tuple[int, Letter]], threads: Sequence[Thread]
+def lock_ordered(
+    placed: Sequence[Placed], letters: Sequence[tuple[int, Delivery]], threads: Sequence[Thread]
 ) -> Commit:
     """Descendants before ancestors, then by id. Letters to one thread keep their order among themselves."""
     if len(placed) == 1 and not letters and not threads:

@@ -9,12 +9,12 @@ from starlette.responses import HTMLResponse, Response
 from lockstitch.agents import cancel
 from lockstitch.apps.notebooks import notebooks as shelf
 from lockstitch.apps.notebooks.pages.notebook import Application, chat_in, memories_of, user_of
-from lockstitch.apps.notebooks.pages.views import BookRow, Memory
+from lockstitch.apps.notebooks.pages.views import BookRow, MemoryView
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.errors import NotFound
 from lockstitch.model import Thread
 from lockstitch.model.format import plural
-from lockstitch.server import Actor, Caller, Reader, back, base_of, is_part, page
+from lockstitch.server import Caller, FormWriter, Reader, base_path, is_htmx_request, redirect_to, render_page
 
 list_router = APIRouter(include_in_schema=False, prefix="/notebooks")
 
@@ -41,18 +41,18 @@ async def notebooks(request: Request, caller: Reader, skip: Annotated[int, Query
     ]
     more = skip + PAGE if len(found) > PAGE else None
     shown: dict[str, Any] = {"rows": rows, "more": more, "paged": bool(skip), "can_act": caller.may("write")}
-    return page(request, caller, "notebooks/list.html", **shown)
+    return render_page(request, caller, "notebooks/list.html", **shown)
 
 
 @list_router.get("/new")
 async def new(request: Request, caller: Reader) -> HTMLResponse:
     """The form for a new notebook, for who has no script."""
-    return page(request, caller, "notebooks/edit.html", notebook=None)
+    return render_page(request, caller, "notebooks/edit.html", notebook=None)
 
 
 @list_router.post("")
 async def make(
-    request: Request, caller: Actor, title: Title = "", description: Text = "", instructions: Text = ""
+    request: Request, caller: FormWriter, title: Title = "", description: Text = "", instructions: Text = ""
 ) -> Response:
     made = await shelf.create(
         caller.store,
@@ -60,7 +60,7 @@ async def make(
         description=description.strip() or None,
         instructions=instructions.strip() or None,
     )
-    return back(request, f"/notebooks/{made.id}")
+    return redirect_to(request, f"/notebooks/{made.id}")
 
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}")
@@ -70,17 +70,17 @@ Message = Annotated[str, Form(max_length=1_000_000)]
 
 @router.post("/ask")
 async def ask_first(
-    request: Request, caller: Actor, application: Application, notebook_id: int, message: Message
+    request: Request, caller: FormWriter, application: Application, notebook_id: int, message: Message
 ) -> Response:
     """The first question of a new chat."""
     found = await shelf.get(caller.store, notebook_id)
     begun = await application.run(caller.store, found.number, message, user_id=caller.actor, detach=True)
-    return back(request, f"/notebooks/{found.id}/chats/{begun.thread_id}")
+    return redirect_to(request, f"/notebooks/{found.id}/chats/{begun.thread_id}")
 
 
 @router.post("/chats/{thread_id}/ask")
 async def ask(
-    request: Request, caller: Actor, application: Application, notebook_id: int, thread_id: UUID, message: Message
+    request: Request, caller: FormWriter, application: Application, notebook_id: int, thread_id: UUID, message: Message
 ) -> Response:
     """The next question: it begins a run, or waits in line behind the open one."""
     found, head = await chat_in(caller, notebook_id, thread_id)
@@ -90,7 +90,7 @@ async def ask(
 
 
 @router.post("/chats/{thread_id}/stop")
-async def stop(request: Request, caller: Actor, notebook_id: int, thread_id: UUID) -> Response:
+async def stop(request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID) -> Response:
     """End the open run; what was committed of it stays."""
     found, head = await chat_in(caller, notebook_id, thread_id)
     await cancel(caller.store, head)
@@ -98,18 +98,20 @@ async def stop(request: Request, caller: Actor, notebook_id: int, thread_id: UUI
 
 
 @router.post("/chats/{thread_id}/title")
-async def rename(request: Request, caller: Actor, notebook_id: int, thread_id: UUID, title: Title = "") -> Response:
+async def rename(
+    request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID, title: Title = ""
+) -> Response:
     found, head = await chat_in(caller, notebook_id, thread_id)
     await caller.store.edit(head, title=title.strip() or None)
-    return back(request, f"/notebooks/{found.id}/chats/{head.id}", "Renamed")
+    return redirect_to(request, f"/notebooks/{found.id}/chats/{head.id}", "Renamed")
 
 
 @router.get("/chats/{thread_id}/delete")
 async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int, thread_id: UUID) -> HTMLResponse:
     """What would be deleted, before it is."""
     found, head = await chat_in(caller, notebook_id, thread_id)
-    here = f"{base_of(request)}/notebooks/{found.id}/chats/{head.id}"
-    return page(
+    here = f"{base_path(request)}/notebooks/{found.id}/chats/{head.id}"
+    return render_page(
         request,
         caller,
         "notebooks/delete.html",
@@ -124,24 +126,24 @@ async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int
 
 
 @router.post("/chats/{thread_id}/delete")
-async def delete_chat(request: Request, caller: Actor, notebook_id: int, thread_id: UUID) -> Response:
+async def delete_chat(request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID) -> Response:
     found, head = await chat_in(caller, notebook_id, thread_id)
     await caller.store.delete(head)
-    await caller.store.audits.note(caller.actor, "delete thread", str(head.id), key=head.key, threads=1)
-    return back(request, f"/notebooks/{found.id}", f"Deleted “{(head.title or 'Untitled chat')[:80]}”")
+    await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=1)
+    return redirect_to(request, f"/notebooks/{found.id}", f"Deleted “{(head.title or 'Untitled chat')[:80]}”")
 
 
 @router.get("/edit")
 async def edit(request: Request, caller: Reader, notebook_id: int) -> HTMLResponse:
     """The form for what the team is told of a notebook, for who has no script."""
     found = await shelf.get(caller.store, notebook_id)
-    return page(request, caller, "notebooks/edit.html", notebook=found)
+    return render_page(request, caller, "notebooks/edit.html", notebook=found)
 
 
 @router.post("/edit")
 async def change(
     request: Request,
-    caller: Actor,
+    caller: FormWriter,
     notebook_id: int,
     title: Title = "",
     description: Text = "",
@@ -150,7 +152,7 @@ async def change(
     found = await shelf.get(caller.store, notebook_id)
     fields = {"description": description.strip() or None, "instructions": instructions.strip() or None}
     await shelf.change(caller.store, found.number, title=title.strip() or found.title, **fields)
-    return back(request, f"/notebooks/{found.id}", "Kept; the team is told with the next question")
+    return redirect_to(request, f"/notebooks/{found.id}", "Kept; the team is told with the next question")
 
 
 @router.get("/delete")
@@ -158,8 +160,8 @@ async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> 
     """What would be deleted, before it is."""
     found = await shelf.get(caller.store, notebook_id)
     chats = len(await shelf.sessions(caller.store, found.number))
-    here = f"{base_of(request)}/notebooks/{found.id}"
-    return page(
+    here = f"{base_path(request)}/notebooks/{found.id}"
+    return render_page(
         request,
         caller,
         "notebooks/delete.html",
@@ -177,18 +179,18 @@ async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> 
 
 @router.post("/delete")
 async def delete(
-    request: Request, caller: Actor, notebook_id: int, keep: Annotated[str, Form(max_length=10)] = ""
+    request: Request, caller: FormWriter, notebook_id: int, keep: Annotated[str, Form(max_length=10)] = ""
 ) -> Response:
     found = await shelf.get(caller.store, notebook_id)
     removed = await shelf.remove(caller.store, found.number, keep_sessions=bool(keep))
-    await caller.store.audits.note(caller.actor, "delete notebook", str(found.id), title=found.title, threads=removed)
+    await caller.store.audits.record(caller.actor, "delete notebook", str(found.id), title=found.title, threads=removed)
     more = f" and {plural(removed, 'chat')}" if removed else ""
-    return back(request, "/notebooks", f"Deleted “{found.title[:80]}”{more}")
+    return redirect_to(request, "/notebooks", f"Deleted “{found.title[:80]}”{more}")
 
 
 def _done(request: Request, path: str, said: str = "") -> Response:
     """After an act: with script the page stays where it is and looks what has changed."""
-    return Response(status_code=204) if is_part(request) else back(request, path, said)
+    return Response(status_code=204) if is_htmx_request(request) else redirect_to(request, path, said)
 
 
 memories_router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/memories")
@@ -203,22 +205,22 @@ async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUI
     shown: dict[str, Any] = {
         "notebook": found,
         "user": "you" if user_id == caller.actor else user_id or "whoever asks without a name",
-        "memories": [Memory(one.id, one.text, ", ".join(one.tags), one.updated_at) for one in known],
+        "memories": [MemoryView(one.id, one.text, ", ".join(one.tags), one.updated_at) for one in known],
         "chat_id": chat,
     }
-    return page(request, caller, "notebooks/memories.html", **shown, can_act=caller.may("write"))
+    return render_page(request, caller, "notebooks/memories.html", **shown, can_act=caller.may("write"))
 
 
 @memories_router.post("/{memory_id}/forget")
 async def forget(
-    request: Request, caller: Actor, notebook_id: int, memory_id: UUID, chat: Annotated[UUID | None, Form()] = None
+    request: Request, caller: FormWriter, notebook_id: int, memory_id: UUID, chat: Annotated[UUID | None, Form()] = None
 ) -> Response:
     found, head = await _whose(caller, notebook_id, chat)
     if memory_id not in {one.id for one in await memories_of(caller.store, user_of(caller, head))}:
         raise NotFound("This is not remembered, or it is somebody else's.")
     await caller.store.memories.delete(id=memory_id, project=caller.project)
     more = f"?chat={chat}" if chat else ""
-    return back(request, f"/notebooks/{found.id}/memories{more}", "Forgotten")
+    return redirect_to(request, f"/notebooks/{found.id}/memories{more}", "Forgotten")
 
 
 async def _whose(caller: Caller, notebook_id: int, chat: UUID | None) -> tuple[Notebook, Thread | None]:

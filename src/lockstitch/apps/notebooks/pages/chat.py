@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from uuid import UUID
 
-from lockstitch.apps.notebooks.activity import Deed
+from lockstitch.apps.notebooks.activity import RunActivity
 from lockstitch.apps.notebooks.pages import views
-from lockstitch.apps.notebooks.pages.views import AtWork, Did, Open, Said, Turn
+from lockstitch.apps.notebooks.pages.views import AtWork, Did, MessageView, Open, TurnView
 from lockstitch.apps.notebooks.records import EXTENSION
 from lockstitch.backend import Find, Where
 from lockstitch.model import Json, Run, Stitch, Thread, answer_of, text_of
 from lockstitch.model.message import tool_uses
 from lockstitch.server.pages.common.content import LIMIT
-from lockstitch.server.pages.common.open_calls import opening
+from lockstitch.server.pages.common.open_calls import load_open_calls
 from lockstitch.store import Store
 
 Calls = dict[UUID, dict[str, int]]
@@ -53,12 +53,12 @@ class Runs:
         names = [name_of(run) for run in self.all if run.turn == turn and run.role == "agent" and run.parent_run_id]
         return [name for name in dict.fromkeys(names) if answering is None or name != name_of(answering)]
 
-    def turns(self, asked: dict[int, str], calls: Calls) -> list[Turn]:
+    def turns(self, asked: dict[int, str], calls: Calls) -> list[TurnView]:
         """Every question with the tree of its runs."""
         by_turn: defaultdict[int, list[Run]] = defaultdict(list)
         for run in self.all:
             by_turn[run.turn].append(run)
-        return [Turn(asked.get(turn, ""), _tree(runs, calls)) for turn, runs in by_turn.items()]
+        return [TurnView(asked.get(turn, ""), _tree(runs, calls)) for turn, runs in by_turn.items()]
 
 
 def name_of(run: Run) -> str:
@@ -92,7 +92,7 @@ def _tree(runs: Sequence[Run], calls: Calls) -> list[Did]:
     def did(run: Run) -> Did:
         members = [did(one) for one in below[run.id]]
         searches = sum(count for name, count in calls.get(run.id, {}).items() if "search" in name)
-        deed = Deed(run, "", None, searches, [one.deed for one in members])
+        deed = RunActivity(run, "", None, searches, [one.deed for one in members])
         took = deed.seconds * 1000 if deed.seconds is not None else None
         if took is not None and deed.leads:
             # What it took itself: the time of those within it is told with them.
@@ -118,12 +118,12 @@ _ENDS: Final = ("run_completed", "run_failed", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ChatView:
     """The last turns of a chat, or those before a turn."""
 
-    spoken: list[Said] = field(default_factory=list[Said])
+    spoken: list[MessageView] = field(default_factory=list[MessageView])
     open: Open = field(default_factory=Open)
-    turns: list[Turn] = field(default_factory=list[Turn])
+    turns: list[TurnView] = field(default_factory=list[TurnView])
     runs: int = 0
     cost: float | None = None
     """What the whole chat has cost."""
@@ -136,7 +136,7 @@ class Chat:
         return self.first - 1
 
 
-async def chat_of(store: Store, head: Thread, href: str, before: int | None = None) -> Chat:
+async def chat_of(store: Store, head: Thread, href: str, before: int | None = None) -> ChatView:
     """A chat, with links for its citations that begin with `href`."""
     last = min(head.last_turn, before - 1) if before else head.last_turn
     first = max(1, last - TURNS + 1)
@@ -145,20 +145,20 @@ async def chat_of(store: Store, head: Thread, href: str, before: int | None = No
     said = await _read(store, head, {place for run in tops for place in (run.input_position, run.output_position)})
     ends = await _ends(store, head, tops)
     asked = {run.turn: text_of(said[run.input_position].message) for run in tops if run.input_position in said}
-    spoken: list[Said] = []
+    spoken: list[MessageView] = []
     for run in tops:
         spoken += _of_run(run, runs, said, ends.get(run.id), href)
     open_ = await _open(store, head, runs) if not before else Open()
     calls = await _calls(store, head, runs)
     (whole,) = await store.overview([head])
-    return Chat(spoken, open_, runs.turns(asked, calls)[-_TREES:], whole.runs, whole.total_cost, first)
+    return ChatView(spoken, open_, runs.turns(asked, calls)[-_TREES:], whole.runs, whole.total_cost, first)
 
 
-def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, href: str) -> Iterable[Said]:
+def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, href: str) -> Iterable[MessageView]:
     """What a question brought: the question, and the answer or what became of it."""
     question = said.get(run.input_position or 0)
     if question is not None:
-        yield Said(question.position, "asked", text_of(question.message), at=question.at)
+        yield MessageView(question.position, "asked", text_of(question.message), at=question.at)
     answer = said.get(run.output_position or 0)
     took = (run.completed_at - run.started_at).total_seconds() * 1000 if run.completed_at else None
     if answer is not None:
@@ -166,7 +166,7 @@ def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, h
         helpers = runs.helpers(run.turn, by)
         helped = f"with {listed(helpers)}" if by.role == "team" else notes_of(helpers)
         text = answer_of(answer.message)
-        yield Said(
+        yield MessageView(
             answer.position,
             "answered",
             blocks=views.blocks(text[:LIMIT], answer.position, href),
@@ -178,17 +178,17 @@ def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, h
         )
     if run.status == "failed":
         place = end.position if end is not None else (run.input_position or run.first_position)
-        yield Said(place, "failed", run.error or "Nobody knows why.", who="No answer came", at=run.completed_at)
+        yield MessageView(place, "failed", run.error or "Nobody knows why.", who="No answer came", at=run.completed_at)
     elif run.status == "cancelled":
         place = end.position if end is not None else (run.input_position or run.first_position)
-        yield Said(place, "line", "Stopped", at=run.completed_at)
+        yield MessageView(place, "line", "Stopped", at=run.completed_at)
 
 
 async def _calls(store: Store, head: Thread, runs: Runs) -> Calls:
     """How often each of these runs called which tools."""
     found: Calls = {}
     first = min((run.first_position for run in runs.all), default=1)
-    rows: Any = await store.ask(EXTENSION, "chat_calls", thread=head.id, first=first)
+    rows: Any = await store.query(EXTENSION, "chat_calls", thread=head.id, first=first)
     for run_id, name, count in rows:
         found.setdefault(UUID(str(run_id)), {})[str(name)] = int(count)
     return found
@@ -218,7 +218,7 @@ async def _ends(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, S
 
 async def _open(store: Store, head: Thread, runs: Runs) -> Open:
     """What is not committed yet."""
-    found = await opening(store, head)
+    found = await load_open_calls(store, head)
     if head.status not in ("running", "pending"):
         return Open([], found.queued, bool(found.asks))
     at_work = runs.open

@@ -7,15 +7,15 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from lockstitch.apps.notebooks import activity, notebooks, sources
-from lockstitch.apps.notebooks.pages.chat import Chat, chat_of, listed
-from lockstitch.apps.notebooks.pages.views import Mark, Place, Said, SourceRow, place_of
+from lockstitch.apps.notebooks.pages.chat import ChatView, chat_of, listed
+from lockstitch.apps.notebooks.pages.views import CitedPassage, Highlight, MessageView, SourceRow, place_of
 from lockstitch.apps.notebooks.plugin import Notebooks
 from lockstitch.apps.notebooks.readers.registry import ENDINGS
 from lockstitch.apps.notebooks.records import Notebook, Source
 from lockstitch.errors import NotFound
 from lockstitch.model import Memory, Thread
 from lockstitch.model.format import plural
-from lockstitch.server import Caller, Reader, base_of, is_part, page, the
+from lockstitch.server import Caller, Reader, base_path, is_htmx_request, plugin_of, render_page
 from lockstitch.store import Store
 
 
@@ -83,7 +83,7 @@ async def _goes_along(store: Store, application: Notebooks, head: Thread | None)
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}")
 
-Application = Annotated[Notebooks, the(Notebooks)]
+Application = Annotated[Notebooks, plugin_of(Notebooks)]
 Before = Annotated[int | None, Query(ge=1, lt=2**31)]
 After = Annotated[int, Query(ge=0, lt=2**62)]
 
@@ -120,10 +120,10 @@ async def chat(
 ) -> HTMLResponse:
     """A chat, with a cited place. Asked for as a part of a page it is the place alone."""
     found, head = await chat_in(caller, notebook_id, thread_id)
-    wanted = Mark.of(cited)
-    if is_part(request):
+    wanted = Highlight.of(cited)
+    if is_htmx_request(request):
         place = await place_of(caller.store, head, wanted) if wanted else None
-        return page(request, caller, "notebooks/place.html", notebook=found, place=place)
+        return render_page(request, caller, "notebooks/place.html", notebook=found, place=place)
     return await _page(request, caller, application, found, head, wanted, before)
 
 
@@ -157,28 +157,28 @@ async def _page(
     application: Notebooks,
     found: Notebook,
     head: Thread | None,
-    cited: Mark | None = None,
+    cited: Highlight | None = None,
     before: int | None = None,
 ) -> HTMLResponse:
     here = _here(request, found, head)
-    told = await chat_of(caller.store, head, f"{here}?cited=", before) if head is not None else Chat()
+    told = await chat_of(caller.store, head, f"{here}?cited=", before) if head is not None else ChatView()
     place = await _place(caller, head, told, cited)
     shown = await _shown(caller, application, found, head, here, told)
-    return page(request, caller, "notebooks/page.html", **shown, place=place, before=before)
+    return render_page(request, caller, "notebooks/page.html", **shown, place=place, before=before)
 
 
 async def _now(
     request: Request, caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, after: int
 ) -> HTMLResponse:
     here = _here(request, found, head)
-    told = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else Chat()
+    told = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else ChatView()
     shown = await _shown(caller, application, found, head, here, told)
     shown["spoken"] = [one for one in told.spoken if one.position > after]
-    return page(request, caller, "notebooks/now.html", **shown, place=None)
+    return render_page(request, caller, "notebooks/now.html", **shown, place=None)
 
 
 async def _shown(
-    caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, here: str, told: Chat
+    caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, here: str, told: ChatView
 ) -> dict[str, Any]:
     return {
         "notebook": found,
@@ -195,7 +195,7 @@ async def _shown(
     }
 
 
-async def _place(caller: Caller, head: Thread | None, told: Chat, cited: Mark | None) -> Place | None:
+async def _place(caller: Caller, head: Thread | None, told: ChatView, cited: Highlight | None) -> CitedPassage | None:
     """The place that was asked for; without, the first that the last answer cites."""
     if head is None:
         return None
@@ -206,14 +206,14 @@ async def _place(caller: Caller, head: Thread | None, told: Chat, cited: Mark | 
     return None
 
 
-def _cited_last(spoken: list[Said]) -> list[Mark]:
+def _cited_last(spoken: list[MessageView]) -> list[Highlight]:
     for said in reversed(spoken):
         numbers = [text for block in said.blocks for item in block.items for kind, text, _ in item if kind == "cite"]
         if numbers:
-            return [Mark(said.position, int(number)) for number in dict.fromkeys(numbers)]
+            return [Highlight(said.position, int(number)) for number in dict.fromkeys(numbers)]
     return []
 
 
 def _here(request: Request, found: Notebook, head: Thread | None) -> str:
-    path = f"{base_of(request)}/notebooks/{found.id}"
+    path = f"{base_path(request)}/notebooks/{found.id}"
     return f"{path}/chats/{head.id}" if head is not None else path

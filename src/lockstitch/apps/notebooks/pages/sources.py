@@ -13,7 +13,7 @@ from lockstitch.apps.notebooks.records import Notebook, Passage, Source
 from lockstitch.errors import Refused
 from lockstitch.model import Json
 from lockstitch.model.format import plural, size
-from lockstitch.server import Actor, Caller, Reader, back, page
+from lockstitch.server import Caller, FormWriter, Reader, redirect_to, render_page
 from lockstitch.server.pages.common import format
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/sources")
@@ -39,7 +39,7 @@ async def new(request: Request, caller: Reader, application: Application, notebo
 @router.post("")
 async def add(
     request: Request,
-    caller: Actor,
+    caller: FormWriter,
     application: Application,
     notebook_id: int,
     title: Annotated[str, Form(max_length=255)] = "",
@@ -57,7 +57,9 @@ async def add(
             source = await application.add_source(caller.store, found.number, name, content)
     except Refused as exc:
         return _ways(request, caller, application, found, str(exc))
-    return back(request, f"/notebooks/{found.id}", f"Added {source.name[:80]}: {plural(source.passages, 'passage')}")
+    return redirect_to(
+        request, f"/notebooks/{found.id}", f"Added {source.name[:80]}: {plural(source.passages, 'passage')}"
+    )
 
 
 @router.get("/{source_id}", name="notebook_source")
@@ -85,16 +87,16 @@ async def source(
         "facts": _facts(one),
         "can_act": caller.may("write"),
     }
-    return page(request, caller, "notebooks/source.html", **context)
+    return render_page(request, caller, "notebooks/source.html", **context)
 
 
 @router.post("/{source_id}/remove")
-async def remove(request: Request, caller: Actor, notebook_id: int, source_id: UUID) -> Response:
+async def remove(request: Request, caller: FormWriter, notebook_id: int, source_id: UUID) -> Response:
     found = await notebooks.get(caller.store, notebook_id)
     one = await sources.get(caller.store, found, source_id)
     await sources.remove(caller.store, found, one.id)
-    await caller.store.audits.note(caller.actor, "remove source", str(one.id), name=one.name, notebook=found.id)
-    return back(request, f"/notebooks/{found.id}", f"Removed {one.name[:80]}")
+    await caller.store.audits.record(caller.actor, "remove source", str(one.id), name=one.name, notebook=found.id)
+    return redirect_to(request, f"/notebooks/{found.id}", f"Removed {one.name[:80]}")
 
 
 async def _content(title: str, text: str, file: UploadFile | None) -> tuple[str, bytes]:
@@ -125,7 +127,7 @@ def _marked(one: Passage, mark: str | None) -> tuple[str, str, str]:
 
 def _ways(request: Request, caller: Caller, application: Any, found: Notebook, wrong: str = "") -> HTMLResponse:
     context: dict[str, Any] = {"notebook": found, "wrong": wrong, **ways(application)}
-    return page(request, caller, "notebooks/add.html", status=422 if wrong else 200, **context)
+    return render_page(request, caller, "notebooks/add.html", status=422 if wrong else 200, **context)
 
 
 def _facts(one: Source) -> list[tuple[str, str]]:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
-from lockstitch.apps.notebooks.activity import Deed
-from lockstitch.apps.notebooks.citations import Cited, cited, mentions
+from lockstitch.apps.notebooks.activity import RunActivity
+from lockstitch.apps.notebooks.citations import CitationView, cited, mentions
 from lockstitch.errors import NotFound
 from lockstitch.model import Thread, answer_of
 from lockstitch.server.pages.common import content
@@ -19,7 +19,7 @@ _AROUND: Final = 90
 """Characters that are shown before and after a quote."""
 
 
-class Mark(NamedTuple):
+class Highlight(NamedTuple):
     """A citation as a link names it: the answer's position, the number, and the how-manyth time it stands there."""
 
     position: int
@@ -27,7 +27,7 @@ class Mark(NamedTuple):
     time: int = 1
 
     @classmethod
-    def of(cls, told: str) -> "Mark | None":
+    def of(cls, told: str) -> "Highlight | None":
         parts = told.split(".")
         return cls(*map(int, parts)) if 2 <= len(parts) <= 3 and all(map(_is_count, parts)) else None
 
@@ -35,11 +35,11 @@ class Mark(NamedTuple):
         return f"{self.position}.{self.number}.{self.time}"
 
 
-class Place(NamedTuple):
+class CitedPassage(NamedTuple):
     """What a citation points to, and where it stands."""
 
-    cited: Cited
-    mark: Mark
+    cited: CitationView
+    mark: Highlight
 
     @property
     def before(self) -> str:
@@ -57,12 +57,12 @@ class Place(NamedTuple):
         return f"rank {self.cited.finding.rank} of {self.cited.finding.among}"
 
 
-async def place_of(store: Store, head: Thread, mark: Mark) -> Place | None:
+async def place_of(store: Store, head: Thread, mark: Highlight) -> CitedPassage | None:
     """What a citation in a chat points to; None where nothing of this number was found."""
     found = await store.stitches(head, mark.position, mark.position)
     said = statements(answer_of(found[0].message) if found else "", mark.number)
     try:
-        return Place(await cited(store, head, mark.number, said="".join(said[mark.time - 1 : mark.time])), mark)
+        return CitedPassage(await cited(store, head, mark.number, said="".join(said[mark.time - 1 : mark.time])), mark)
     except NotFound:
         return None
 
@@ -107,7 +107,7 @@ class SourceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessageView:
     """Something on the seam: a question, an answer, an error, or a line about what became of it."""
 
     position: int
@@ -128,14 +128,14 @@ class Said:
 class Did:
     """A run in the tree of a turn, how long it took by itself, and whom it handed something to."""
 
-    deed: Deed
+    deed: RunActivity
     took: float | None
     """Milliseconds."""
     members: list["Did"] = field(default_factory=list["Did"])
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnView:
     """A question, and the runs that it caused."""
 
     asked: str
@@ -164,7 +164,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryView:
     """Something that the team knows about a user."""
 
     id: UUID
@@ -193,7 +193,7 @@ def _pieces(piece: Inline, position: int, href: str, times: Counter[int]) -> Ite
             yield ("text", text[place : mention.start], "")
         for number in mention.numbers:
             times[number] += 1
-            yield ("cite", str(number), f"{href}{Mark(position, number, times[number])}")
+            yield ("cite", str(number), f"{href}{Highlight(position, number, times[number])}")
         place = mention.end
     if place < len(text):
         yield ("text", text[place:], "")

@@ -20,7 +20,7 @@ from lockstitch.model import Json, codec
 _PROCESS: Final = "lockstitch.apps.notebooks.readers.isolated_process"
 
 
-async def read_apart(kind: str, name: str, content: bytes, limits: Limits) -> Json:
+async def read_in_subprocess(kind: str, name: str, content: bytes, limits: Limits) -> Json:
     """What the process that reads says. Refused when it says what is wrong, or nothing at all."""
     arguments = [str(limits.pages), str(limits.characters), str(limits.memory), str(int(limits.seconds) + 1)]
     process = await asyncio.create_subprocess_exec(
@@ -94,7 +94,7 @@ class HtmlReader:
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
         # Whether it is text at all is known at once; a markup may be made so that a parser takes forever over it.
         text = markup_of(name, content)
-        found = await read_apart("html", name, text.encode(), limits)
+        found = await read_in_subprocess("html", name, text.encode(), limits)
         headings = [Heading(*heading) for heading in found["headings"]]
         return checked(name, Document("html", found["text"], found["title"], headings=headings), limits)
 
@@ -226,7 +226,7 @@ class PdfReader:
             raise Refused(f"{name} is no PDF, whatever it is called. Nothing was added.")
         if find_spec("pypdf") is None:
             raise Refused("Reading a PDF needs pypdf: pip install 'lockstitch[notebooks]'.")
-        found = await read_apart("pdf", name, content, limits)
+        found = await read_in_subprocess("pdf", name, content, limits)
         return checked(name, _document(found["pages"], found.get("title"), found.get("outline") or ()), limits)
 
 

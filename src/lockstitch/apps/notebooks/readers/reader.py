@@ -27,7 +27,7 @@ class Heading(NamedTuple):
     text: str
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A range of characters of a text, and how a person would find it."""
 
     start: int
@@ -82,11 +82,11 @@ class Document:
             found.append((heading.at, path if len(path) <= _PATH else heading.text[:_PATH]))
         return found
 
-    def place(self, start: int, end: int) -> Place:
+    def place(self, start: int, end: int) -> Location:
         """How a person would find the characters from `start` to before `end`."""
         page = bisect_right(self.pages, start) or None if self.pages else None
         last = bisect_right(self.pages, max(start, end - 1)) or None if self.pages else None
-        return Place(start, end, bisect_right(self._lines, start), page, last, self._heading(start, end))
+        return Location(start, end, bisect_right(self._lines, start), page, last, self._heading(start, end))
 
     def _heading(self, start: int, end: int) -> str | None:
         """Under which heading a range stands. Of several with nothing in between, it is the last."""

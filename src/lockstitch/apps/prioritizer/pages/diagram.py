@@ -127,7 +127,7 @@ WORDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CardPosition:
     """What is known of a task besides the plan: what it is, and where it stands."""
 
     title: str
@@ -159,7 +159,7 @@ class Card:
     number: int
     """Its place in the order, from 1; what the page calls it by, since ids are anybody's text."""
     id: str
-    place: Place
+    place: CardPosition
     wave: int
     row: int
     confidence: float
@@ -198,7 +198,7 @@ class Wave:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PlanDiagram:
     """Everything that the page of a plan draws."""
 
     waves: list[Wave]
@@ -220,7 +220,7 @@ class Picture:
         return max(self.cards.values(), key=lambda card: (len(card.before), -card.number))
 
 
-def picture(plan: Plan, places: Mapping[str, Place], metadata: ExecutionMetadata) -> Picture:
+def picture(plan: Plan, places: Mapping[str, CardPosition], metadata: ExecutionMetadata) -> PlanDiagram:
     """How a plan is shown. A task of which nothing is known any more goes by its id."""
     cards = _cards(plan, places)
     broken = [cycle.dropped for cycle in metadata.broken_cycles]
@@ -228,7 +228,7 @@ def picture(plan: Plan, places: Mapping[str, Place], metadata: ExecutionMetadata
     waves = [Wave(wave, [cards[id] for id in wave.task_ids]) for wave in plan.execution_waves]
     beside = _fits(waves, cards.values())
     estimates = [card.place.estimate_hours for card in cards.values() if card.place.estimate_hours is not None]
-    return Picture(
+    return PlanDiagram(
         waves=waves,
         cards=cards,
         lines=lines(waves) if beside else [],
@@ -238,13 +238,13 @@ def picture(plan: Plan, places: Mapping[str, Place], metadata: ExecutionMetadata
     )
 
 
-def _cards(plan: Plan, places: Mapping[str, Place]) -> dict[str, Card]:
+def _cards(plan: Plan, places: Mapping[str, CardPosition]) -> dict[str, Card]:
     order = {id: number for number, id in enumerate(plan.ordered_task_ids, start=1)}
     return {
         id: Card(
             number=order[id],
             id=id,
-            place=places.get(id) or Place(id),
+            place=places.get(id) or CardPosition(id),
             wave=wave.wave_number,
             row=row,
             confidence=plan.confidence_scores[id],

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from lockstitch.apps.prioritizer import repository
 from lockstitch.apps.prioritizer.models import TaskDependency
 from lockstitch.apps.prioritizer.pages import views
-from lockstitch.apps.prioritizer.pages.diagram import Card, Picture
+from lockstitch.apps.prioritizer.pages.diagram import Card, PlanDiagram
 from lockstitch.apps.prioritizer.pages.text import hours, label
 from lockstitch.apps.prioritizer.pages.views import markdown
 from lockstitch.apps.prioritizer.plugin import Prioritizer, SessionRunning
@@ -19,7 +19,18 @@ from lockstitch.apps.prioritizer.repository import LONGEST
 from lockstitch.apps.prioritizer.sessions import metadata_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import codec
-from lockstitch.server import Actor, Caller, Plain, Problem, Reader, Ref, back, is_part, page, the
+from lockstitch.server import (
+    Caller,
+    FormWriter,
+    Problem,
+    Reader,
+    TextParam,
+    ThreadRefParam,
+    is_htmx_request,
+    plugin_of,
+    redirect_to,
+    render_page,
+)
 from lockstitch.store import Store
 
 PASTED: Final = "Tasks.md"
@@ -62,7 +73,7 @@ async def make_again(prioritizer: Prioritizer, store: Store, session: Session) -
 
 router = APIRouter(include_in_schema=False)
 
-ThePrioritizer = Annotated[Prioritizer, the(Prioritizer)]
+ThePrioritizer = Annotated[Prioritizer, plugin_of(Prioritizer)]
 
 EXAMPLE: Final = """- [ ] T1: Choose the payment provider (3h)
 - [ ] T2: Payment form with 3-D Secure (8h) (after: T1)
@@ -70,14 +81,14 @@ EXAMPLE: Final = """- [ ] T1: Choose the payment provider (3h)
 
 NAMES: Final = 255
 
-Words = Annotated[Plain, Query(max_length=300)]
+Words = Annotated[TextParam, Query(max_length=300)]
 
 
 @router.get("/plans")
 async def plans(request: Request, caller: Reader, after: Annotated[UUID | None, Query()] = None) -> Response:
     """The latest plans of the project, or those after one of them."""
     rows, last = await views.listed(caller.store, after)
-    return page(request, caller, "prioritizer/list.html", rows=rows, last=last, after=after)
+    return render_page(request, caller, "prioritizer/list.html", rows=rows, last=last, after=after)
 
 
 @router.get("/plans/new")
@@ -88,11 +99,11 @@ async def new(request: Request, caller: Reader, prioritizer: ThePrioritizer) -> 
 @router.post("/plans")
 async def make(
     request: Request,
-    caller: Actor,
+    caller: FormWriter,
     prioritizer: ThePrioritizer,
-    outcome: Annotated[Plain, Form()] = "",
-    user: Annotated[Plain, Form()] = "",
-    tasks: Annotated[Plain, Form()] = "",
+    outcome: Annotated[TextParam, Form()] = "",
+    user: Annotated[TextParam, Form()] = "",
+    tasks: Annotated[TextParam, Form()] = "",
     file: Annotated[UploadFile | None, File()] = None,
     replace: Annotated[bool, Form()] = False,
 ) -> Response:
@@ -110,37 +121,37 @@ async def make(
         return _form(request, caller, prioritizer, given, str(exc), 422)
     except SessionRunning as exc:
         return _form(request, caller, prioritizer, given, str(exc), 409)
-    return back(request, f"/plans/{begun}")
+    return redirect_to(request, f"/plans/{begun}")
 
 
 @router.get("/plans/{ref}")
-async def plan(request: Request, caller: Reader, ref: Ref, task: Words = "", q: Words = "") -> Response:
+async def plan(request: Request, caller: Reader, ref: ThreadRefParam, task: Words = "", q: Words = "") -> Response:
     """A plan, or how far its reasoning is. htmx and the page's own module get it without the frame."""
     found = await views.whole(caller.store, ref)
-    template = "prioritizer/whole.html" if is_part(request) else "prioritizer/plan.html"
+    template = "prioritizer/whole.html" if is_htmx_request(request) else "prioritizer/plan.html"
     trace = await views.trace(caller.store, found)
-    return page(request, caller, template, **_shown(found, task, q), trace=trace)
+    return render_page(request, caller, template, **_shown(found, task, q), trace=trace)
 
 
 @router.get("/plans/{ref}/task")
-async def chosen(request: Request, caller: Reader, ref: Ref, task: Words) -> Response:
+async def chosen(request: Request, caller: Reader, ref: ThreadRefParam, task: Words) -> Response:
     """What is known of one task of a plan."""
     found = await views.whole(caller.store, ref)
     if found.picture is None or task not in found.picture.cards:
         raise NotFound("This plan has no such task.")
-    return page(request, caller, "prioritizer/chosen.html", **_shown(found, task, ""))
+    return render_page(request, caller, "prioritizer/chosen.html", **_shown(found, task, ""))
 
 
 @router.get("/plans/{ref}/trace")
-async def steps(request: Request, caller: Reader, ref: Ref) -> Response:
+async def steps(request: Request, caller: Reader, ref: ThreadRefParam) -> Response:
     """The reasoning as far as it is."""
     found = await views.whole(caller.store, ref)
     trace = await views.trace(caller.store, found)
-    return page(request, caller, "prioritizer/trace.html", shown=found.shown, trace=trace)
+    return render_page(request, caller, "prioritizer/trace.html", shown=found.shown, trace=trace)
 
 
 @router.get("/plans/{ref}/plan.md")
-async def exported(caller: Reader, ref: Ref) -> Response:
+async def exported(caller: Reader, ref: ThreadRefParam) -> Response:
     """A plan as Markdown."""
     found = await views.whole(caller.store, ref)
     if found.picture is None:
@@ -150,7 +161,7 @@ async def exported(caller: Reader, ref: Ref) -> Response:
 
 
 @router.post("/plans/{ref}/again")
-async def again(request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref) -> Response:
+async def again(request: Request, caller: FormWriter, prioritizer: ThePrioritizer, ref: ThreadRefParam) -> Response:
     """Plan the same tasks for the same outcome anew."""
     session = await views.session_named(caller.store, ref)
     return await _begun(request, make_again(prioritizer, caller.store, session))
@@ -158,7 +169,11 @@ async def again(request: Request, caller: Actor, prioritizer: ThePrioritizer, re
 
 @router.post("/plans/{ref}/keep")
 async def keep(
-    request: Request, caller: Actor, prioritizer: ThePrioritizer, ref: Ref, cycle: Annotated[int, Form(ge=0)]
+    request: Request,
+    caller: FormWriter,
+    prioritizer: ThePrioritizer,
+    ref: ThreadRefParam,
+    cycle: Annotated[int, Form(ge=0)],
 ) -> Response:
     """Have what was left out of a cycle count for sure, and plan again: then another dependency goes."""
     session = await views.session_named(caller.store, ref)
@@ -171,11 +186,11 @@ async def keep(
 async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:
     """To the plan that is begun; or to the one that is being made already, as when two tabs ask for the same."""
     try:
-        return back(request, f"/plans/{await beginning}")
+        return redirect_to(request, f"/plans/{await beginning}")
     except SessionRunning as exc:
         if exc.thread_id is None:
             raise
-        return back(request, f"/plans/{exc.thread_id}", "This plan is not over yet, so no other one was begun.")
+        return redirect_to(request, f"/plans/{exc.thread_id}", "This plan is not over yet, so no other one was begun.")
 
 
 def _check(outcome: str, user: str, content: bytes) -> None:
@@ -198,7 +213,7 @@ def _form(
 ) -> Response:
     shown: dict[str, Any] = {"given": given, "wrong": wrong, "example": EXAMPLE, "running": status == 409}
     latest = prioritizer.sessions == "latest"
-    return page(request, caller, "prioritizer/new.html", status=status, latest=latest, **shown)
+    return render_page(request, caller, "prioritizer/new.html", status=status, latest=latest, **shown)
 
 
 def _shown(found: views.Whole, task: str, q: str) -> dict[str, Any]:
@@ -218,7 +233,7 @@ def _shown(found: views.Whole, task: str, q: str) -> dict[str, Any]:
     }
 
 
-def _chosen(picture: Picture | None, task: str) -> Card | None:
+def _chosen(picture: PlanDiagram | None, task: str) -> Card | None:
     if picture is None:
         return None
     return picture.cards.get(task) or picture.first

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lockstitch.apps.prioritizer.conclusion import BUDGET_MS
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Plan, ReasoningStep
-from lockstitch.apps.prioritizer.pages.diagram import Card, Picture, Place, picture
+from lockstitch.apps.prioritizer.pages.diagram import Card, CardPosition, PlanDiagram, picture
 from lockstitch.apps.prioritizer.pages.text import cycle, hours, said, took
 from lockstitch.apps.prioritizer.reasoning import parsed, thought_of
 from lockstitch.apps.prioritizer.records import Outcome, Session
@@ -58,7 +58,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TraceView:
     """The reasoning as far as it is."""
 
     steps: list[Step]
@@ -69,10 +69,10 @@ class Trace:
 
 def trace_shown(
     steps: Sequence[ReasoningStep], total_ms: int, *, following: Sequence[Step] = (), why: str = ""
-) -> Trace:
+) -> TraceView:
     taken = f"{len(steps)} of at most {MAX_STEPS} steps"
     spent = f"{format.duration(total_ms)} of {BUDGET_MS // 1000} s" if total_ms else ""
-    return Trace([*(_step(step) for step in steps), *following], " · ".join(filter(None, (taken, spent))), why)
+    return TraceView([*(_step(step) for step in steps), *following], " · ".join(filter(None, (taken, spent))), why)
 
 
 def _step(step: ReasoningStep) -> Step:
@@ -119,7 +119,7 @@ PAGE: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SessionRow:
     """A session in the list."""
 
     id: UUID
@@ -140,10 +140,10 @@ class Whole:
     session: Session
     run: Run | None
     shown: Shown
-    picture: Picture | None
+    picture: PlanDiagram | None
 
 
-async def listed(store: Store, after: UUID | None = None) -> tuple[list[Row], UUID | None]:
+async def listed(store: Store, after: UUID | None = None) -> tuple[list[SessionRow], UUID | None]:
     """Sessions, the latest first, and after which one older ones follow, if there are any."""
     last = await session_of(store, after) if after is not None else None
     found = await sessions(store, limit=PAGE + 1, after=last)
@@ -187,7 +187,7 @@ async def whole(store: Store, ref: str) -> Whole:
     return Whole(session, run, shown, drawn)
 
 
-async def trace(store: Store, found: Whole) -> Trace:
+async def trace(store: Store, found: Whole) -> TraceView:
     """The reasoning as far as it is, or that it is kept no longer."""
     session = found.session
     now = store.clock.now()
@@ -200,10 +200,10 @@ async def trace(store: Store, found: Whole) -> Trace:
     return trace_shown(steps, spent, following=following, why="There was none: it ended before its first step.")
 
 
-async def _places(store: Store, session: Session) -> Mapping[str, Place]:
+async def _places(store: Store, session: Session) -> Mapping[str, CardPosition]:
     """What is known of the tasks. A plan may be older than its documents, and then a task has only its id."""
     return {
-        id: Place(one.task.title, one.document.title, one.task.line, one.task.details, one.task.estimate_hours)
+        id: CardPosition(one.task.title, one.document.title, one.task.line, one.task.details, one.task.estimate_hours)
         for id, one in (await tasks_of(store, session)).items()
     }
 
@@ -214,9 +214,9 @@ async def _run(store: Store, thread_id: UUID) -> Run | None:
     return found[0] if found else None
 
 
-def _row(session: Session, outcomes: Mapping[UUID, Outcome]) -> Row:
+def _row(session: Session, outcomes: Mapping[UUID, Outcome]) -> SessionRow:
     plan = plan_of(session)
-    return Row(
+    return SessionRow(
         id=session.thread_id,
         outcome=outcomes[session.outcome_id].statement,
         user=session.user_id,
@@ -236,7 +236,7 @@ def _summary(plan: Plan | None) -> str:
 _MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|"})
 
 
-def markdown(shown: Shown, picture: Picture) -> str:
+def markdown(shown: Shown, picture: PlanDiagram) -> str:
     """Waves as headings, tasks as items to tick off, each with what it waits for."""
     parts = [f"# {_plain(shown.outcome)}", _plain(shown.summary)]
     for wave in picture.waves:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from lockstitch.integrations.otel.values import parsed
-from lockstitch.integrations.spans.span import Piece, Tokens
+from lockstitch.integrations.spans.span import SpanData, TokenCounts
 from lockstitch.model import Json
 
 Side = Literal["inputs", "outputs"]
@@ -86,7 +86,7 @@ class Facts:
     provider: str | None = None
     response_id: str | None = None
     finish_reasons: list[str] = field(default_factory=list[str])
-    tokens: Tokens | None = None
+    tokens: TokenCounts | None = None
     total_tokens: int | None = None
     cost: float | None = None
     parameters: Json = field(default_factory=dict[str, Any])
@@ -95,12 +95,12 @@ class Facts:
     args: Any = None
 
 
-class Dialect(Protocol):
+class Convention(Protocol):
     def take(self, content: Content) -> None:
         """Moves what it knows as content out of the attributes; never raises."""
         ...
 
-    def facts(self, attributes: Json, piece: Piece) -> Facts:
+    def facts(self, attributes: Json, piece: SpanData) -> Facts:
         """What the attributes that stayed say; never raises."""
         ...
 
@@ -123,7 +123,7 @@ def merged(told: list[Facts]) -> Facts:
         if whole.tokens is None or facts.tokens is None:
             whole.tokens = whole.tokens or facts.tokens
         else:
-            whole.tokens = Tokens(*(mine or other for mine, other in zip(whole.tokens, facts.tokens, strict=True)))
+            whole.tokens = TokenCounts(*(mine or other for mine, other in zip(whole.tokens, facts.tokens, strict=True)))
     return whole
 
 

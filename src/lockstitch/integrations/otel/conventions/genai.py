@@ -15,7 +15,7 @@ from lockstitch.integrations.otel.values import (
     parsed,
     provider_name,
 )
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json
 
 _KINDS = {
@@ -60,7 +60,7 @@ class GenAI:
         user = first(attributes, "user.id", "enduser.id", "gen_ai.user", "llm.user")
         content.belongs(thread_id=attributes.get("gen_ai.conversation.id"), user_id=user)
 
-    def facts(self, attributes: Json, piece: Piece) -> Facts:
+    def facts(self, attributes: Json, piece: SpanData) -> Facts:
         anthropic_usage = as_json(_read(attributes.get("gen_ai.usage.raw")))
         return Facts(
             model=as_text(attributes.get("gen_ai.response.model")),

@@ -15,7 +15,7 @@ from lockstitch.integrations.otel.values import (
     parsed,
     provider_name,
 )
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json
 
 _LISTS: tuple[tuple[str, Side, str], ...] = (
@@ -65,7 +65,7 @@ class OpenInference:
             user_id=attributes.get("user.id"),
         )
 
-    def facts(self, attributes: Json, piece: Piece) -> Facts:
+    def facts(self, attributes: Json, piece: SpanData) -> Facts:
         if "openinference.span.kind" not in attributes and "llm.model_name" not in attributes:
             return Facts()
         parameters = as_json(_read(attributes.get("llm.invocation_parameters")))

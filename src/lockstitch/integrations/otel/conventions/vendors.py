@@ -5,7 +5,7 @@ from typing import Any
 from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
 from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import as_json, as_list, as_number, as_text, first, parsed, provider_name
-from lockstitch.integrations.spans.span import Piece
+from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json
 
 _HEADS = frozenset({"logfire", "pydantic_ai", "all_messages_events", "events"})
@@ -49,7 +49,7 @@ class Logfire:
             # The answer of a stream is told by an entry of its own, which is the model call then.
             content.kind = "request"
 
-    def facts(self, attributes: Json, piece: Piece) -> Facts:
+    def facts(self, attributes: Json, piece: SpanData) -> Facts:
         outputs = as_json(piece.get("outputs"))
         usage = as_json(as_json(outputs.get("output")).get("usage") or outputs.get("usage"))
         return Facts(
@@ -139,7 +139,7 @@ class Traceloop:
             user_id=content.metadata.get("user_id"),
         )
 
-    def facts(self, attributes: Json, piece: Piece) -> Facts:
+    def facts(self, attributes: Json, piece: SpanData) -> Facts:
         if "traceloop.entity.path" not in attributes and "traceloop.entity.name" not in attributes:
             return Facts()
         metadata = as_json(piece.get("metadata"))
@@ -200,7 +200,7 @@ class LangSmith:
             group=attributes.get("langsmith.trace.session_name"),
         )
 
-    def facts(self, attributes: Json, piece: Piece) -> Facts:
+    def facts(self, attributes: Json, piece: SpanData) -> Facts:
         if "langsmith.span.kind" not in attributes:
             return Facts()
         metadata = as_json(piece.get("metadata"))

@@ -96,7 +96,7 @@ T = TypeVar("T")
 _MOST: Final = 500
 
 
-class Kept(Generic[T]):
+class TimedCache(Generic[T]):
     """Values by key, each kept for so many seconds."""
 
     def __init__(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from lockstitch.errors import LockstitchError, Refused, ThreadEnded
 from lockstitch.model import Json, Thread, codec
 from lockstitch.server.auth import Caller
-from lockstitch.server.pages.common.render import back, base_of, is_part
+from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 
 _SIMPLE: Final = {"string": "text", "integer": "whole", "number": "number", "boolean": "yes"}
 
@@ -104,14 +104,14 @@ def changed(record: T, **fields: object) -> T:
 
 def agents_of(caller: Caller) -> list[str]:
     """The agents whose code this server has."""
-    return sorted(caller.house.app.agents) if caller.house.app else []
+    return sorted(caller.state.app.agents) if caller.state.app else []
 
 
 def done(request: Request, path: str, said: str = "") -> Response:
     """After an act: look there. htmx is told to go, everybody else is sent."""
-    if is_part(request):
-        return Response(status_code=204, headers={"HX-Redirect": base_of(request) + path})
-    return back(request, path, said)
+    if is_htmx_request(request):
+        return Response(status_code=204, headers={"HX-Redirect": base_path(request) + path})
+    return redirect_to(request, path, said)
 
 
 async def begin(caller: Caller, agent: str, message: str, *, key: str | None, kind: str) -> UUID:

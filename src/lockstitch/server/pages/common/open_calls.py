@@ -8,11 +8,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from lockstitch.backend import Find, Where
-from lockstitch.engine.config import Definition, ToolDefinition
-from lockstitch.engine.decision.snapshot import Call, Situation, begins_recent
+from lockstitch.engine.config import AgentDefinition, ToolDefinition
+from lockstitch.engine.decision.snapshot import Call, RunSnapshot, starts_recent
 from lockstitch.errors import NotFound
-from lockstitch.model import Json, Letter, Run, Stitch, Thread, text_of, tool_uses
-from lockstitch.model.thread import personal_waits
+from lockstitch.model import Delivery, Json, Run, Stitch, Thread, text_of, tool_uses
+from lockstitch.model.thread import person_waits
 from lockstitch.server.pages.common import rows
 from lockstitch.server.pages.common.forms import Field, fields_of
 from lockstitch.store import Store
@@ -28,7 +28,7 @@ _EFFECTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenCall:
     """A call that a person or a browser answers."""
 
     id: str
@@ -45,12 +45,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PersonRequest:
     """What a person is asked: leave, what became of a call, an answer, or what their browser gives for some calls."""
 
     kind: str
     since: datetime | None
-    calls: list[Asked]
+    calls: list[OpenCall]
 
     @property
     def id(self) -> str:
@@ -59,10 +59,10 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenCalls:
     """Everything that is open."""
 
-    asks: list[Ask]
+    asks: list[PersonRequest]
     running: list[tuple[Call, datetime | None]]
     queued: list[str]
     """What was said meanwhile, and is read by the next run."""
@@ -73,33 +73,35 @@ class Open:
         return "|".join(ask.id for ask in self.asks)
 
 
-async def opening(store: Store, head: Thread) -> Open:
+async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
     """What is open now."""
     if head.kind == "trace" or (head.ended and not head.delivered):
-        return Open([], [], [])
-    run = await store.desk.open_run(head)
+        return OpenCalls([], [], [])
+    run = await store.execution.open_run(head)
     queued = await _queued(store, head, run)
     if run is None:
-        return Open([], [], queued)
-    within = await store.desk.runs_within(head, run) if run.role == "team" else []
-    asks: list[Ask] = []
+        return OpenCalls([], [], queued)
+    within = await store.execution.nested_runs(head, run) if run.role == "team" else []
+    asks: list[PersonRequest] = []
     running: list[tuple[Call, datetime | None]] = []
     for one in (run, *(member for member in within if member.open)):
         asked, busy = await _of_run(store, head, one)
         asks += asked
         running += busy
-    return Open(asks, running if head.status == "running" else [], queued)
+    return OpenCalls(asks, running if head.status == "running" else [], queued)
 
 
-async def _of_run(store: Store, head: Thread, run: Run) -> tuple[list[Ask], list[tuple[Call, datetime | None]]]:
+async def _of_run(
+    store: Store, head: Thread, run: Run
+) -> tuple[list[PersonRequest], list[tuple[Call, datetime | None]]]:
     """What a run asks people, and which of its calls run."""
-    situation = Situation(head, run, await _recent(store, head, run))
+    situation = RunSnapshot(head, run, await _recent(store, head, run))
     definition = await _definition(store, head, run)
     calls = {call.key: await _with_input(store, head, call) for call in situation.calls if call.state != "answered"}
     told = [one for one in _waits(head, situation) if one.get("run") in (None, str(run.id))]
     asks = _asks(told, calls, definition)
     asked = {call.key for ask in asks for call in ask.calls}
-    begun = {stitch.call_index: stitch.at for stitch in situation.since if stitch.type == "tool_started"}
+    begun = {stitch.call_index: stitch.at for stitch in situation.after_response if stitch.type == "tool_started"}
     running = [
         (call, begun.get(call.index))
         for call in calls.values()
@@ -121,54 +123,54 @@ async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
     """The stitches of the open run from its last response on."""
     first = max(run.first_position, head.position - _BACK)
     found = [one for one in await store.stitches(head, first) if one.run_id == run.id or one.type == "thread_result"]
-    last = max((place for place, one in enumerate(found) if begins_recent(one)), default=0)
+    last = max((place for place, one in enumerate(found) if starts_recent(one)), default=0)
     return found[last:]
 
 
 async def _queued(store: Store, head: Thread, run: Run | None) -> list[str]:
     """Messages in line: in the inbox, or in the log behind an open run."""
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-    letters = await store.backend.find(Find(Letter, where, order=("id",), limit=20)) if head.delivered else []
-    entries = [letter.opened() for letter in letters]
+    letters = await store.backend.find(Find(Delivery, where, order=("id",), limit=20)) if head.delivered else []
+    entries = [letter.as_entry() for letter in letters]
     return [text_of(entry.message) for entry in entries if entry.type == "input"]
 
 
-async def _definition(store: Store, head: Thread, run: Run) -> Definition | None:
+async def _definition(store: Store, head: Thread, run: Run) -> AgentDefinition | None:
     if run.agent is None or run.version is None:
         return None
     try:
         stored = await store.agents.version(head.project, run.agent, run.version)
-        return Definition.model_validate(stored.definition)
+        return AgentDefinition.model_validate(stored.definition)
     except (NotFound, ValidationError):
         return None
 
 
-def _waits(head: Thread, situation: Situation) -> list[Json]:
+def _waits(head: Thread, situation: RunSnapshot) -> list[Json]:
     """What a person can end. A holder that goes on has not said anew what it waits for: the last pause has."""
     pause = situation.last("run_paused")
     told: list[Json] = head.waiting_for if head.status == "waiting" or pause is None else pause.data["waiting_for"]
-    return personal_waits(told)
+    return person_waits(told)
 
 
-def _asks(told: Sequence[Json], calls: dict[str, Call], definition: Definition | None) -> list[Ask]:
+def _asks(told: Sequence[Json], calls: dict[str, Call], definition: AgentDefinition | None) -> list[PersonRequest]:
     waits = [one for one in told if str(one.get("key")) in calls and calls[str(one["key"])].state != "allowed"]
-    asks: list[Ask] = []
+    asks: list[PersonRequest] = []
     for wait in (one for one in waits if one.get("kind") != "frontend_tools"):
         call = calls[str(wait["key"])]
-        asks.append(Ask(str(wait["kind"]), rows.since_of(wait), [_asked(call, definition)]))
+        asks.append(PersonRequest(str(wait["kind"]), rows.since_of(wait), [_asked(call, definition)]))
     browser = [one for one in waits if one.get("kind") == "frontend_tools"]
     if browser:
         # Their results are handed in together, since the model is told of them together.
         asked = [_asked(calls[str(one["key"])], definition) for one in browser]
-        asks.append(Ask("frontend_tools", rows.since_of(browser[0]), asked))
+        asks.append(PersonRequest("frontend_tools", rows.since_of(browser[0]), asked))
     return asks
 
 
-def _asked(call: Call, definition: Definition | None) -> Asked:
+def _asked(call: Call, definition: AgentDefinition | None) -> OpenCall:
     tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
     given: Any = call.input
     options: Any = given.get("options") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return Asked(
+    return OpenCall(
         id=call.id,
         name=call.name,
         input=given,

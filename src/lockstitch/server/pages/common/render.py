@@ -20,7 +20,7 @@ from lockstitch.model.format import age, cost, duration, plural, size
 from lockstitch.server.auth import CSRF_COOKIE, Caller, csrf_of
 from lockstitch.server.pages.common import content, format
 from lockstitch.server.problems import Problem
-from lockstitch.server.state import house_of
+from lockstitch.server.state import server_state
 
 THEME_COOKIE: Final = "lockstitch_theme"
 SAID_COOKIE: Final = "lockstitch_said"
@@ -32,7 +32,7 @@ _JOINT: Final = re.compile(r"(?<=[a-z])[A-Z]")
 """Where another word begins in the name of an error."""
 
 
-def page(request: Request, caller: Caller, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+def render_page(request: Request, caller: Caller, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
     """A whole page, or a part of one: whatever the template is."""
     return render(request, template, {"caller": caller, **context}, status)
 
@@ -45,15 +45,15 @@ def problem_page(request: Request, problem: Problem) -> HTMLResponse:
     return response
 
 
-def back(request: Request, path: str, said: str = "") -> Response:
+def redirect_to(request: Request, path: str, said: str = "") -> Response:
     """The answer to a form that was sent without script: look there; and what was done is said there, once."""
-    response = RedirectResponse(base_of(request) + path, 303)
+    response = RedirectResponse(base_path(request) + path, 303)
     if said:
         response.set_cookie(SAID_COOKIE, quote(said[:500]), max_age=60, samesite="strict", httponly=True)
     return response
 
 
-def is_part(request: Request) -> bool:
+def is_htmx_request(request: Request) -> bool:
     """Whether htmx asks, and so for a part of a page."""
     return request.headers.get("hx-request") == "true"
 
@@ -61,19 +61,19 @@ def is_part(request: Request) -> bool:
 def render(request: Request, template: str, context: Mapping[str, Any], status: int = 200) -> HTMLResponse:
     theme = request.cookies.get(THEME_COOKIE, "")
     csrf = csrf_of(request)
-    annexes = house_of(request).annexes
-    said = "" if is_part(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
+    extensions = server_state(request).extensions
+    said = "" if is_htmx_request(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
     body = (
-        _templates(annexes.templates)
+        _templates(extensions.templates)
         .get_template(template)
         .render(
             {
-                "base": base_of(request),
-                "now": house_of(request).store.clock.now(),
+                "base": base_path(request),
+                "now": server_state(request).store.clock.now(),
                 "theme": theme if theme in _THEMES else "",
                 "csrf": csrf,
-                "path": request.url.path.removeprefix(base_of(request)),
-                "static": partial(_static, base_of(request), annexes.static),
+                "path": request.url.path.removeprefix(base_path(request)),
+                "static": partial(_static, base_path(request), extensions.static),
                 "bar": getattr(request.state, "bar", None),
                 "said": said,
                 **context,
@@ -89,15 +89,15 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
     return response
 
 
-def base_of(request: Request) -> str:
+def base_path(request: Request) -> str:
     """What stands before every path of ours: empty, or where somebody's app has put us."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _static(base: str, annexes: Mapping[str, str], name: str) -> str:
+def _static(base: str, extensions: Mapping[str, str], name: str) -> str:
     """Where a file is: one of ours, or `application/name` of what an application brings."""
     first, _, rest = name.partition("/")
-    found = digest(annexes[first], rest) if first in annexes else digest(_HERE, name)
+    found = digest(extensions[first], rest) if first in extensions else digest(_HERE, name)
     return f"{base}/static/{name}?{found}"
 
 
@@ -108,9 +108,9 @@ def digest(package: str, name: str) -> str:
 
 
 @cache
-def _templates(annexes: tuple[tuple[str, str], ...]) -> Environment:
+def _templates(extensions: tuple[tuple[str, str], ...]) -> Environment:
     """Ours by their names; those of applications with the application's name before them."""
-    added: dict[str, BaseLoader] = {name: PackageLoader(package, "templates") for name, package in annexes}
+    added: dict[str, BaseLoader] = {name: PackageLoader(package, "templates") for name, package in extensions}
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(_HERE, "templates"), PrefixLoader(added)]),
         autoescape=True,

@@ -11,7 +11,7 @@ from uuid import UUID
 from lockstitch.backend import Find, Where
 from lockstitch.model import Json, Run, Stitch, Thread, answer_of, call_key, parse_time, text_of
 from lockstitch.model.message import blocks, tool_uses
-from lockstitch.model.thread import open_waits, personal_waits
+from lockstitch.model.thread import open_waits, person_waits
 from lockstitch.server.pages.common.content import answer_line, arguments, one_line
 from lockstitch.server.pages.common.format import short, span
 from lockstitch.store import Store
@@ -22,7 +22,7 @@ MOST: Final = 200
 
 def person_waits_of(thread: Thread) -> list[Json]:
     """What a person can end of what a thread waits for, the oldest first."""
-    return personal_waits(thread.waiting_for) if thread.status == "waiting" else []
+    return person_waits(thread.waiting_for) if thread.status == "waiting" else []
 
 
 def since_of(wait: Json) -> datetime | None:
@@ -35,7 +35,7 @@ def since_of(wait: Json) -> datetime | None:
 
 async def needing(store: Store) -> tuple[list[Thread], bool]:
     """The threads that wait for a person, longest first; whether there are more."""
-    found = await store.asking(limit=MOST + 1)
+    found = await store.awaiting_person(limit=MOST + 1)
     return found[:MOST], len(found) > MOST
 
 
@@ -48,7 +48,7 @@ _ASIDE: Final = 3
 """How far back a response is looked for: after it there may be calls on the side, for a memory, a title, a summary."""
 
 
-class Teller:
+class StatusLine:
     """Tells of threads of one list, with few questions for many."""
 
     def __init__(self, store: Store, tips: dict[UUID, Stitch]) -> None:
@@ -56,7 +56,7 @@ class Teller:
         self._tips = tips
 
     @classmethod
-    async def of(cls, store: Store, threads: Sequence[Thread]) -> "Teller":
+    async def of(cls, store: Store, threads: Sequence[Thread]) -> "StatusLine":
         """With the last responses and results of these threads at hand."""
         tips: dict[UUID, Stitch] = {}
         wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
@@ -200,7 +200,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ThreadListRow:
     """A thread in a list."""
 
     thread: Thread
@@ -234,15 +234,15 @@ def title_of(thread: Thread) -> str:
     return one_line(name, 160) if name and name.strip() else f"Thread {short(thread.id)}"
 
 
-async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = None) -> list[Row]:
+async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = None) -> list[ThreadListRow]:
     """These threads as rows. `lines` tells how the tree goes past them, where they are somebody's children."""
     if not threads:
         return []
     now = store.clock.now()
     runs = await _runs(store, threads)
     family = await _family(store, threads)
-    teller = await Teller.of(store, threads)
-    made: list[Row] = []
+    teller = await StatusLine.of(store, threads)
+    made: list[ThreadListRow] = []
     for number, thread in enumerate(threads):
         own = runs[thread.id]
         below = family[thread.id]
@@ -254,7 +254,7 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
         if lines is not None:
             guides = (*("on" if one == "1" else "off" for one in lines), "end" if last else "tee")
         made.append(
-            Row(
+            ThreadListRow(
                 thread=thread,
                 title=title_of(thread),
                 line=await teller.line(thread, own[-1] if own else None),

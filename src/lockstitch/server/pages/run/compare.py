@@ -12,10 +12,10 @@ from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Run
 from lockstitch.model.format import duration, plural
 from lockstitch.server.auth import Reader
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.content import arguments, one_line
 from lockstitch.server.pages.common.format import dollars
-from lockstitch.server.pages.common.render import page
+from lockstitch.server.pages.common.render import render_page
 from lockstitch.store.reports.alignment import Allowance, align
 from lockstitch.store.reports.diff import Change, Difference, Pair, Step
 
@@ -125,14 +125,14 @@ _FIGURES: Final = (
 async def against(request: Request, caller: Reader, ref: str, other: str) -> HTMLResponse:
     """The line on the page of a run: how it differs from another, and at which rows."""
     run = await caller.store.run(ref)
-    mention(run=run.id, thread=run.thread_id)
+    add_log_fields(run=run.id, thread=run.thread_id)
     try:
         before = await caller.store.run(other)
         found = await caller.store.difference(before.id, run.id)
     except LockstitchError as exc:
-        return page(request, caller, "run/against.html", run=run, problem=str(exc))
+        return render_page(request, caller, "run/against.html", run=run, problem=str(exc))
     first = next((pair for pair in found.pairs if not pair.same), None)
-    return page(
+    return render_page(
         request,
         caller,
         "run/against.html",
@@ -149,9 +149,9 @@ async def against(request: Request, caller: Reader, ref: str, other: str) -> HTM
 async def difference(request: Request, caller: Reader, a: str, b: str) -> HTMLResponse:
     """Two runs side by side."""
     found = await caller.store.difference(a, b)
-    mention(run=found.b.id, thread=found.b.thread_id)
+    add_log_fields(run=found.b.id, thread=found.b.thread_id)
     steps, differing = _steps(found)
-    return page(
+    return render_page(
         request,
         caller,
         "run/difference.html",

@@ -12,7 +12,7 @@ from lockstitch.server.pages.run import parts as asked
 from lockstitch.server.pages.run import parts as spent
 from lockstitch.server.pages.run.parts import Part, data, facts, message_parts, note, place, text
 from lockstitch.store import Store
-from lockstitch.store.reports.traces import complaint
+from lockstitch.store.reports.traces import error_summary
 
 _GOOD: Final = ("ok", "end_turn", "tool_use", "stop", "success", "completed", "settled")
 
@@ -280,7 +280,7 @@ def _given(stitch: Stitch, name: str) -> list[Part]:
 
 
 def _wrong(stitch: Stitch) -> list[Part]:
-    said = complaint(stitch)
+    said = error_summary(stitch)
     return [note(said, "", failed=True)] if said else []
 
 

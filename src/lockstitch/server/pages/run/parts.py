@@ -16,7 +16,7 @@ from lockstitch.store.reports.traces import cost_of
 _AT: Final = re.compile(r"(?:([0-9a-f-]{36})\.)?([0-9]{1,9})(?:-([0-9]{1,5}))?")
 
 
-class Place(NamedTuple):
+class TextLocation(NamedTuple):
     """What a row is about: a run, or a stitch; of a call without result the response that asks for it."""
 
     run: Run | None = None
@@ -24,12 +24,12 @@ class Place(NamedTuple):
     call: int | None = None
 
 
-async def place(store: Store, run: Run, at: str) -> Place:
+async def place(store: Store, run: Run, at: str) -> TextLocation:
     """What the name of a row means. NotFound when it is no such name, or names what is not there."""
     if at in ("", "run"):
-        return Place(run=run)
+        return TextLocation(run=run)
     if at.startswith("run-"):
-        return Place(run=await store.run(at.removeprefix("run-")))
+        return TextLocation(run=await store.run(at.removeprefix("run-")))
     known = _AT.fullmatch(at)
     if known is None:
         raise NotFound(f"There is no row {at[:80]} in this run.")
@@ -40,7 +40,7 @@ async def place(store: Store, run: Run, at: str) -> Place:
     found = await store.stitches(thread_id, position, position)
     if not found:
         raise NotFound(f"There is no stitch at position {position}; it may have been removed since.")
-    return Place(stitch=found[0], call=int(known[3]) if known[3] else None)
+    return TextLocation(stitch=found[0], call=int(known[3]) if known[3] else None)
 
 
 async def whole(store: Store, run: Run, at: str, of: str, pointer: str) -> str:

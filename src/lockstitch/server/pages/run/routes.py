@@ -19,10 +19,10 @@ from lockstitch.integrations.export.bundle import export_bundle
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import Run, Stitch, Thread, codec
 from lockstitch.model.statistics import TOOL_ERRORS
-from lockstitch.model.thread import PERSONAL
+from lockstitch.model.thread import PERSON_WAIT_KINDS
 from lockstitch.server.auth import Caller, Reader
-from lockstitch.server.middleware import mention
-from lockstitch.server.pages.common.render import page
+from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
@@ -122,11 +122,11 @@ _SECONDS: Final = 5.0
 """How long a picture is good for: the page and its rows are asked for one after the other."""
 _KEPT: Final = 4
 
-_drawn: "OrderedDict[tuple[object, ...], tuple[float, Picture]]" = OrderedDict()
+_drawn: "OrderedDict[tuple[object, ...], tuple[float, RunPageView]]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class RunPageView:
     """A run drawn, and its figures."""
 
     rows: Waterfall
@@ -140,13 +140,13 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
     picture = await picture_of(caller, run, head)
     before, after = await _neighbours(caller, run)
     others = await _others(caller, run)
-    return page(
+    return render_page(
         request,
         caller,
         "run/run.html",
         run=run,
         thread=head,
-        person=any(one.get("kind") in PERSONAL for one in head.waiting_for),
+        person=any(one.get("kind") in PERSON_WAIT_KINDS for one in head.waiting_for),
         rows=picture.rows,
         first=list(picture.rows.rows(FIRST)),
         sums=picture.sums,
@@ -172,7 +172,7 @@ async def run_rows(caller: Reader, ref: str) -> Response:
 async def run_panel(request: Request, caller: Reader, ref: str, at: str = "run") -> HTMLResponse:
     """What is known of one row."""
     run, _ = await _found(caller, ref)
-    return page(request, caller, "run/panel.html", run=run, at=at, panel=await _panel(caller, run, at))
+    return render_page(request, caller, "run/panel.html", run=run, at=at, panel=await _panel(caller, run, at))
 
 
 @router.get("/run/{ref}/text")
@@ -182,15 +182,15 @@ async def run_text(caller: Reader, ref: str, at: str, of: str = "stitch", pointe
     return Response(await parts.whole(caller.store, run, at, of, pointer), media_type="text/plain; charset=utf-8")
 
 
-async def picture_of(caller: Caller, run: Run, head: Thread) -> Picture:
+async def picture_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
     """The run as it is drawn now; a moment later it need not be drawn again."""
-    key = (id(caller.house.store.backend), caller.project, run.id, head.position, head.fence, head.updated_at)
+    key = (id(caller.state.store.backend), caller.project, run.id, head.position, head.fence, head.updated_at)
     known = _drawn.pop(key, None)
     if known is None or known[0] < time.monotonic():
         with _uncollected():
-            trace = await caller.store.shape(run.id, limit=MOST)
+            trace = await caller.store.trace_outline(run.id, limit=MOST)
             now = caller.store.clock.now()
-            drawn = Picture(waterfall(trace, head, now), sums_of(trace))
+            drawn = RunPageView(waterfall(trace, head, now), sums_of(trace))
         known = (time.monotonic() + _SECONDS, drawn)
     _drawn[key] = known
     while len(_drawn) > _KEPT:
@@ -240,7 +240,7 @@ def _moment(milliseconds: float, step: float) -> str:
 
 async def _found(caller: Caller, ref: str) -> tuple[Run, Thread]:
     run = await caller.store.run(ref)
-    mention(run=run.id, thread=run.thread_id)
+    add_log_fields(run=run.id, thread=run.thread_id)
     return run, await caller.store.thread(run.thread_id)
 
 
@@ -277,7 +277,7 @@ async def export(caller: Reader, ref: str, form: str) -> Response:
     if form not in FORMATS:
         raise Problem(404, "No such format", f"There are {', '.join(FORMATS)}.")
     run = await caller.store.run(ref)
-    mention(run=run.id, thread=run.thread_id)
+    add_log_fields(run=run.id, thread=run.thread_id)
     match form:
         case "langsmith":
             body = codec.dumps(await export_run(caller.store, str(run.id)))

@@ -15,7 +15,7 @@ from uuid import UUID
 from lockstitch.model import Json, Run, Thread, call_key, codec
 from lockstitch.model.format import duration
 from lockstitch.model.statistics import TOOL_ERRORS
-from lockstitch.model.thread import PERSONAL
+from lockstitch.model.thread import PERSON_WAIT_KINDS
 from lockstitch.store.reports.trace import Node
 from lockstitch.store.reports.traces import Trace
 
@@ -142,7 +142,7 @@ def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
 def _waits(head: Thread) -> dict[str, str]:
     """Return what the thread asks of a person, by the key of the call."""
     kinds = ((str(one.get("key")), str(one.get("kind"))) for one in head.waiting_for)
-    return {call: _WAITING.get(kind, kind) for call, kind in kinds if kind in PERSONAL}
+    return {call: _WAITING.get(kind, kind) for call, kind in kinds if kind in PERSON_WAIT_KINDS}
 
 
 class _Drawing:
@@ -304,7 +304,7 @@ class _Drawing:
         if node.type == "tool_use":
             return _WAIT if _key(node) in self._waits else _TOOL
         if node.type == "run_paused":
-            return _WAIT if node.status in PERSONAL and node.pause_ms is None and not self._ended else _PAUSE
+            return _WAIT if node.status in PERSON_WAIT_KINDS and node.pause_ms is None and not self._ended else _PAUSE
         if node.status in TOOL_ERRORS or (node.kind == "event" and node.type.endswith(("error", "failed", "retry"))):
             return _FAIL
         return {"model": _MODEL, "tool": _TOOL}.get(node.kind, _PLAIN)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from lockstitch.backend import Answer
+from lockstitch.backend import QueryResult
 from lockstitch.model import as_id, codec
 from lockstitch.model.format import distinct, plain, shown
 
@@ -35,14 +35,14 @@ class Shown(NamedTuple):
     more: bool
 
 
-def table(answer: Answer) -> Shown:
+def table(answer: QueryResult) -> Shown:
     numeric = [_numbers(answer, place) for place in range(len(answer.columns))]
     ids = [bool(_ID.search(name)) for name in answer.columns]
     rows = [[_cell(value, is_id) for value, is_id in zip(row, ids, strict=True)] for row in answer.rows]
-    return Shown(answer.columns, numeric, rows, answer.more)
+    return Shown(answer.columns, numeric, rows, answer.truncated)
 
 
-def as_csv(answer: Answer) -> str:
+def as_csv(answer: QueryResult) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(answer.columns)
@@ -50,20 +50,20 @@ def as_csv(answer: Answer) -> str:
     return out.getvalue()
 
 
-def as_json(answer: Answer) -> str:
+def as_json(answer: QueryResult) -> str:
     names = distinct(answer.columns)
     rows = [codec.dumps(dict(zip(names, map(plain, row), strict=True))).decode() for row in answer.rows]
     return "[" + ",\n ".join(rows) + "]\n"
 
 
-def as_markdown(answer: Answer) -> str:
+def as_markdown(answer: QueryResult) -> str:
     numeric = [_numbers(answer, place) for place in range(len(answer.columns))]
     lines = [answer.columns, ["---:" if one else "---" for one in numeric]]
     lines += [[_one_line(shown(value)) for value in row] for row in answer.rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-FORMS: Final[dict[str, tuple[Callable[[Answer], str], str]]] = {
+FORMS: Final[dict[str, tuple[Callable[[QueryResult], str], str]]] = {
     "csv": (as_csv, "text/csv"),
     "json": (as_json, "application/json"),
     "markdown": (as_markdown, "text/markdown"),
@@ -91,7 +91,7 @@ def _number(value: float | Decimal, exact: str) -> str:
     return f"{number:,.4f}" if 0.001 <= abs(number) < 1e15 else exact
 
 
-def _numbers(answer: Answer, place: int) -> bool:
+def _numbers(answer: QueryResult, place: int) -> bool:
     values = [row[place] for row in answer.rows if row[place] is not None]
     return bool(values) and all(
         isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in values
@@ -109,7 +109,7 @@ _HIDDEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTA
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class QueryError:
     """What is wrong. `line` and `column` count from 1; 0 where nobody knows."""
 
     message: str
@@ -121,7 +121,7 @@ class Complaint:
     """The query with that put in."""
 
 
-def complaint(message: str, query: str, tables: Mapping[str, Sequence[str]]) -> Complaint:
+def explain_query_error(message: str, query: str, tables: Mapping[str, Sequence[str]]) -> QueryError:
     """A database's complaint about a query over these tables, by name with the names of their columns."""
     text = message.partition("refused the query: ")[2].rstrip(".") or message
     for pattern, is_column in ((_COLUMN, True), (_TABLE, False)):
@@ -132,12 +132,12 @@ def complaint(message: str, query: str, tables: Mapping[str, Sequence[str]]) -> 
         place = _place(wrong, query)
         meant = _meant(wrong, _columns(query, tables) if is_column else list(tables))
         if place is None:
-            return Complaint(text, meant=meant)
+            return QueryError(text, meant=meant)
         mended = query[:place] + meant + query[place + len(wrong) :] if meant else ""
-        return Complaint(text, *_line(query, place), meant=meant, mended=mended)
+        return QueryError(text, *_line(query, place), meant=meant, mended=mended)
     near = _NEAR.search(text)
     place = _place(near[1], query) if near else None
-    return Complaint(text) if place is None else Complaint(text, *_line(query, place))
+    return QueryError(text) if place is None else QueryError(text, *_line(query, place))
 
 
 def _place(word: str, query: str) -> int | None:

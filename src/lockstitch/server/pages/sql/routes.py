@@ -8,16 +8,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.backend import Answer
+from lockstitch.backend import QueryResult
 from lockstitch.errors import NotFound, Refused
 from lockstitch.lenses import catalog
 from lockstitch.model import as_id, codec
 from lockstitch.server.api.search import ask
 from lockstitch.server.auth import Admin, Caller, Reader, check_form
-from lockstitch.server.middleware import mention
-from lockstitch.server.pages.common.render import back, is_part, page
+from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.sql import result
-from lockstitch.server.pages.sql.result import Complaint, complaint
+from lockstitch.server.pages.sql.result import QueryError, explain_query_error
 from lockstitch.server.pages.sql.schema import RECORD, Schema, examples, filled, schema_of
 from lockstitch.server.problems import Problem
 
@@ -32,14 +32,14 @@ Lens = Annotated[str, Form(max_length=40)]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryOutcome:
     """One query, and what came of it."""
 
     lens: str
     query: str
-    answer: Answer | None = None
+    answer: QueryResult | None = None
     milliseconds: float = 0.0
-    complaint: Complaint | None = None
+    complaint: QueryError | None = None
 
 
 @router.get("/sql", name="sql")
@@ -55,7 +55,7 @@ async def sql(
     known = examples(lens, schema.dialect)
     chosen = example if example is not None and example < len(known) else None if query else 0
     text = query if chosen is None else await filled(caller, known[chosen].sql)
-    return _bench(request, caller, schema, Asked(lens, text.rstrip("\n")), chosen)
+    return _bench(request, caller, schema, QueryOutcome(lens, text.rstrip("\n")), chosen)
 
 
 @router.post("/sql", dependencies=[Depends(check_form)])
@@ -68,8 +68,8 @@ async def run(
 ) -> HTMLResponse:
     schema = await schema_of(caller.store, _lens(lens))
     asked = await _ask(caller, schema, lens, query, explain=act == "explain")
-    if is_part(request):
-        return page(request, caller, "sql/result.html", **_result(caller, asked))
+    if is_htmx_request(request):
+        return render_page(request, caller, "sql/result.html", **_result(caller, asked))
     return _bench(request, caller, schema, asked, None)
 
 
@@ -99,7 +99,7 @@ async def go(request: Request, caller: Reader, ref: str) -> Response:
         raise Problem(404, "NotFound", f"{ref} is no id.")
     for path in (_thread, _run, _stitch):
         try:
-            return back(request, await path(caller, str(wanted)))
+            return redirect_to(request, await path(caller, str(wanted)))
         except NotFound:
             continue
     raise Problem(404, "NotFound", f"Project {caller.project} has no thread, run or stitch {wanted}.")
@@ -118,11 +118,11 @@ async def _stitch(caller: Caller, ref: str) -> str:
     return f"/threads/{stitch.thread_id}#p{stitch.position}"
 
 
-async def _ask(caller: Caller, schema: Schema, lens: str, query: str, *, explain: bool) -> Asked:
+async def _ask(caller: Caller, schema: Schema, lens: str, query: str, *, explain: bool) -> QueryOutcome:
     text = codec.check_text(query, "The query").replace("\r\n", "\n")
-    mention(lens=lens)
+    add_log_fields(lens=lens)
     if not text.strip():
-        return Asked(lens, text, complaint=Complaint("There is no query. Write a SELECT."))
+        return QueryOutcome(lens, text, complaint=QueryError("There is no query. Write a SELECT."))
     sent = text
     if explain and not text.lstrip().lower().startswith("explain"):
         sent = _EXPLAIN[schema.dialect] + text
@@ -131,12 +131,12 @@ async def _ask(caller: Caller, schema: Schema, lens: str, query: str, *, explain
         answer = await ask(caller, sent, None if lens == RECORD else lens)
     except Refused as exc:
         names = {table: [column.name for column in columns] for table, columns in schema.tables.items()}
-        return Asked(lens, text, complaint=complaint(str(exc), text, names))
-    return Asked(lens, text, answer, (time.perf_counter() - began) * 1000)
+        return QueryOutcome(lens, text, complaint=explain_query_error(str(exc), text, names))
+    return QueryOutcome(lens, text, answer, (time.perf_counter() - began) * 1000)
 
 
-def _bench(request: Request, caller: Caller, schema: Schema, asked: Asked, chosen: int | None) -> HTMLResponse:
-    return page(
+def _bench(request: Request, caller: Caller, schema: Schema, asked: QueryOutcome, chosen: int | None) -> HTMLResponse:
+    return render_page(
         request,
         caller,
         "sql/sql.html",
@@ -145,16 +145,16 @@ def _bench(request: Request, caller: Caller, schema: Schema, asked: Asked, chose
         schema=schema,
         examples=examples(asked.lens, schema.dialect),
         chosen=chosen,
-        settings=caller.house.settings,
+        settings=caller.state.settings,
         **_result(caller, asked),
     )
 
 
-def _result(caller: Caller, asked: Asked) -> dict[str, Any]:
+def _result(caller: Caller, asked: QueryOutcome) -> dict[str, Any]:
     return {
         "asked": asked,
         "shown": None if asked.answer is None else result.table(asked.answer),
-        "limit": caller.house.settings.sql_rows,
+        "limit": caller.state.settings.sql_rows,
         "address": urlencode({"lens": asked.lens, "q": asked.query}),
         "mended": urlencode({"lens": asked.lens, "q": asked.complaint.mended}) if asked.complaint else "",
     }

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from lockstitch.backend import FullBackend
 from lockstitch.lenses import catalog
-from lockstitch.model import Letter, Limit, Record, Run, Stitch, Thread, Worker
-from lockstitch.model.side_records import SHELVES
+from lockstitch.model import Delivery, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.model.side_records import SIDE_RECORDS
 from lockstitch.server.auth import Caller
 from lockstitch.store import Store
 from lockstitch.store.store import ask
@@ -50,13 +50,13 @@ async def filled(caller: Caller, sql: str) -> str:
     return _PLACE.sub(lambda found: f"'{run if found[1] == 'run_id' else thread}'", sql)
 
 
-_RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Letter, Worker, Limit, *SHELVES)
+_RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, Limit, *SIDE_RECORDS)
 
 _known: WeakKeyDictionary[FullBackend, dict[str, "Schema"]] = WeakKeyDictionary()
 """What was told once: it does not change while a server runs."""
 
 
-class Column(NamedTuple):
+class SchemaColumn(NamedTuple):
     name: str
     type: str
 
@@ -65,7 +65,7 @@ class Schema(NamedTuple):
     """The tables of a lens, and the words in which the database speaks."""
 
     dialect: str
-    tables: dict[str, list[Column]]
+    tables: dict[str, list[SchemaColumn]]
 
 
 async def schema_of(store: Store, lens: str) -> Schema:
@@ -77,7 +77,7 @@ async def schema_of(store: Store, lens: str) -> Schema:
 
 
 async def _told(store: Store, lens: str) -> Schema:
-    parts = [] if lens == RECORD else await store.lens_parts(lens, "tables")
+    parts = [] if lens == RECORD else await store.lens_sql(lens, "tables")
     wanted = _core() if lens == RECORD else catalog.tables(lens, parts)
     async with store.lens(catalog.NAMES[0] if lens == RECORD else lens) as connection:
         if isinstance(connection, sqlite3.Connection):
@@ -106,11 +106,11 @@ def _types(lens: str, parts: list[str]) -> dict[tuple[str, str], str]:
         return {(table, row[1]): row[2] for table in tables for row in _columns(scratch, "main", table)}
 
 
-def _tables(wanted: list[str], told: list[tuple[str, str, str]]) -> dict[str, list[Column]]:
-    tables: dict[str, list[Column]] = {name: [] for name in wanted}
+def _tables(wanted: list[str], told: list[tuple[str, str, str]]) -> dict[str, list[SchemaColumn]]:
+    tables: dict[str, list[SchemaColumn]] = {name: [] for name in wanted}
     for table, name, kind in told:
         if table in tables:
-            tables[table].append(Column(name, kind.lower()))
+            tables[table].append(SchemaColumn(name, kind.lower()))
     return {name: columns for name, columns in tables.items() if columns}
 
 

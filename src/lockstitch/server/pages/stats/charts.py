@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from lockstitch.errors import Refused
 from lockstitch.model import format
-from lockstitch.model.statistics import Figures, Latency, Span, added
+from lockstitch.model.statistics import LatencyRow, Span, UsageRow, sum_usage
 from lockstitch.server.pages.common.format import money
 
 PRESETS: Final = {"24h": "24 h", "7d": "7 d", "30d": "30 d"}
@@ -141,9 +141,9 @@ class Chart:
     series: Sequence[Series]
 
     @property
-    def rows(self) -> list["Row"]:
+    def rows(self) -> list["ChartRow"]:
         spans = self.range.spans
-        return [Row(span, [series.values[place] for series in self.series]) for place, span in enumerate(spans)]
+        return [ChartRow(span, [series.values[place] for series in self.series]) for place, span in enumerate(spans)]
 
     @property
     def stacked(self) -> bool:
@@ -154,7 +154,7 @@ class Chart:
         return not any(value for series in self.series for value in series.values)
 
     @property
-    def peak(self) -> "Row | None":
+    def peak(self) -> "ChartRow | None":
         """The row with the most in it."""
         return max(self.rows, key=lambda row: row.total, default=None)
 
@@ -163,7 +163,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartRow:
     """One piece of time."""
 
     span: str
@@ -202,7 +202,7 @@ def compact(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def costs(range_: Range, by: str, rows: Sequence[Figures]) -> Chart:
+def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
     """What was spent in each piece of time, by group: the dearest ones, and the rest together."""
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
@@ -224,7 +224,7 @@ def costs(range_: Range, by: str, rows: Sequence[Figures]) -> Chart:
     return Chart(range_, "cost", "bars", series)
 
 
-def tokens(range_: Range, rows: Sequence[Figures]) -> Chart:
+def tokens(range_: Range, rows: Sequence[UsageRow]) -> Chart:
     """Tokens of each piece of time: read from a cache, new to the model, written by it."""
     return Chart(
         range_,
@@ -238,13 +238,13 @@ def tokens(range_: Range, rows: Sequence[Figures]) -> Chart:
     )
 
 
-def failures(range_: Range, rows: Sequence[Figures]) -> Chart:
+def failures(range_: Range, rows: Sequence[UsageRow]) -> Chart:
     """The share of the runs of each piece of time that failed."""
     shares = _each(range_, rows, lambda row: row.failed_runs / row.runs if row.runs else 0.0)
     return Chart(range_, "share", "bars", [Series("failed", "failed", shares)])
 
 
-def latencies(range_: Range, rows: Sequence[Latency]) -> Chart:
+def latencies(range_: Range, rows: Sequence[LatencyRow]) -> Chart:
     """How long calls took in each piece of time."""
     found = {row.name: row for row in rows}
     wanted = [found.get(span) for span in range_.spans]
@@ -260,8 +260,8 @@ def latencies(range_: Range, rows: Sequence[Latency]) -> Chart:
     )
 
 
-def _each(range_: Range, rows: Sequence[Figures], value: Callable[[Figures], float]) -> list[float]:
-    groups: defaultdict[str | None, list[Figures]] = defaultdict(list)
+def _each(range_: Range, rows: Sequence[UsageRow], value: Callable[[UsageRow], float]) -> list[float]:
+    groups: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
     for row in rows:
         groups[row.group[0]].append(row)
-    return [value(added(groups[span])) if span in groups else 0.0 for span in range_.spans]
+    return [value(sum_usage(groups[span])) if span in groups else 0.0 for span in range_.spans]

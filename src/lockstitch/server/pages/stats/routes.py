@@ -12,13 +12,13 @@ from starlette.responses import HTMLResponse
 from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Thread, as_id
-from lockstitch.model.statistics import Figures, Group
+from lockstitch.model.statistics import Group, UsageRow
 from lockstitch.server.auth import Caller, Reader
-from lockstitch.server.pages.common.render import is_part, page
+from lockstitch.server.pages.common.render import is_htmx_request, render_page
 from lockstitch.server.pages.stats import charts
 from lockstitch.server.pages.stats.charts import PRESETS, Range, moments, range_of
 from lockstitch.server.problems import Problem, problem_of
-from lockstitch.store.reports.statistics import Only, Table
+from lockstitch.store.reports.statistics import RunFilter, UsageTable
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,7 +40,7 @@ class Look:
     by: Group
 
     @property
-    def only(self) -> Only:
+    def only(self) -> RunFilter:
         return {"since": self.range.since, "until": self.range.until}
 
     @property
@@ -56,7 +56,7 @@ class Look:
     def query(self) -> str:
         return f"{self.range.query}&{urlencode({'by': self.by})}"
 
-    async def usage(self, *by: Group) -> Table:
+    async def usage(self, *by: Group) -> UsageTable:
         return await self.caller.store.statistics.usage(*by, all_projects=self.everywhere, **self.only)
 
 
@@ -72,7 +72,7 @@ class Panel:
 
 def sees_all(caller: Caller) -> bool:
     """Whether a caller may look into other projects: only where nobody needs a token."""
-    return not caller.house.settings.tokens_needed
+    return not caller.state.settings.tokens_needed
 
 
 @router.get("/stats", name="stats")
@@ -87,7 +87,7 @@ async def stats(
 ) -> HTMLResponse:
     look = _look(caller, range_, since, until, by)
     shown = {name: await _filled(look, name) for name in PANELS} if whole else {}
-    return page(
+    return render_page(
         request,
         caller,
         "stats/stats.html",
@@ -115,7 +115,7 @@ async def panel(
         raise Problem(404, "NotFound", f"There is no panel {name}.")
     look = _look(caller, range_, since, until, by)
     found = await _filled(look, name)
-    return page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=found)
+    return render_page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=found)
 
 
 @router.get("/stats/threads/{span}", name="stats_threads")
@@ -123,10 +123,10 @@ async def span_threads(request: Request, caller: Reader, span: str) -> HTMLRespo
     """The threads of a day or an hour, dearest first."""
     since, until = moments(span)
     table = await caller.store.statistics.usage("tree", since=since, until=until)
-    return page(
+    return render_page(
         request,
         caller,
-        "stats/threads_part.html" if is_part(request) else "stats/threads.html",
+        "stats/threads_part.html" if is_htmx_request(request) else "stats/threads.html",
         span=span,
         since=since,
         hourly=len(span) > 10,
@@ -180,7 +180,7 @@ async def _shares(look: Look) -> dict[str, Any]:
     few, rest = (rows, []) if len(rows) <= _FEW else (rows[: _FEW - 1], rows[_FEW - 1 :])
     shown = [(row.group[0] or charts.NOBODY, row) for row in few]
     if rest:
-        shown.append((charts.OTHERS, charts.added(rest)))
+        shown.append((charts.OTHERS, charts.sum_usage(rest)))
     return {"rows": shown, "title": f"Cost by {by}", "most": max((row.cost or 0.0 for _, row in shown), default=0.0)}
 
 
@@ -233,7 +233,7 @@ def _change(now: float | None, before: float | None) -> str:
     return f"{change:,} % more" if change > 0 else f"{-change:,} % less"
 
 
-async def _trees(caller: Caller, rows: Sequence[Figures]) -> list[tuple[Thread | None, Figures]]:
+async def _trees(caller: Caller, rows: Sequence[UsageRow]) -> list[tuple[Thread | None, UsageRow]]:
     """Figures by tree with the thread at its root; None for what was removed."""
     ids = [found for row in rows if (found := as_id(row.group[0] or "")) is not None]
     heads: dict[UUID, Thread] = {}

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Json, Thread, codec
-from lockstitch.server.auth import Actor, Caller
-from lockstitch.server.middleware import mention
+from lockstitch.server.auth import Caller, FormWriter
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar, threads
 from lockstitch.server.pages.common import forms
 from lockstitch.server.pages.common.forms import filled
-from lockstitch.server.pages.common.open_calls import Asked, opening
-from lockstitch.server.pages.common.render import back, is_part, page
+from lockstitch.server.pages.common.open_calls import OpenCall, load_open_calls
+from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import rows, title_of
 
 router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
@@ -29,14 +29,14 @@ Title = Annotated[str, Form(max_length=255)]
 
 
 @router.post("/approve")
-async def approve_call(request: Request, caller: Actor, ref: str, call: Call, name: Text = "") -> Response:
+async def approve_call(request: Request, caller: FormWriter, ref: str, call: Call, name: Text = "") -> Response:
     await approve(caller.store, ref, call, by=caller.actor)
     return await _done(request, caller, ref, f"Approved {name or call}")
 
 
 @router.post("/deny")
 async def deny_call(
-    request: Request, caller: Actor, ref: str, call: Call, reason: Text = "", name: Text = ""
+    request: Request, caller: FormWriter, ref: str, call: Call, reason: Text = "", name: Text = ""
 ) -> Response:
     await deny(caller.store, ref, call, reason=reason.strip() or None, by=caller.actor)
     return await _done(request, caller, ref, f"Denied {name or call}")
@@ -44,7 +44,13 @@ async def deny_call(
 
 @router.post("/settle")
 async def settle_call(
-    request: Request, caller: Actor, ref: str, call: Call, how: Annotated[str, Form()], gave: Text = "", name: Text = ""
+    request: Request,
+    caller: FormWriter,
+    ref: str,
+    call: Call,
+    how: Annotated[str, Form()],
+    gave: Text = "",
+    name: Text = "",
 ) -> Response:
     """It happened, and gave this; or it did not, and is run again; or nobody knows, and the model is told so."""
     by = caller.actor
@@ -62,7 +68,7 @@ async def settle_call(
 
 @router.post("/answer")
 async def answer_question(
-    request: Request, caller: Actor, ref: str, text: Text, call: Annotated[str | None, Form(max_length=255)] = None
+    request: Request, caller: FormWriter, ref: str, text: Text, call: Annotated[str | None, Form(max_length=255)] = None
 ) -> Response:
     if not text.strip():
         raise Refused("An answer says something.")
@@ -71,11 +77,11 @@ async def answer_question(
 
 
 @router.post("/results")
-async def hand_in(request: Request, caller: Actor, ref: str) -> Response:
+async def hand_in(request: Request, caller: FormWriter, ref: str) -> Response:
     """The results of the calls that this browser was to execute."""
     head = await caller.store.thread(ref)
     form = await request.form()
-    found = await opening(caller.store, head)
+    found = await load_open_calls(caller.store, head)
     asked = [call for ask in found.asks if ask.kind == "frontend_tools" for call in ask.calls]
     failed = form.get("failed") is not None
     await submit_results(caller.store, head, [_result(call, number, form, failed) for number, call in enumerate(asked)])
@@ -83,19 +89,19 @@ async def hand_in(request: Request, caller: Actor, ref: str) -> Response:
 
 
 @router.post("/say")
-async def say(request: Request, caller: Actor, ref: str, message: Text) -> Response:
+async def say(request: Request, caller: FormWriter, ref: str, message: Text) -> Response:
     """The next message: it begins a run, or is read once the open one has ended."""
     if not message.strip():
         raise Refused("A message says something.")
     head = await caller.store.thread(ref)
-    waits = await caller.store.desk.open_run(head) is not None
+    waits = await caller.store.execution.open_run(head) is not None
     await forms.say(caller, head, message)
     return await _done(request, caller, ref, "Kept: it is read once the open run has ended" if waits else "")
 
 
 @router.post("/fork")
 async def fork(
-    request: Request, caller: Actor, ref: str, at: Annotated[int | None, Form(ge=1, lt=2**62)] = None
+    request: Request, caller: FormWriter, ref: str, at: Annotated[int | None, Form(ge=1, lt=2**62)] = None
 ) -> Response:
     """A thread of its own that goes on from here."""
     made = await caller.store.fork(ref, at=at)
@@ -104,13 +110,13 @@ async def fork(
 
 
 @router.post("/cancel")
-async def cancel_run(request: Request, caller: Actor, ref: str) -> Response:
+async def cancel_run(request: Request, caller: FormWriter, ref: str) -> Response:
     head = await cancel(caller.store, ref)
     return await _done(request, caller, ref, "Cancelled" if head.status != "running" else "Asked to end")
 
 
 @router.post("/retry")
-async def retry(request: Request, caller: Actor, ref: str, view: Text = "") -> Response:
+async def retry(request: Request, caller: FormWriter, ref: str, view: Text = "") -> Response:
     await forms.retry(caller, await caller.store.thread(ref))
     if view == "row":
         return await _row(request, caller, ref, "Tried again")
@@ -118,25 +124,25 @@ async def retry(request: Request, caller: Actor, ref: str, view: Text = "") -> R
 
 
 @router.post("/resume")
-async def resume(request: Request, caller: Actor, ref: str) -> Response:
+async def resume(request: Request, caller: FormWriter, ref: str) -> Response:
     await forms.resume(caller, await caller.store.thread(ref))
     return await _done(request, caller, ref, "Looked at again")
 
 
 @router.post("/title")
 async def rename(
-    request: Request, caller: Actor, ref: str, title: Annotated[str, Form(max_length=255)] = ""
+    request: Request, caller: FormWriter, ref: str, title: Annotated[str, Form(max_length=255)] = ""
 ) -> Response:
     await caller.store.edit(ref, title=title.strip() or None)
     return await _done(request, caller, ref, "Renamed", reload=True)
 
 
 @router.post("/delete")
-async def delete(request: Request, caller: Actor, ref: str) -> Response:
+async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
     """Gone for good, with all below it."""
     head = await caller.store.thread(ref)
     deleted = await caller.store.delete(head)
-    await caller.store.audits.note(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
+    await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
     threads.forget()
     more = f" and {deleted - 1} below it" if deleted > 1 else ""
     return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{more}")
@@ -145,26 +151,26 @@ async def delete(request: Request, caller: Actor, ref: str) -> Response:
 async def _done(request: Request, caller: Caller, ref: str, said: str, *, reload: bool = False) -> Response:
     """What was done, where one looks."""
     head = await caller.store.thread(ref)
-    mention(thread=head.id)
+    add_log_fields(thread=head.id)
     threads.forget()
-    if not is_part(request) or reload:
+    if not is_htmx_request(request) or reload:
         return forms.done(request, f"/threads/{head.id}", said)
-    return page(request, caller, "said.html", said=said)
+    return render_page(request, caller, "said.html", said=said)
 
 
 async def _row(request: Request, caller: Caller, ref: str, said: str) -> Response:
     """The row as it is now, the counts beside it, and what was done."""
     head: Thread = await caller.store.thread(ref)
     threads.forget()
-    if not is_part(request):
-        return back(request, "/", said)
+    if not is_htmx_request(request):
+        return redirect_to(request, "/", said)
     row = (await rows(caller.store, [head]))[0]
     counts = await threads.counts_of(caller.store)
     shown: dict[str, Any] = {"row": row, "said": said, "bar": await navbar.bar_of(caller), "counts": counts}
-    return page(request, caller, "threads/acted.html", oob=True, **shown)
+    return render_page(request, caller, "threads/acted.html", oob=True, **shown)
 
 
-def _result(call: Asked, number: int, form: Any, failed: bool) -> Json:
+def _result(call: OpenCall, number: int, form: Any, failed: bool) -> Json:
     written = str(form.get(f"raw.{number}", "")).strip()
     # The call that the form showed. If the thread waits for another call by now, the results are refused.
     key = str(form.get(f"call.{number}", call.key))

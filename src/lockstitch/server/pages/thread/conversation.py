@@ -7,11 +7,11 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
-from lockstitch.model import ERRORS, Json, Run, Stitch, Thread, codec, text_of, tool_uses
+from lockstitch.model import ERROR_TYPES, Json, Run, Stitch, Thread, codec, text_of, tool_uses
 from lockstitch.model.message import blocks
 from lockstitch.server.pages.common import content
 from lockstitch.server.pages.common.content import LIMIT, Medium, media_of, one_line
-from lockstitch.server.pages.common.rows import Row, rows
+from lockstitch.server.pages.common.rows import ThreadListRow, rows
 from lockstitch.store import Store
 
 HIDDEN: Final = frozenset(
@@ -36,7 +36,7 @@ BAD: Final = frozenset({"error", "failed", "denied", "cancelled", "in_doubt"})
 
 
 @dataclass(frozen=True, slots=True)
-class Knot:
+class ConversationItem:
     """A stitch on the seam: how it is drawn, and what with."""
 
     stitch: Stitch
@@ -51,11 +51,11 @@ class Knot:
         return self.shape in ("input", "model", "call", "result")
 
 
-class Talk:
+class Conversation:
     """Stitches of one thread with what they refer to: the calls that results answer, runs, children."""
 
     def __init__(
-        self, head: Thread, calls: dict[int, Stitch], runs: dict[UUID, Run], children: dict[UUID, Row]
+        self, head: Thread, calls: dict[int, Stitch], runs: dict[UUID, Run], children: dict[UUID, ThreadListRow]
     ) -> None:
         self._head = head
         self._responses = calls
@@ -65,7 +65,7 @@ class Talk:
         """The inputs that a response gives its calls, by the position of the response."""
 
     @classmethod
-    async def of(cls, store: Store, head: Thread, stitches: Sequence[Stitch]) -> "Talk":
+    async def of(cls, store: Store, head: Thread, stitches: Sequence[Stitch]) -> "Conversation":
         known = {stitch.position: stitch for stitch in stitches if stitch.type == "llm_call"}
         missing = sorted({one.reply_to for one in stitches if one.reply_to is not None} - known.keys())
         if missing:
@@ -79,33 +79,37 @@ class Talk:
         children = {row.thread.id: row for row in await rows(store, heads)}
         return cls(head, known, {run.id: run for run in found_runs}, children)
 
-    def knots(self, stitches: Iterable[Stitch]) -> list[Knot]:
+    def knots(self, stitches: Iterable[Stitch]) -> list[ConversationItem]:
         return [knot for stitch in stitches if (knot := self.knot(stitch)) is not None]
 
-    def knot(self, stitch: Stitch) -> Knot | None:
+    def knot(self, stitch: Stitch) -> ConversationItem | None:
         """How a stitch is drawn; None where only the log shows it."""
         if stitch.type in HIDDEN:
             return None
         match stitch.type:
             case "input":
                 said = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._asks(stitch)}
-                return Knot(stitch, "input", "ink", said)
+                return ConversationItem(stitch, "input", "ink", said)
             case "run_started":
                 run = self._runs.get(stitch.run_id) if stitch.run_id else None
-                return Knot(stitch, "run", about={"run": run})
+                return ConversationItem(stitch, "run", about={"run": run})
             case "llm_call" if stitch.message is not None:
-                return Knot(stitch, "model", "k-model", {"parts": _parts(stitch), "by": self._member(stitch)})
+                return ConversationItem(
+                    stitch, "model", "k-model", {"parts": _parts(stitch), "by": self._member(stitch)}
+                )
             case "llm_call":
                 purpose = stitch.data.get("purpose")
                 said = f"{str(purpose).replace('_', ' ')}, asked beside" if purpose else f"{stitch.name or 'model'}"
-                return Knot(stitch, "line", "k-model", {"said": said})
+                return ConversationItem(stitch, "line", "k-model", {"said": said})
             case "tool_call":
-                return Knot(stitch, "call", "k-tool", self._call(stitch))
+                return ConversationItem(stitch, "call", "k-tool", self._call(stitch))
             case "thread_spawned":
-                return Knot(stitch, "child", "k-child", {"row": self._child(stitch), "goal": stitch.data.get("goal")})
+                return ConversationItem(
+                    stitch, "child", "k-child", {"row": self._child(stitch), "goal": stitch.data.get("goal")}
+                )
             case "thread_result":
                 summary = str(stitch.data.get("summary") or text_of(stitch.message))
-                return Knot(stitch, "result", "k-child", {"row": self._child(stitch), "summary": summary})
+                return ConversationItem(stitch, "result", "k-child", {"row": self._child(stitch), "summary": summary})
             case _:
                 return self._rest(stitch)
 
@@ -118,39 +122,39 @@ class Talk:
         run = self._runs.get(stitch.run_id) if stitch.lane and stitch.run_id else None
         return run.agent if run is not None else None
 
-    def _rest(self, stitch: Stitch) -> Knot | None:
+    def _rest(self, stitch: Stitch) -> ConversationItem | None:
         data = stitch.data
         match stitch.type:
             case "compaction" if not data.get("applied"):
                 return None
             case "compaction":
-                return Knot(stitch, "seal", about={"said": _compacted(stitch)})
+                return ConversationItem(stitch, "seal", about={"said": _compacted(stitch)})
             case "run_completed" if stitch.status == "completed" and data.get("stop_reason") != "max_steps":
                 return None
             case "run_completed":
                 said = f"{stitch.status or 'ended'} after {data.get('total_steps') or 0} steps"
-                return Knot(stitch, "line", about={"said": said.capitalize()})
+                return ConversationItem(stitch, "line", about={"said": said.capitalize()})
             case "api_retry":
-                return Knot(stitch, "line", about={"said": _retried(stitch)})
+                return ConversationItem(stitch, "line", about={"said": _retried(stitch)})
             case "permission":
                 by = f" by {data['by']}" if data.get("by") else ""
                 about = {"said": f"{_PERMISSIONS.get(stitch.status or '', stitch.status)}{by}", "code": stitch.name}
                 if stitch.message is not None:
                     about["more"] = text_of(stitch.message)
-                return Knot(stitch, "line", about=about)
+                return ConversationItem(stitch, "line", about=about)
             case "thread_taken_over":
-                return Knot(stitch, "line", about={"said": "Taken over", "more": stitch.name or ""})
+                return ConversationItem(stitch, "line", about={"said": "Taken over", "more": stitch.name or ""})
             case "fork":
-                return Knot(stitch, "fork", "ink", {"origin": _forked(stitch)})
-            case _ if stitch.type in ERRORS and data.get("fatal", True):
+                return ConversationItem(stitch, "fork", "ink", {"origin": _forked(stitch)})
+            case _ if stitch.type in ERROR_TYPES and data.get("fatal", True):
                 said = str(data.get("message") or data.get("error") or stitch.type)
-                return Knot(stitch, "failed", "k-fail", {"said": said, "kind": data.get("type")})
+                return ConversationItem(stitch, "failed", "k-fail", {"said": said, "kind": data.get("type")})
             case _ if stitch.message is not None:
                 said = text_of(stitch.message)
-                return Knot(stitch, "line", about={"said": stitch.type.replace("_", " "), "more": said})
+                return ConversationItem(stitch, "line", about={"said": stitch.type.replace("_", " "), "more": said})
             case _:
-                kind = "k-fail" if stitch.type in ERRORS else ""
-                return Knot(
+                kind = "k-fail" if stitch.type in ERROR_TYPES else ""
+                return ConversationItem(
                     stitch, "plain", kind, {"data": {name: one for name, one in data.items() if name != "request"}}
                 )
 
@@ -179,7 +183,7 @@ class Talk:
             self._asked[response.position] = [use.get("input") for use in tool_uses(response.message)]
         return self._asked[response.position]
 
-    def _child(self, stitch: Stitch) -> Row | None:
+    def _child(self, stitch: Stitch) -> ThreadListRow | None:
         return self._children.get(stitch.child_id) if stitch.child_id else None
 
 

@@ -14,13 +14,13 @@ from lockstitch.errors import NotFound
 from lockstitch.integrations.export.bundle import export_bundle
 from lockstitch.model import Thread, codec
 from lockstitch.server.auth import Caller, Reader
-from lockstitch.server.middleware import mention
+from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar
 from lockstitch.server.pages.common import content as media
-from lockstitch.server.pages.common.open_calls import opening
-from lockstitch.server.pages.common.render import page
+from lockstitch.server.pages.common.open_calls import load_open_calls
+from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.common.rows import title_of
-from lockstitch.server.pages.thread.conversation import Talk
+from lockstitch.server.pages.thread.conversation import Conversation
 from lockstitch.server.pages.thread.sidebar import graph_of, side_of, state_of
 from lockstitch.store import Store
 
@@ -44,7 +44,7 @@ async def thread(request: Request, caller: Reader, ref: str, view: str = "talk",
     view = view if view in VIEWS else "talk"
     shown = await about(caller, head)
     shown |= {"view": view, **await _VIEWS[view](caller.store, head, before)}
-    return page(request, caller, "thread/page.html", **shown)
+    return render_page(request, caller, "thread/page.html", **shown)
 
 
 @router.get("/earlier")
@@ -53,7 +53,7 @@ async def earlier(request: Request, caller: Reader, ref: str, before: Position, 
     head = await _head(caller, ref)
     make = _log if view == "log" else _talk
     template = "thread/log_rows.html" if view == "log" else "thread/earlier.html"
-    return page(request, caller, template, head=head, view=view, **await make(caller.store, head, before))
+    return render_page(request, caller, template, head=head, view=view, **await make(caller.store, head, before))
 
 
 @router.get("/stitch/{position}")
@@ -61,10 +61,10 @@ async def stitch(request: Request, caller: Reader, ref: str, position: int) -> R
     """One stitch on the seam; no content where only the log shows it."""
     head = await _head(caller, ref)
     found = await caller.store.stitches(head, position, position)
-    knots = (await Talk.of(caller.store, head, found)).knots(found)
+    knots = (await Conversation.of(caller.store, head, found)).knots(found)
     if not knots:
         return Response(status_code=204)
-    return page(request, caller, "thread/stitches.html", head=head, knots=knots, live=True)
+    return render_page(request, caller, "thread/stitches.html", head=head, knots=knots, live=True)
 
 
 @router.get("/now")
@@ -72,7 +72,7 @@ async def now(request: Request, caller: Reader, ref: str, view: str = "talk") ->
     """What changes as a thread goes on: what is open, how it stands, what is beside."""
     head = await _head(caller, ref)
     shown: dict[str, Any] = {**await about(caller, head), "bar": await navbar.bar_of(caller), "view": view}
-    return page(request, caller, "thread/now.html", **shown)
+    return render_page(request, caller, "thread/now.html", **shown)
 
 
 @router.get("/messages/{run_id}")
@@ -83,7 +83,7 @@ async def messages(request: Request, caller: Reader, ref: str, run_id: UUID) -> 
     if run.thread_id != head.id:
         raise NotFound(f"Run {run_id} is of another thread.")
     found = await caller.store.messages(run.id)
-    return page(request, caller, "thread/messages.html", head=head, messages=_sized(found))
+    return render_page(request, caller, "thread/messages.html", head=head, messages=_sized(found))
 
 
 @router.get("/media/{position}/{number}")
@@ -127,7 +127,7 @@ async def bundle(caller: Reader, ref: str) -> Response:
 async def tree(request: Request, caller: Reader, ref: str) -> HTMLResponse:
     """The tree that a thread stands in, drawn: threads with their stitches, how they stand, how far their tasks are."""
     head = await _head(caller, ref)
-    return page(
+    return render_page(
         request, caller, "thread/tree.html", head=head, title=title_of(head), graph=await graph_of(caller.store, head)
     )
 
@@ -137,7 +137,7 @@ async def confirm_delete(request: Request, caller: Reader, ref: str) -> HTMLResp
     """What would be deleted, before it is."""
     head = await _head(caller, ref)
     below = len(await caller.store.tree(head)) - 1
-    return page(request, caller, "thread/delete.html", head=head, title=title_of(head), below=below)
+    return render_page(request, caller, "thread/delete.html", head=head, title=title_of(head), below=below)
 
 
 async def about(caller: Caller, head: Thread) -> dict[str, Any]:
@@ -145,24 +145,24 @@ async def about(caller: Caller, head: Thread) -> dict[str, Any]:
     store = caller.store
     status, person, words = state_of(store, head)
     ancestors = (await store.ancestors(head))[::-1] if head.parent_id else []
-    last = await store.desk.last_run(head) if head.kind != "trace" else None
+    last = await store.execution.last_run(head) if head.kind != "trace" else None
     return {
         "head": head,
         "title": title_of(head),
         "ancestors": [(one.id, title_of(one)) for one in ancestors],
         "state": {"status": status, "person": person, "words": words},
-        "open": await opening(store, head),
+        "open": await load_open_calls(store, head),
         "side": await side_of(store, head),
         "last_run": last,
-        "can_say": caller.may("write") and caller.house.app is not None and head.agent in caller.house.app.agents,
+        "can_say": caller.may("write") and caller.state.app is not None and head.agent in caller.state.app.agents,
         "can_act": caller.may("write") and head.kind != "trace",
-        "has_app": caller.house.app is not None,
+        "has_app": caller.state.app is not None,
     }
 
 
 async def _head(caller: Caller, ref: str) -> Thread:
     head = await caller.store.thread(ref)
-    mention(thread=head.id)
+    add_log_fields(thread=head.id)
     return head
 
 
@@ -170,7 +170,7 @@ async def _talk(store: Store, head: Thread, before: int | None) -> dict[str, Any
     last = min(head.position, before - 1) if before else head.position
     first = max(head.first_position, last - PAGE + 1)
     found = await store.stitches(head, first, last) if last >= first else []
-    talk = await Talk.of(store, head, found)
+    talk = await Conversation.of(store, head, found)
     return {"knots": talk.knots(found), "first": first, "rest": max(0, first - head.first_position), "last": last}
 
 

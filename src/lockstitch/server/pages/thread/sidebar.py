@@ -10,11 +10,11 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
-from lockstitch.model import ERRORS, Json, Stitch, Thread
+from lockstitch.model import ERROR_TYPES, Json, Stitch, Thread
 from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.content import one_line
 from lockstitch.server.pages.common.format import span
-from lockstitch.server.pages.common.rows import Row, rows, title_of
+from lockstitch.server.pages.common.rows import ThreadListRow, rows, title_of
 from lockstitch.store import Store
 from lockstitch.store.queries.overview import Node, overviews, roots_of, trees
 
@@ -33,7 +33,7 @@ _KINDS: Final = {"llm_call": "k-model", "tool_call": "k-tool", "thread_spawned":
 
 
 @dataclass(slots=True)
-class Mark:
+class GraphMark:
     """A stitch on a seam."""
 
     x: int
@@ -43,7 +43,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Lane:
+class GraphLane:
     """A thread in the graph."""
 
     thread: Thread
@@ -61,7 +61,7 @@ class Lane:
     """The way from the stitch that made it."""
     before: int = 0
     """Stitches that are not drawn."""
-    marks: list[Mark] = field(default_factory=list[Mark])
+    marks: list[GraphMark] = field(default_factory=list[GraphMark])
 
     @property
     def look(self) -> str:
@@ -81,7 +81,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    lanes: list[Lane]
+    lanes: list[GraphLane]
     width: int
     height: int
     left_off: int
@@ -91,7 +91,7 @@ async def graph_of(store: Store, head: Thread) -> Graph:
     """The whole tree that a thread stands in, parents before children."""
     roots = await roots_of(store.backend, [head])
     nodes = [pair for root in await trees(store.backend, roots) for pair in root.walk()]
-    lanes: list[Lane] = []
+    lanes: list[GraphLane] = []
     places: dict[UUID, tuple[int, int]] = {}
     """Where the stitch that made a thread stands."""
     for number, (node, last) in enumerate(nodes[:THREADS]):
@@ -107,23 +107,23 @@ async def graph_of(store: Store, head: Thread) -> Graph:
     return Graph(lanes, width, _TOP + len(lanes) * _LANE - 20, max(0, len(nodes) - THREADS))
 
 
-def _lane(node: Node, last: tuple[bool, ...]) -> Lane:
+def _lane(node: Node, last: tuple[bool, ...]) -> GraphLane:
     thread = node.thread
     tasks: list[Any] = [task for task in thread.tasks if task]
     done = sum(str(task.get("status")) in ("completed", "done") for task in tasks)
     person = bool(waiting.person_waits_of(thread))
     title = one_line(title_of(thread), 44)
-    return Lane(thread, title, person, done, len(tasks), node.overview.total_cost, len(last), last)
+    return GraphLane(thread, title, person, done, len(tasks), node.overview.total_cost, len(last), last)
 
 
-async def _place(store: Store, lane: Lane, places: dict[UUID, tuple[int, int]]) -> None:
+async def _place(store: Store, lane: GraphLane, places: dict[UUID, tuple[int, int]]) -> None:
     head = lane.thread
     first = max(head.first_position, head.position - STITCHES + 1)
     lane.before = first - head.first_position
     found = await store.stitches(head, first) if head.position else []
     for number, stitch in enumerate(found):
         x = lane.x + 10 + number * _STEP
-        lane.marks.append(Mark(x, _kind(stitch), stitch.position, _says(stitch)))
+        lane.marks.append(GraphMark(x, _kind(stitch), stitch.position, _says(stitch)))
         if stitch.type == "thread_spawned" and stitch.child_id is not None:
             places[stitch.child_id] = (x, lane.y)
     lane.end = lane.x + 20 + len(found) * _STEP
@@ -134,7 +134,9 @@ async def _place(store: Store, lane: Lane, places: dict[UUID, tuple[int, int]]) 
 
 
 def _kind(stitch: Stitch) -> str:
-    failed = stitch.type in ERRORS or (stitch.type == "tool_call" and stitch.status in ("error", "denied", "failed"))
+    failed = stitch.type in ERROR_TYPES or (
+        stitch.type == "tool_call" and stitch.status in ("error", "denied", "failed")
+    )
     if failed:
         return "k-fail"
     return "ink" if stitch.type == "input" else _KINDS.get(stitch.type, "plain")
@@ -163,12 +165,12 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Sidebar:
     """Everything beside a conversation."""
 
     tasks: list[Json]
     done: int
-    children: list[Row]
+    children: list[ThreadListRow]
     more_children: int
     context: Context | None
     runs: int
@@ -179,15 +181,15 @@ class Side:
     holder: str
 
 
-async def side_of(store: Store, head: Thread) -> Side:
+async def side_of(store: Store, head: Thread) -> Sidebar:
     children = await store.children(head)
     runs = (await overviews(store.backend, [head]))[0]
     below = await rows(store, children[:_CHILDREN])
-    last = await store.desk.last_run(head)
+    last = await store.execution.last_run(head)
     costs = [cost for cost in (runs.total_cost, *(row.cost for row in below)) if cost is not None]
     sent = runs.usage["input_tokens"]
     tasks = head.tasks
-    return Side(
+    return Sidebar(
         tasks=tasks,
         done=sum(str(task.get("status")) in ("completed", "done") for task in tasks),
         children=below,

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from lockstitch.errors import StoreError
 from lockstitch.model import Json
-from lockstitch.model.side_records import RawBody
+from lockstitch.model.side_records import IngestBody
 from lockstitch.server.problems import Problem
 from lockstitch.server.settings import Settings
 from lockstitch.store import Store
@@ -31,7 +31,7 @@ class Waiting:
 
     id: UUID
     size: int
-    body: RawBody | None
+    body: IngestBody | None
     """The row itself, while there is room for it."""
 
 
@@ -48,7 +48,7 @@ class Counts(NamedTuple):
     """Bodies that have waited for more than a minute."""
 
 
-class Intake:
+class IngestBuffer:
     """Takes bodies in, for all projects of a store, and knows which of them wait."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
@@ -70,7 +70,7 @@ class Intake:
         """Held while a thread looks at a body before it is stored."""
 
     @property
-    def crowded(self) -> bool:
+    def is_full(self) -> bool:
         """Whether so much waits that reading comes before taking more."""
         return self._bytes > self._limit // 2
 
@@ -79,11 +79,11 @@ class Intake:
         if self._bytes and self._bytes + size > self._limit:
             raise Problem(503, "Too much at once", "More has come than could be read so far. Try again.", headers=AGAIN)
 
-    async def take(self, project: str, source: str, headers: Json, body: bytes) -> None:
+    async def put(self, project: str, source: str, headers: Json, body: bytes) -> None:
         """Keep a body. It is durable when this returns; Problem 503 when it cannot be kept now."""
         size = len(body)
         self.check_room(size)
-        row = RawBody(project=project, source=source, headers=headers, body=body, at=self._store.clock.now())
+        row = IngestBody(project=project, source=source, headers=headers, body=body, at=self._store.clock.now())
         # Counted at once: others come while this one is on its way to the disk.
         self._bytes += size
         self._came = asyncio.get_running_loop().time()
@@ -138,7 +138,7 @@ class Intake:
             self.arrived.clear()
         return found
 
-    def give_back(self, rows: list[Waiting]) -> None:
+    def requeue(self, rows: list[Waiting]) -> None:
         """Put rows that could not be done with to the front again."""
         self._queue.extendleft(reversed(rows))
         if rows:
@@ -157,7 +157,7 @@ class Intake:
         """Whether a row is on its way through this process."""
         return row_id in self._known
 
-    def _enqueue(self, row: RawBody) -> None:
+    def _enqueue(self, row: IngestBody) -> None:
         size = len(row.body)
         self._known.add(row.id)
         kept = self._at_hand + size <= IN_MEMORY
@@ -172,7 +172,7 @@ class Intake:
         """What could not be read of a project's, newest first."""
         return await self.queue(project).quarantined(limit)
 
-    async def held(self, project: str, row_id: UUID) -> RawBody:
+    async def held(self, project: str, row_id: UUID) -> IngestBody:
         """One body of a project in quarantine, or NotFound."""
         return await self.queue(project).held(row_id)
 
