@@ -11,7 +11,7 @@ from benchmarks.prose import Prose
 from benchmarks.report import Measured, Row, at_most
 from benchmarks.scale import Scale
 from benchmarks.workload import Agent, steps
-from lockstitch.model import Entry, Json, codec, waiting
+from lockstitch.model import Entry, Json, NextMessageWait, codec
 from lockstitch.model.message import reference
 from lockstitch.store import Store, open_store
 
@@ -103,7 +103,7 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
             "output_tokens": 250,
             **(_cost() if detailed else {}),
         }
-        rest = {"status": "waiting", "waiting_for": [waiting("input", now)]}
+        rest = {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()]}
         head = (await store.append(head, [answered], fields=rest, run_updates=[(run, ended)])).head
     return content
 

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.engine.actions import tools
-from lockstitch.errors import Conflict, NotFound
+from lockstitch.errors import NotFound, StaleFence, StalePosition, ThreadHeld
 from lockstitch.model import Thread
 from lockstitch.store import core
 from lockstitch.store.lease_keeper import LeaseKeeper
@@ -41,9 +41,8 @@ class UnfencedAppender(CommitWriter):
         while True:
             try:
                 return await super().commit(drafts, *rest, **options)
-            except Conflict as exc:
-                if exc.reason not in ("fence", "position", "holder"):
-                    raise
+            except (StaleFence, StalePosition, ThreadHeld):
+                pass
             self._lost |= {draft.head.id for draft in drafts}
             drafts = [await self._current(draft) for draft in drafts]
 

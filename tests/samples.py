@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from lockstitch.model import Entry, Run, Thread, tool_result, waiting
+from lockstitch.model import Entry, Run, Thread, tool_result
 from lockstitch.store import Committed, Store
+from tests.waits import waiting
 
 
 def said(text: str, **more: Any) -> Entry:

@@ -18,13 +18,14 @@ import pytest
 import lockstitch
 from lockstitch import sync
 from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
-from lockstitch.model import Entry, FakeClock, Feedback, File, Memory, new_id, waiting
+from lockstitch.model import Entry, FakeClock, Feedback, File, Memory, new_id
 from lockstitch.store import Store, open_store
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.tables import Agents, RecordTable
 from lockstitch.sync.tables import SyncStatistics
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
+from tests.waits import waiting
 
 ASYNC_ONLY = {"backend", "execution", "lease_keeper", "mirrors"}
 """What the blocking face does not have: what is below the store, and what drivers of threads and bridges need of it."""

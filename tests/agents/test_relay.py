@@ -205,7 +205,7 @@ async def test_unknown_ids_begin_and_waiting_threads_refuse(store: Store):
         await scripted("Hi.").resume(str(uuid4()), store=store)
     await helper().run("Go", store=store, thread="t")
     before = await store.stitches("t")
-    with pytest.raises(ThreadWaiting, match=r"waits for frontend_tools confirm.*on_waiting='cancel'") as refused:
+    with pytest.raises(ThreadWaiting, match=r'waits for frontend_tools confirm.*on_waiting="cancel"') as refused:
         await helper().run("More", store=store, thread="t")
     assert refused.value.thread_id == (await store.thread("t")).id
     assert await store.stitches("t") == before

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.model import waiting
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, within
 from tests.cli.test_nonsense import check
+from tests.waits import waiting
 
 ROW = (
     *("id", "key", "project", "kind", "status", "waiting_for", "agent", "version", "position", "runs", "usage"),

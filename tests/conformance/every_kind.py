@@ -29,9 +29,9 @@ from lockstitch.model import (
     WebhookEvent,
     Worker,
     new_id,
-    waiting,
 )
 from tests.conformance.contract import NOW, later
+from tests.waits import waiting
 
 BAG = {"z": 1, "a": [None, True, 2**70, -0.5, "ünï"], "nested": {"": {}}}
 CONTENT = bytes(range(256))

@@ -83,7 +83,7 @@ async def test_what_is_to_be_cancelled_gets_no_more_children(store: Store) -> No
     await store.edit(held, cancel_requested=True)
     before = await everything(store.backend)
     child = store.new_thread(kind="task", goal="g", parent_id=held.id)
-    with pytest.raises(Conflict, match="cancelled") as conflict:
+    with pytest.raises(Conflict, match="cancel is requested") as conflict:
         await store.append(held, [said("go")], new_threads=[child])
     assert (conflict.value.reason, conflict.value.thread_id) == ("cancelled", held.id)
     assert await everything(store.backend) == before

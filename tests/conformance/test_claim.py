@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
-from lockstitch.model import FakeClock, Limit, Thread, Worker, current_process, is_provably_dead, new_id, waiting
+from lockstitch.model import FakeClock, Limit, Thread, Worker, current_process, is_provably_dead, new_id
 from lockstitch.model.worker import EndCause
 from lockstitch.store import Store
 from tests.conformance.contract import a_goal, a_worker, change, commit, head_of, registered
 from tests.samples import said
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

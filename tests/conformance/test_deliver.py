@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.backend import FullBackend, Receipt
 from lockstitch.errors import Conflict, NotFound, ThreadEnded
-from lockstitch.model import Delivery, Entry, Thread, new_id, waiting
+from lockstitch.model import Delivery, Entry, Thread, new_id
 from lockstitch.store import Store
 from tests.conformance.contract import (
     NOW,
@@ -27,6 +27,7 @@ from tests.conformance.contract import (
     note,
 )
 from tests.samples import answered, said
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,10 @@ import pytest
 
 from lockstitch.backend import Find, Where
 from lockstitch.errors import ThreadBusy
-from lockstitch.model import FakeClock, Limit, Thread, Worker, waiting
+from lockstitch.model import FakeClock, Limit, Thread, Worker
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_goal, registered
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -148,7 +149,7 @@ async def test_a_store_says_which_limit_is_in_the_way(timed_store: Store, clock:
     threads = await ready(timed_store, b=2)
     await stored(timed_store, TWO, ONE)
     await timed_store.claim(threads[0])
-    with pytest.raises(ThreadBusy, match="Limit agent lets 1 threads of b") as busy:
+    with pytest.raises(ThreadBusy, match="Limit agent allows 1 running threads of b") as busy:
         await timed_store.claim(threads[1])
     assert (busy.value.reason, busy.value.thread_id) == ("limit", threads[1].id)
 

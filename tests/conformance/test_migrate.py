@@ -12,11 +12,12 @@ from lockstitch.backend import Commit, FullBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
 from lockstitch.lenses import catalog
-from lockstitch.model import Limit, new_id, parse_time, waiting
+from lockstitch.model import Limit, new_id, parse_time
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_notice, created, everything, grown
 from tests.races.processes import Gate, run
 from tests.samples import said
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

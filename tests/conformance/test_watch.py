@@ -11,11 +11,12 @@ from uuid import UUID
 import pytest
 
 from lockstitch.backend import WATCHING, WORK_READY, ChangeHint, FullBackend, ThreadEdit
-from lockstitch.model import Entry, Stitch, Worker, waiting
+from lockstitch.model import Entry, Stitch, Worker
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import NOW, a_goal, a_letter, change, commit, created, grown, registered
 from tests.races.processes import Gate, run
 from tests.samples import said
+from tests.waits import waiting
 
 Act = Callable[[FullBackend], Awaitable[object]]
 Cause = Callable[[FullBackend, Worker], Awaitable[Act]]

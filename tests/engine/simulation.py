@@ -13,7 +13,7 @@ from lockstitch.engine.ports.compactor import NoCompactor
 from lockstitch.engine.ports.file_store import NoFileStore
 from lockstitch.engine.ports.memory import NoMemoryStore
 from lockstitch.engine.ports.tool import Tool
-from lockstitch.model import Entry, Json, Run, Stitch, Thread, tool_result
+from lockstitch.model import ApprovalWait, Entry, InDoubtWait, Json, Run, Stitch, Thread, tool_result
 from lockstitch.model.stitch import at_position
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -124,12 +124,12 @@ class World:
 
     def _reply(self, action: Pause) -> None:
         """Others answer the first thing that is waited for."""
-        wait = action.waiting_for[0]
-        call = next(one for one in self.situation().calls if one.id == wait["id"])
-        if wait["kind"] == "approval":
+        wait = action.waits[0]
+        call = next(one for one in self.situation().calls if one.id == wait.call_id)
+        if isinstance(wait, ApprovalWait):
             self.add(Entry(type="permission", run_id=RUN.id, name=call.name, call_id=call.id, call_index=call.index))
         else:
-            self._result(call, f"answered {wait['kind']}", "settled" if wait["kind"] == "doubt" else "ok")
+            self._result(call, f"answered {wait.kind}", "settled" if isinstance(wait, InDoubtWait) else "ok")
 
     def _result(self, call: Any, said: str, status: str) -> None:
         self.add(

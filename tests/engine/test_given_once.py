@@ -93,7 +93,7 @@ async def test_a_message_whose_run_was_taken_over_is_not_given_again(
         slow.go_on.set()
         with pytest.raises(Conflict) as told:
             await stale
-        assert (told.value.reason, str(told.value).count("taken over while it was driven here")) == ("taken_over", 1)
+        assert (told.value.reason, str(told.value).count("taken over while it was executed here")) == ("taken_over", 1)
         other.go_on.set()
         result = await taking
         assert result is not None

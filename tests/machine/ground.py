@@ -11,12 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lockstitch.backend import Commit
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
-from lockstitch.model import Delivery, Entry, Thread, waiting
+from lockstitch.model import Delivery, Entry, Thread
 from lockstitch.store import Store, ThreadUpdate
 from lockstitch.store.transaction import plan_commit
 from tests.machine import model
 from tests.machine.bench import PROCESSES, Bench
 from tests.machine.judging import Judge
+from tests.waits import waiting
 
 E = TypeVar("E", bound=Exception)
 T = TypeVar("T")

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Thread, new_id, waiting
+from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Thread, new_id
 from lockstitch.model.delivery import apply_delivery, wakes_thread
+from tests.waits import waiting
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
@@ -39,7 +40,7 @@ def after(thread: Thread, sent: Delivery) -> Thread:
 
 
 def waits(*kinds: str, **more: Any) -> dict[str, Any]:
-    return {"status": "waiting", "waiting_for": [waiting(kind, NOW, **more) for kind in kinds]}  # type: ignore[arg-type]
+    return {"status": "waiting", "waiting_for": [waiting(kind, NOW, **more) for kind in kinds]}
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(sorted(TERMINAL_STATUSES), KINDS)])

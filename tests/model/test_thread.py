@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.model import TERMINAL_STATUSES, Run, Thread, new_id, waiting
+from lockstitch.model import TERMINAL_STATUSES, Run, Thread, new_id
 from lockstitch.model.side_records import day_of
+from tests.waits import waiting
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,10 +52,11 @@ def test_what_a_thread_waits_for() -> None:
         "since": "2026-01-01T00:00:00.000000Z",
         "until": "2026-01-01T01:00:00.000000Z",
     }
-    assert head.wait_for("approval", "c1") == head.wait_for("approval") == reasons[0]
+    assert [wait.as_json() for wait in head.waits] == reasons
+    assert head.wait_for("approval", "c1") is head.wait_for("approval") is head.waits[0]
     assert head.wait_for("approval", "c2") is None
-    assert head.wait_for("timer", "whatever") == reasons[1]
-    assert (head.wait_for("children") or {})["mode"] == "any"
+    assert head.wait_for("timer", "whatever") is head.waits[1]
+    assert head.wait_for("children") is head.waits[2]
     assert head.wait_for("input") is None
 
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from lockstitch.errors import Conflict, ThreadBusy
-from lockstitch.model import Entry, Thread, waiting
+from lockstitch.errors import Conflict, ThreadBusy, UnseenDeliveries
+from lockstitch.model import Entry, Thread
 from lockstitch.store import Store, open_store
 from tests.races.fan_in import end
 from tests.races.processes import Gate, run
+from tests.waits import waiting
 
 MOMENT = 0.004
 """Seconds: about as long as the acts themselves take."""
@@ -88,7 +89,7 @@ async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: 
         await store.append(head, fields=sleeping(store, child, turn))
         return "slept"
     except Conflict as exc:
-        if exc.reason != "delivered":
+        if not isinstance(exc, UnseenDeliveries):
             raise
     seen, letters = await store.inbox(head)
     await store.append(seen, consumed=letters, fields={"status": "pending"})

@@ -11,10 +11,11 @@ from collections import Counter
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.errors import Conflict
-from lockstitch.model import Delivery, Entry, Thread, waiting
+from lockstitch.errors import Conflict, UnseenDeliveries
+from lockstitch.model import Delivery, Entry, Thread
 from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
+from tests.waits import waiting
 
 LETTERS = 20
 SENDERS = 2
@@ -49,7 +50,7 @@ async def receive(store: Store, thread_id: UUID) -> int:
         try:
             await store.append(head, fields=rest)
         except Conflict as exc:
-            if exc.reason != "delivered":
+            if not isinstance(exc, UnseenDeliveries):
                 raise
             head, naps = await take(store, head), naps + 1
             continue

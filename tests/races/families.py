@@ -7,9 +7,10 @@ from contextlib import suppress
 from uuid import UUID
 
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.model import Entry, Thread, waiting
+from lockstitch.model import Entry, Thread
 from lockstitch.store import Store, ThreadUpdate, open_store
 from tests.races.processes import Gate
+from tests.waits import waiting
 
 CHILDREN = 6
 

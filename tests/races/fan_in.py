@@ -8,10 +8,11 @@ import asyncio
 from collections import Counter
 from uuid import UUID
 
-from lockstitch.model import Entry, Thread, waiting
+from lockstitch.model import Entry, Thread
 from lockstitch.store import Store, open_store
 from tests.races.deliveries import take
 from tests.races.processes import Gate, run
+from tests.waits import waiting
 
 PROCESSES = 4
 BATCH = 25

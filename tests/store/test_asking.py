@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from lockstitch.backend import Find, Where
-from lockstitch.model import FakeClock, Thread, waiting
+from lockstitch.model import FakeClock, Thread
 from lockstitch.store import Store
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from lockstitch.model import FakeClock, waiting
+from lockstitch.model import FakeClock
 from lockstitch.store import Store
 from lockstitch.store.reports.dashboard import Costs, DashboardReader
 from tests.samples import turn
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,10 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, NotFound, ThreadEnded
-from lockstitch.model import Delivery, Entry, FakeClock, Thread, new_id, waiting
+from lockstitch.model import Delivery, Entry, FakeClock, Thread, new_id
 from lockstitch.store import Store
 from tests.samples import answered, said
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +76,7 @@ async def test_nobody_rests_with_unseen_letters(store: Store) -> None:
     held = await store.claim(await goal(store))
     await store.deliver(held, said("wait"), kind="input", sender="ada")
     rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
-    with pytest.raises(Conflict, match="take them first") as conflict:
+    with pytest.raises(Conflict, match="Read the inbox first") as conflict:
         await store.append(held, [answered("bye")], fields=rest)
     assert conflict.value.reason == "delivered"
 

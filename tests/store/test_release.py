@@ -9,10 +9,11 @@ import pytest
 
 from lockstitch.backend import Commit, FullBackend, Receipt
 from lockstitch.errors import Conflict, LockstitchError, OutcomeUnknown, StoreError, StoreFull, StoreUnreachable
-from lockstitch.model import Thread, waiting
+from lockstitch.model import Thread
 from lockstitch.store import Store, release
 from tests.engine.agents import until
 from tests.samples import said
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

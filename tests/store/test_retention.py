@@ -7,10 +7,11 @@ import pytest
 
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, ThreadBusy
-from lockstitch.model import DailyMetric, Delivery, FakeClock, Feedback, Memory, Run, Stitch, Thread, waiting
+from lockstitch.model import DailyMetric, Delivery, FakeClock, Feedback, Memory, Run, Stitch, Thread
 from lockstitch.store import Store
 from lockstitch.store.maintenance import retention
 from tests.samples import begin_turn, finish_turn, said, turn
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

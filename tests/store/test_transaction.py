@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Refused, ThreadEnded
-from lockstitch.model import Entry, FakeClock, Thread, new_id, waiting
+from lockstitch.model import Entry, FakeClock, Thread, new_id
 from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, finish_turn, result, said, turn
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from lockstitch.engine.children import DriverOf, execute_children
 from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, OnBusy, RunConfig
 from lockstitch.engine.control import submit_results
 from lockstitch.engine.events import Event, Listener, event_iterator
-from lockstitch.engine.executor import Executor, OnWaiting, finish_or_wait, is_retryable_busy, reopen, retry_until_free
+from lockstitch.engine.executor import Executor, OnWaiting, finish_or_wait, reopen, retry_until_free
 from lockstitch.engine.ports.compactor import Compactor
 from lockstitch.engine.ports.file_store import FileStore
 from lockstitch.engine.ports.memory import MemoryStore
@@ -28,7 +28,7 @@ from lockstitch.engine.ports.tool import Tool
 from lockstitch.engine.result import Result
 from lockstitch.engine.session.start import RunInput, as_message
 from lockstitch.engine.webhooks import WebhookDispatcher
-from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Json, Message, Run, Thread, as_id, codec
 from lockstitch.store import Store, open_store
 from lockstitch.store.threads import ThreadRef
@@ -50,7 +50,7 @@ class RunOptions(TypedDict, total=False):
     take_over: bool
     detach: bool
     first: bool
-    """Begin the thread's first run or none: a Conflict (`begun`) says that it has had one, whoever began it."""
+    """Start the first run of the thread. Raises `AlreadyStarted` if the thread has had a run."""
 
 
 class Agent:
@@ -295,9 +295,7 @@ class Agent:
             new = self._new_thread(store, thread, call)
             try:
                 return await driver.run_new_thread(new, given)
-            except (KeyTaken, ThreadBusy) as exc:
-                if isinstance(exc, ThreadBusy) and not is_retryable_busy(exc):
-                    raise
+            except (KeyTaken, ThreadHeld, LimitReached):
                 # It is there by now, whoever made it.
                 head = await self._find_thread(store, new.id if thread is None else thread, call)
                 if head is None:
@@ -308,16 +306,17 @@ class Agent:
         busy = call.get("on_busy", self._blueprint.static_definition.on_busy)
         try:
             return await driver.run(head, given, waiting)
-        except ThreadBusy as exc:
-            if detach and exc.reason == "holder" and not given.first:
+        except LimitReached:
+            pass
+        except ThreadHeld:
+            if detach and not given.first:
                 return await driver.enqueue_behind(head, given)
-            limited = exc.reason == "limit"
-            if not is_retryable_busy(exc) or (busy == "refuse" and not limited):
+            if busy == "refuse":
                 raise
-        if not limited and busy == "queue" and not given.first:
-            return await driver.enqueue_and_wait(head, given)
-        if not limited and busy != "queue":
-            await store.edit(head, cancel_requested=True)
+            if busy == "queue" and not given.first:
+                return await driver.enqueue_and_wait(head, given)
+            if busy != "queue":
+                await store.edit(head, cancel_requested=True)
         result = await retry_until_free(store, head, lambda free: driver.run(free, given, waiting))
         assert result is not None
         return result

@@ -10,7 +10,7 @@ from typing import Final
 
 from lockstitch.cli import stdio
 from lockstitch.cli.render.output import one_line, safe
-from lockstitch.errors import LockstitchError
+from lockstitch.errors import LockstitchError, wire_name_of
 from lockstitch.model import codec
 
 FAILED = 1
@@ -36,7 +36,7 @@ def report(exc: BaseException, *, as_json: bool) -> int:
 
 def explain(exc: BaseException) -> tuple[int, str, str]:
     """The exit code, the name and the message of an error."""
-    kind = type(exc).__name__
+    kind = wire_name_of(exc)
     if isinstance(exc, LockstitchError):
         return exc.exit_code, kind, _one_line(str(exc))
     if isinstance(exc, KeyboardInterrupt):

@@ -12,10 +12,11 @@ import typer
 from lockstitch.cli.errors import FAILED
 from lockstitch.cli.render.output import one_line
 from lockstitch.cli.render.progress import RunProgress, sums
-from lockstitch.cli.render.threads import explain, open_waits
+from lockstitch.cli.render.threads import explain
 from lockstitch.cli.session import Session
 from lockstitch.errors import ThreadEnded, ThreadWaiting
-from lockstitch.model import Json, Thread
+from lockstitch.model import Json, Thread, parse_waits
+from lockstitch.model.wait import without_next_message
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
 from lockstitch.sync.portal import CLOSING, PortalTask
@@ -123,7 +124,7 @@ def report(session: Session, result: Json, name: str) -> None:
         tell_doubts(teller, result["in_doubt"] if status != "waiting" else [])
         teller.aside(f"thread {result['thread_id']} · {sums(result)}")
         if status == "waiting":
-            session.out.note(explain(name, open_waits(result["waiting_for"])))
+            session.out.note(explain(name, without_next_message(parse_waits(result["waiting_for"]))))
         elif status != "completed":
             session.out.note(outcome(result, name))
     code = CODES.get(status, FAILED)
@@ -175,9 +176,9 @@ def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadW
     """What the thread waits for, in commands."""
     if exc.thread_id is None:
         return exc
-    waits = open_waits(store.thread(exc.thread_id).waiting_for)
+    waits = without_next_message(store.thread(exc.thread_id).waits)
     said = explain(name or str(exc.thread_id), waits) if waits else None
-    return ThreadWaiting(said, thread_id=exc.thread_id, reason=exc.reason) if said else exc
+    return type(exc)(said, thread_id=exc.thread_id) if said else exc
 
 
 @contextmanager

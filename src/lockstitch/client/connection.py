@@ -11,7 +11,15 @@ import httpx2
 
 from lockstitch import errors
 from lockstitch.client.models import StreamEvent
-from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused, StoreError, StoreUnreachable
+from lockstitch.errors import (
+    Conflict,
+    LockstitchError,
+    NotFound,
+    Refused,
+    StoreError,
+    StoreUnreachable,
+    conflict_class,
+)
 from lockstitch.model import Json, Stitch, codec, format_time
 
 _BY_STATUS: Final[dict[int, type[LockstitchError]]] = {
@@ -32,7 +40,8 @@ def error_from_response(status: int, body: bytes) -> LockstitchError:
     title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
     named: Any = getattr(errors, title, None) if title.isidentifier() else None
     if isinstance(named, type) and issubclass(named, LockstitchError):
-        return named(detail)
+        exact = conflict_class(problem.get("reason"))
+        return exact(detail) if exact is not None and issubclass(exact, named) else named(detail)
     kind = _BY_STATUS.get(status, LockstitchError)
     return kind(f"{title}. {detail}".strip(". ") + "." if title or detail else f"The server answered {status}.")
 

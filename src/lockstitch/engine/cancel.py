@@ -1,8 +1,10 @@
 """Cancelling: a wish that whoever holds the thread fulfils, or we do. No code of the agent is needed."""
 
+from contextlib import suppress
+
 from lockstitch.engine.config import RunConfig, config_for_ending
 from lockstitch.engine.executor import Executor
-from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import Run, Thread
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
@@ -26,15 +28,10 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
 
 
 async def _end(store: Store, head: Thread) -> None:
-    """End a thread that is wished to end, unless somebody holds it, who will."""
+    """End a thread whose cancel was requested, unless another worker holds it and will end it."""
 
     async def make(_: Thread, run: Run | None) -> tuple[RunConfig, str | None]:
         return await config_for_ending(store, head, run), None
 
-    try:
+    with suppress(ThreadEnded, ThreadHeld):
         await Executor(store, make, ignore_limits=True).resume(await store.thread(head))
-    except ThreadEnded:
-        return
-    except ThreadBusy as exc:
-        if exc.reason != "holder":
-            raise

@@ -12,7 +12,7 @@ from uuid import UUID
 from lockstitch.engine.executor import Executor, retry_until_free
 from lockstitch.engine.result import Result, result_from_store
 from lockstitch.errors import NotFound, ThreadEnded
-from lockstitch.model import Json, Thread
+from lockstitch.model import ChildrenWait, Thread
 from lockstitch.store import Store
 
 AT_ONCE: Final = 10
@@ -24,8 +24,8 @@ DriverOf = Callable[[Thread], Executor | None]
 
 async def execute_children(store: Store, drivers: DriverOf, result: Result | None) -> Result | None:
     """Drive the children that a thread waits for, and the thread, until it ends or waits for somebody else."""
-    while result is not None and (awaited := _awaited(result.waiting_for)) is not None:
-        await _drive_all(store, drivers, awaited)
+    while result is not None and (wait := _children_wait(result)) is not None:
+        await _drive_all(store, drivers, wait)
         head = await store.thread(result.thread_id)
         driver = drivers(head)
         if driver is None or (head.status == "waiting" and head.wait_for("children") is not None):
@@ -39,14 +39,14 @@ async def execute_children(store: Store, drivers: DriverOf, result: Result | Non
     return result
 
 
-def _awaited(waits: list[Json]) -> Json | None:
-    return next((one for one in waits if one.get("kind") == "children" and one.get("ids")), None)
+def _children_wait(result: Result) -> ChildrenWait | None:
+    return next((wait for wait in result.waits if isinstance(wait, ChildrenWait) and wait.child_ids), None)
 
 
-async def _drive_all(store: Store, drivers: DriverOf, awaited: Json) -> None:
+async def _drive_all(store: Store, drivers: DriverOf, wait: ChildrenWait) -> None:
     """Drive the awaited children: side by side, or one after the other until the first has ended if any will do."""
-    ids = [UUID(name) for name in awaited["ids"]]
-    if awaited.get("mode") == "any":
+    ids = [UUID(child_id) for child_id in wait.child_ids or ()]
+    if wait.any_child:
         for child_id in ids:
             if await _drive_one(store, drivers, child_id):
                 return

@@ -2,9 +2,9 @@
 
 Each question takes one reply. Every reply is a delivery whose sender names the question: the kind of waiting, the
 position of the response that made the call, and the index of the call. The store keeps the row of a delivery for ever
-and accepts one row per sender and call. So of two different replies one is accepted and the other is a Conflict, in any
-process, whether the thread is held or not, and also after the run has continued or ended. The same reply again changes
-nothing and succeeds.
+and accepts one row per sender and call. So of two different replies one is accepted and the other raises
+`AlreadyAnswered`, in any process, whether the thread is held or not, and also after the run has continued or ended. The
+same reply again changes nothing and succeeds.
 
 A request names a call by its id or by its key, both as in `waiting_for`. Some providers repeat ids in each response. An
 id names the call that waits now; if several calls with this id wait, such as those of two team members, the request is
@@ -19,8 +19,8 @@ from lockstitch.backend import Find, Where
 from lockstitch.engine.decision.decide import IN_DOUBT
 from lockstitch.engine.decision.snapshot import Call, RunSnapshot
 from lockstitch.engine.session.run_session import RunSession
-from lockstitch.errors import Conflict, NotFound, Refused, ThreadWaiting
-from lockstitch.model import Delivery, Entry, Json, Stitch, Thread, tool_result
+from lockstitch.errors import AlreadyAnswered, NoOpenRun, NotFound, Refused, ThreadWaiting
+from lockstitch.model import Delivery, Entry, Json, Stitch, Thread, Wait, parse_waits, tool_result
 from lockstitch.model.message import blocks, user
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
@@ -97,7 +97,9 @@ def _results(waiting: "WaitingThread", results: Sequence[Json]) -> "_Replies":
     ids = waiting.ids_by_key()
     given = [ids.get(name, name) for name in (str(result.get("tool_use_id")) for result in results)]
     if not pending:
-        raise ThreadWaiting(f"Thread {waiting.head.id} waits for no results of a browser.", thread_id=waiting.head.id)
+        raise ThreadWaiting(
+            f"Thread {waiting.head.id} does not wait for frontend tool results.", thread_id=waiting.head.id
+        )
     if sorted(given) != sorted(pending):
         missing = sorted(set(pending) - set(given))
         extra = sorted(set(given) - set(pending)) or sorted({one for one in given if given.count(one) > 1})
@@ -184,14 +186,12 @@ class WaitingThread:
         """Return the ids of the calls that wait for a reply of this kind."""
         if not self.situations:
             head = self.head
-            raise ThreadWaiting(
-                f"Thread {head.id} has no open run; it {_state(head)}.", thread_id=head.id, reason="idle"
-            )
+            raise NoOpenRun(f"Thread {head.id} has no open run; it {_state(head)}.", thread_id=head.id)
         return [
-            str(one["id"])
+            wait.call_id
             for situation in self.situations
-            for one in self._waits(situation)
-            if one.get("kind") == kind and one.get("id") is not None
+            for wait in self._waits(situation)
+            if wait.kind == kind and wait.call_id is not None
         ]
 
     def ids_by_key(self) -> dict[str, str]:
@@ -218,14 +218,14 @@ class WaitingThread:
                 f"{len(found)} calls with the id {call_id} wait for {kind} in thread {self.head.id}. Name one of them "
                 f"by its key: {keys}. Nothing was changed."
             )
-        waits = [one for situation in self.situations for one in self._waits(situation)]
-        told = ", ".join(f"{one.get('kind')} {one.get('id')}" for one in waits) or "nothing"
-        raise NotFound(f"No call {call_id} waits for {kind} in thread {self.head.id}; it waits for {told}.")
+        waits = [wait for situation in self.situations for wait in self._waits(situation)]
+        pending = ", ".join(f"{wait.kind} {wait.call_id}" for wait in waits) or "nothing"
+        raise NotFound(f"Thread {self.head.id} does not wait for {kind} of call {call_id}. It waits for {pending}.")
 
     def _is_open(self, kind: str, asked: "_Asked") -> bool:
         """True if the run waits for this reply and the log has nothing about the call since the run paused."""
         situation, call = asked.situation, asked.call
-        if not any(_asks_for(one, kind, call) for one in self._waits(situation)):
+        if not any(_asks_for(wait, kind, call) for wait in self._waits(situation)):
             return False
         return call.state != "answered" and not any(
             stitch.position > asked.paused_at(kind)
@@ -247,7 +247,7 @@ class WaitingThread:
 
     async def _same_reply_exists(self, letter: Delivery) -> bool:
         """True if the reply that was accepted for this question says the same; False if there is none, since the thread
-        has ended. Conflict if it says something else."""
+        has ended. AlreadyAnswered if it says something else."""
         first = await self.store.execution.earlier_delivery(letter)
         if first is None:
             return False
@@ -255,7 +255,7 @@ class WaitingThread:
         return True
 
     async def replied(self, kind: str, call_id: str | None, words: _Words) -> bool:
-        """True if this reply was accepted before, False if none was. Conflict if another one was."""
+        """True if this reply was accepted before, False if none was. AlreadyAnswered if another one was."""
         where = (Where("thread_id", "=", self.head.id), Where("kind", "=", kind), Where("call_id", "!=", ""))
         for letter in await self.store.backend.find(Find(Delivery, where, order=("-at", "-id"), limit=_REPLIES)):
             first = await self.store.execution.earlier_delivery(letter)
@@ -267,22 +267,20 @@ class WaitingThread:
 
     def _compare(self, first: Entry | Stitch, words: _Words) -> None:
         if _reply_content(first) != words:
-            raise Conflict(
+            raise AlreadyAnswered(
                 f"Call {first.call_id} of thread {self.head.id} was answered otherwise before ({first.status}). "
                 "Nothing was changed.",
                 thread_id=self.head.id,
-                reason="answered",
             )
 
-    def _waits(self, situation: RunSnapshot) -> list[Json]:
-        """What a run itself waits for, and nobody within it."""
-        # A holder that has just taken the thread has not said anew what it waits for: the pause in the log has.
+    def _waits(self, situation: RunSnapshot) -> list[Wait]:
+        """Return the waits of a run itself, without those of its member runs."""
+        # A worker that has just claimed the thread has not stored the waits again. The pause in the log has them.
         pause = situation.last("run_paused")
         top = situation.run is None or situation.run.parent_run_id is None
-        said: list[Json] = self.head.waiting_for if top else []
-        waits: list[Json] = pause.data.get("waiting_for", []) if pause is not None else said
+        waits = _waits_of(pause) if pause is not None else self.head.waits if top else ()
         answered = [call for call in situation.calls if call.state == "answered"]
-        return [one for one in waits if not one.get("run") and not any(_names(one, call) for call in answered)]
+        return [wait for wait in waits if not wait.run_id and not any(_names(wait, call) for call in answered)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +294,7 @@ class _Asked:
         """Return the position of the last pause that asks for this call; 0 if the pause is not in the log."""
         pauses = [stitch for stitch in self.situation.after_response if stitch.type == "run_paused"]
         asking = [
-            pause.position for pause in pauses if any(_asks_for(one, kind, self.call) for one in _waits_of(pause))
+            pause.position for pause in pauses if any(_asks_for(wait, kind, self.call) for wait in _waits_of(pause))
         ]
         return max(asking, default=0)
 
@@ -364,18 +362,18 @@ def _reply_content(reply: Entry | Stitch) -> _Words:
     return reply.status, _texts(reply.message) if said is None else said
 
 
-def _asks_for(wait: Json, kind: str, call: Call) -> bool:
-    """True if an entry of `waiting_for` asks for a reply of this kind to this call."""
-    return wait.get("kind") == kind and _names(wait, call)
+def _asks_for(wait: Wait, kind: str, call: Call) -> bool:
+    """True if a wait asks for a reply of this kind to this call."""
+    return wait.kind == kind and _names(wait, call)
 
 
-def _names(wait: Json, call: Call) -> bool:
-    """True if an entry of `waiting_for` names this call. Other calls may have the same id, so the key decides."""
-    return wait.get("id") == call.id and wait.get("key") in (None, call.key)
+def _names(wait: Wait, call: Call) -> bool:
+    """True if a wait names this call. Other calls may have the same id, so the key decides."""
+    return wait.call_id == call.id and wait.key in (None, call.key)
 
 
-def _waits_of(pause: Stitch) -> list[Json]:
-    return pause.data.get("waiting_for") or []
+def _waits_of(pause: Stitch) -> tuple[Wait, ...]:
+    return parse_waits(pause.data.get("waiting_for") or ())
 
 
 def _texts(message: Json | None) -> list[Any]:

@@ -15,7 +15,6 @@ from lockstitch.engine.events import Listener
 from lockstitch.engine.loop import run_loop
 from lockstitch.engine.result import (
     Result,
-    open_waits,
     result_from_store,
     result_of_run,
     result_waiting,
@@ -36,8 +35,36 @@ from lockstitch.engine.session.start import (
 from lockstitch.engine.session.takeover import note_takeover
 from lockstitch.engine.session.thread_session import ThreadSession
 from lockstitch.engine.webhooks import webhook_events
-from lockstitch.errors import Conflict, KeyTaken, NotFound, ThreadBusy, ThreadEnded, ThreadWaiting
-from lockstitch.model import TERMINAL_STATUSES, Entry, Run, Thread, WebhookEvent, answer_of, as_id, new_id, waiting
+from lockstitch.errors import (
+    AlreadyStarted,
+    Conflict,
+    KeyTaken,
+    LimitReached,
+    NotFound,
+    RunInterrupted,
+    StaleFence,
+    TakenOver,
+    ThreadDeleted,
+    ThreadEnded,
+    ThreadHeld,
+    ThreadWaiting,
+    UnseenDeliveries,
+    WorkerDeclaredDead,
+    wire_name_of,
+)
+from lockstitch.model import (
+    TERMINAL_STATUSES,
+    Entry,
+    NextMessageWait,
+    RetryWait,
+    Run,
+    Thread,
+    WebhookEvent,
+    answer_of,
+    as_id,
+    new_id,
+    waits_json,
+)
 from lockstitch.model.message import user
 from lockstitch.store import Store
 
@@ -124,8 +151,8 @@ class Executor:
             )
         except Conflict as exc:
             latest = await self.store.execution.last_run(await self.store.thread(head.id))
-            begun = exc.reason in ("begun", "waiting") or isinstance(exc, ThreadEnded)
-            if not begun or latest is None or latest.id == last.id or latest.input_position != last.input_position:
+            started = isinstance(exc, AlreadyStarted | ThreadWaiting | ThreadEnded)
+            if not started or latest is None or latest.id == last.id or latest.input_position != last.input_position:
                 raise
             return await finish_or_wait(self.store, head, latest, self.resume)
 
@@ -177,10 +204,8 @@ class Executor:
         """Claim a thread. If this process was declared dead without noticing, it claims as a new worker."""
         try:
             return await self.store.claim(head, take_over=self.take_over, unlimited=self.ignore_limits)
-        except ThreadBusy as exc:
-            if exc.reason != "dead":
-                raise
-        await self.store.lease_keeper.check_declared_dead()
+        except WorkerDeclaredDead:
+            await self.store.lease_keeper.check_declared_dead()
         return await self.store.claim(head, take_over=self.take_over, unlimited=self.ignore_limits)
 
     async def _execute_held(
@@ -236,8 +261,9 @@ class Executor:
                 await self.store.execution.release(head, self._fields_on_release(latest, begun, exc))
             if given_in and isinstance(exc, Conflict):
                 raise run_interrupted(exc, head.id) from exc
-            if isinstance(exc, Conflict) and _lost(exc, head.id) and exc.reason != "gone" and not never_ours:
-                raise _taken_over(exc, head.id, "holder") from exc
+            if _lost(exc, head.id) and not isinstance(exc, ThreadDeleted) and not never_ours:
+                # The caller added no input, so it may resume the thread again.
+                raise ThreadHeld(_taken_over(exc, head.id), thread_id=head.id) from exc
             raise
         finally:
             # This process no longer executes the thread, in any case.
@@ -265,10 +291,10 @@ class Executor:
         now = self.store.clock.now()
         if self.retry_after is not None and isinstance(exc, Exception):
             until = now + timedelta(seconds=self.retry_after)
-            why = f"{type(exc).__name__}: {exc}"[:_WHY]
+            why = f"{wire_name_of(exc)}: {exc}"[:_WHY]
             return {
                 "status": "waiting",
-                "waiting_for": [waiting("retry", now, until=until, reason=why)],
+                "waiting_for": [RetryWait(now, until=until, reason=why).as_json()],
                 "wake_at": until,
             }
         return {"status": "pending"} if begun else _resting_fields(head, now)
@@ -293,9 +319,7 @@ class Executor:
             try:
                 letters = report(head, ended, journal.clock)
                 await journal.commit(letters=letters, notices=told, status=status, result=ended, **rest)
-            except Conflict as exc:
-                if exc.reason != "delivered":
-                    raise
+            except UnseenDeliveries:
                 continue
             return True
 
@@ -312,7 +336,7 @@ class Executor:
         return ahead or given
 
     async def _require_not_started(self, journal: RunSession, given: RunInput | None) -> None:
-        """Conflict when what is given may be begun once, and was. Asked under the claim, so that one alone begins."""
+        """Raise AlreadyStarted if a run that may start once has started. The thread is claimed, so only one starts."""
         if given is None:
             return
         begun = given.first and journal.head.last_sequence > 0
@@ -342,13 +366,12 @@ class Executor:
 
     @staticmethod
     def _require_not_waiting(head: Thread, on_waiting: OnWaiting) -> None:
-        waits = open_waits(head)
         if has_open_waits(head) and on_waiting == "refuse":
-            pending = ", ".join(f"{one.get('kind')} {one.get('name') or one.get('id') or ''}".strip() for one in waits)
+            waits = [wait for wait in head.waits if not wait.is_rest]
+            pending = ", ".join(f"{wait.kind} {wait.name or wait.call_id or ''}".strip() for wait in waits)
             raise ThreadWaiting(
-                f"Thread {head.id} waits for {pending}. Answer that first, or cancel it (on_waiting='cancel').",
+                f'Thread {head.id} waits for {pending}. Reply to that first, or pass on_waiting="cancel".',
                 thread_id=head.id,
-                reason="waiting",
             )
 
 
@@ -359,8 +382,8 @@ def _resting_fields(head: Thread, now: datetime) -> dict[str, Any]:
     whatever it waited for before.
     """
     if head.kind == "chat":
-        waits = [one for one in head.waiting_for if one.get("kind") == "input"] or [waiting("input", now)]
-        return {"status": "waiting", "waiting_for": waits, "wake_at": None}
+        waits = [wait for wait in head.waits if isinstance(wait, NextMessageWait)] or [NextMessageWait(now)]
+        return {"status": "waiting", "waiting_for": waits_json(waits), "wake_at": None}
     if head.waiting_for:
         return {"status": "waiting", "waiting_for": head.waiting_for, "wake_at": head.wake_at}
     return {"status": "pending"}
@@ -380,26 +403,18 @@ def _goal_is_ahead(head: Thread) -> bool:
 
 
 def has_open_waits(head: Thread) -> bool:
-    """Whether an open run waits for somebody, and not the thread for its next message."""
-    return head.status == "waiting" and bool(open_waits(head))
-
-
-def is_retryable_busy(exc: ThreadBusy) -> bool:
-    """Whether somebody else holds the thread, or a limit is in the way, and so nothing was begun."""
-    return exc.reason in ("holder", "limit")
+    """True if an open run waits. A thread between two runs or two attempts has no open waits."""
+    return head.status == "waiting" and not all(wait.is_rest for wait in head.waits)
 
 
 async def retry_until_free(
     store: Store, head: Thread, act: Callable[[Thread], Awaitable[Result | None]]
 ) -> Result | None:
-    """Do `act` as soon as nobody else holds the thread, and no limit is in the way."""
+    """Call `act` until no other worker holds the thread and no limit prevents it."""
     pause = 0.02
     while True:
-        try:
+        with suppress(ThreadHeld, LimitReached):
             return await act(head)
-        except ThreadBusy as exc:
-            if not is_retryable_busy(exc):
-                raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 1.5, 0.5)
         head = await store.thread(head.id)
@@ -476,30 +491,28 @@ async def result_for(store: Store, run_id: UUID | str) -> Result:
     return await result_waiting(store, await store.thread(run.thread_id), run.id)
 
 
-def _begun(head: Thread) -> Conflict:
-    return Conflict(f"Thread {head.id} has had its run.", thread_id=head.id, reason="begun")
+def _begun(head: Thread) -> AlreadyStarted:
+    return AlreadyStarted(f"The run of thread {head.id} was started before.", thread_id=head.id)
 
 
 def key_taken(thread: Thread) -> KeyTaken:
-    return KeyTaken(
-        f"Thread {thread.key or thread.id} is another's, made just now or in another project.", thread_id=thread.id
-    )
+    return KeyTaken(f"The key or id {thread.key or thread.id} is already used by another thread.", thread_id=thread.id)
 
 
-def run_interrupted(exc: Conflict, thread_id: UUID) -> Conflict:
-    """What whoever gave a run its input is told when the run ends here before its time. The input stands in the log, so
-    this must not look like a thread that could not be had: then it would be given once more."""
+def run_interrupted(exc: Conflict, thread_id: UUID) -> RunInterrupted | TakenOver:
+    """Return the error for the caller that started a run, if the run stops here before its end.
+
+    The input is stored. So the error is not `ThreadHeld`, after which callers send the input again.
+    """
     if not _lost(exc, thread_id):
-        return Conflict(str(exc), thread_id=exc.thread_id, reason="cut_off")
-    return _taken_over(exc, thread_id, "taken_over")
+        return RunInterrupted(str(exc), thread_id=exc.thread_id)
+    return TakenOver(_taken_over(exc, thread_id), thread_id=thread_id)
 
 
-def _taken_over(exc: BaseException, thread_id: UUID, reason: str) -> ThreadBusy:
-    """Whoever only went on with what was there may do so again: then it is a thread that somebody else holds."""
-    said = f"Thread {thread_id} was taken over while it was driven here; its run goes on there. ({exc})"
-    return ThreadBusy(said, thread_id=thread_id, reason=reason)
+def _taken_over(exc: BaseException, thread_id: UUID) -> str:
+    return f"Thread {thread_id} was taken over while it was executed here. Its run continues there. ({exc})"
 
 
 def _lost(exc: BaseException, thread_id: UUID) -> bool:
-    """Whether the thread is another's now."""
-    return isinstance(exc, Conflict) and exc.thread_id == thread_id and exc.reason in ("fence", "holder", "gone")
+    """True if this process no longer holds the thread."""
+    return isinstance(exc, StaleFence | ThreadHeld | ThreadDeleted) and exc.thread_id == thread_id

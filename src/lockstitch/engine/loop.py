@@ -38,8 +38,8 @@ from lockstitch.engine.session.run_context import RunCancelled, RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.usage import estimate
 from lockstitch.engine.webhooks import webhook_events_of_end, webhook_events_of_wait
-from lockstitch.errors import Conflict, Refused, ThreadBusy
-from lockstitch.model import Json, answer_of, format_time, parse_time, waiting
+from lockstitch.errors import Conflict, Refused, StaleFence
+from lockstitch.model import Json, NextMessageWait, RetryWait, Wait, answer_of, format_time, waits_json
 
 LoopOutcome = Literal["finished", "paused", "idle", "left"]
 
@@ -78,13 +78,13 @@ async def run_loop(stage: RunContext) -> LoopOutcome:
     """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
     the thread back. A run within another is driven as far; the thread goes on with the run that caused it.
 
-    Conflict when the thread was taken over: then everything is another's now, and nothing more is written.
+    Raises `StaleFence` if this process no longer holds the thread. Then nothing more is written.
     """
     journal = stage.journal
     while True:
         if stage.lost is not None:
             lost = journal.head.id
-            raise ThreadBusy(f"Thread {lost} is another's now: {stage.lost}.", thread_id=lost, reason="fence")
+            raise StaleFence(f"This process no longer holds thread {lost}: {stage.lost}.", thread_id=lost)
         if stage.stopping and not journal.head.cancel_requested:
             journal.head = journal.head.changed(cancel_requested=True)
         action = decide(stage.setup, journal.snapshot, journal.clock.now())
@@ -183,11 +183,10 @@ def _apply_recorded(stage: RunContext, action: RecordEntries) -> None:
 async def _pause(stage: RunContext, action: Pause) -> bool:
     """Commit the pause, then tell of it, so that an immediate reply finds it."""
     journal = stage.journal
-    kind = str(action.waiting_for[0]["kind"])
-    run = {"status": "waiting", "stop_reason": f"awaiting_{kind}"}
-    waits = list(action.waiting_for)
-    notices = webhook_events_of_wait(stage, waits) if action.entries else ()
-    wake_at = _wake_at(waits, journal.clock.now())
+    run = {"status": "waiting", "stop_reason": f"awaiting_{action.waits[0].kind}"}
+    waits = waits_json(action.waits)
+    notices = webhook_events_of_wait(stage, action.waits) if action.entries else ()
+    wake_at = _wake_at(action.waits, journal.clock.now())
     if not await journal.commit_rest(
         action.entries, run, notices=notices, status="waiting", waiting_for=waits, wake_at=wake_at
     ):
@@ -197,10 +196,10 @@ async def _pause(stage: RunContext, action: Pause) -> bool:
     return True
 
 
-def _wake_at(waits: Sequence[Json], now: datetime) -> datetime | None:
+def _wake_at(waits: Sequence[Wait], now: datetime) -> datetime | None:
     """When to look again, whatever happens: at the first time limit, or soon where code is missing."""
-    limits = [parse_time(one["until"]) for one in waits if one.get("until")]
-    if any(one["kind"] == "retry" for one in waits):
+    limits = [wait.until for wait in waits if wait.until is not None]
+    if any(isinstance(wait, RetryWait) for wait in waits):
         limits.append(now + _LOOK_AGAIN)
     return min(limits, default=None)
 
@@ -211,13 +210,9 @@ async def _pause_nested(stage: RunContext, action: Pause) -> bool:
     run = journal.open_run
     if action.entries:
         journal.record(*action.entries)
-        journal.change_run(status="waiting", stop_reason=f"awaiting_{action.waiting_for[0]['kind']}")
+        journal.change_run(status="waiting", stop_reason=f"awaiting_{action.waits[0].kind}")
         await journal.commit()
-    waits = [
-        {**one, "run": one.get("run") or str(run.id), "agent": one.get("agent") or run.agent}
-        for one in action.waiting_for
-    ]
-    journal.ledger.resting_runs[run.id] = waits
+    journal.ledger.resting_runs[run.id] = [wait.of_member(run.id, run.agent) for wait in action.waits]
     return True
 
 
@@ -365,7 +360,7 @@ def _thread_fields_at_finish(
         now = journal.clock.now()
         if journal.queued or journal.unanswered_inputs:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
-        return {"status": "waiting", "waiting_for": [waiting("input", now)], "wake_at": None}
+        return {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
     summary = said if action.summary is None else action.summary
     ended = result(action.status, summary, action.error, output=journal.open_run.output, data=action.data)
     if doubts:

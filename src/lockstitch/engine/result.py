@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.engine.decision.in_doubt import shown
-from lockstitch.model import Json, Message, Run, Thread
+from lockstitch.model import InDoubtWait, Json, Message, Run, Thread, Wait, parse_waits, waits_json
 from lockstitch.store import Store
 
 
@@ -40,6 +40,11 @@ class Result:
     queued_message_id: UUID | None = None
     """The id of the delivery, if the message waits in line; `run_id` is the same. `result_for` finds its answer."""
 
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The entries of `waiting_for` as objects."""
+        return parse_waits(self.waiting_for)
+
     async def messages(self) -> list[Message]:
         """Everything that was said in this run, whatever was compacted since."""
         return await self.store.messages(self.run_id)
@@ -61,18 +66,6 @@ class Result:
         }
 
 
-def open_waits(head: Thread) -> list[Json]:
-    """What a thread's open run waits for. That a chat waits for its next message is no such thing, nor that somebody
-    who could not drive it wants to try again later."""
-    return [one for one in head.waiting_for if not _is_rest(one)]
-
-
-def _is_rest(wait: Json) -> bool:
-    if wait.get("kind") == "retry":
-        return wait.get("until") is not None
-    return wait.get("kind") == "input" and wait.get("id") is None
-
-
 def summary_of(head: Thread, said: str | None) -> str | None:
     """What a run said last, or what its thread was completed with."""
     return said or ((head.result or {}).get("summary") if head.ended else None) or said
@@ -81,16 +74,8 @@ def summary_of(head: Thread, said: str | None) -> str | None:
 async def result_of_run(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
     """The result of a run as it stands."""
     doubts = shown(run)
-    waits = open_waits(head) if run.status == "waiting" else []
-    doubts += [
-        {
-            "call_id": one.get("id"),
-            "name": one.get("name"),
-            **{name: one[name] for name in ("run", "agent") if name in one},
-        }
-        for one in waits
-        if one.get("kind") == "doubt"
-    ]
+    waits = [wait for wait in head.waits if not wait.is_rest] if run.status == "waiting" else []
+    doubts += [wait.as_doubt() for wait in waits if isinstance(wait, InDoubtWait)]
     return Result(
         thread_id=head.id,
         run_id=run.id,
@@ -104,7 +89,7 @@ async def result_of_run(store: Store, head: Thread, run: Run, output_text: str |
         total_cost=run.total_cost,
         error=run.error,
         in_doubt=doubts,
-        waiting_for=waits,
+        waiting_for=waits_json(waits),
         generated_files=await store.execution.files_of(head, run) if run.state.get("files") else [],
         container_id=run.state.get("container_id"),
         title=head.title,

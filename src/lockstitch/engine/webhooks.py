@@ -18,7 +18,7 @@ from lockstitch.engine.decision.action import Finish
 from lockstitch.engine.session.run_context import RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.model import Json, WebhookEvent, codec, format_time
+from lockstitch.model import Json, Wait, WebhookEvent, codec, format_time
 from lockstitch.store import Store
 
 Webhook = str | Callable[[Json], "Awaitable[object] | object"]
@@ -125,16 +125,12 @@ def _post(url: str, told: Json) -> None:
         raise
 
 
-PEOPLE: Final = frozenset({"approval", "doubt", "frontend_tools", "input"})
-"""The kinds of waiting that only somebody outside can end."""
-
-
-def webhook_events_of_wait(stage: RunContext, waits: Sequence[Json]) -> list[WebhookEvent]:
-    """Who is to be told that a thread begins to wait for somebody."""
-    asked = [one for one in waits if one.get("kind") in PEOPLE]
-    if not asked:
+def webhook_events_of_wait(stage: RunContext, waits: Sequence[Wait]) -> list[WebhookEvent]:
+    """Return the events that report that a thread starts to wait for a person."""
+    for_person = [wait.as_json() for wait in waits if wait.needs_person]
+    if not for_person:
         return []
-    return webhook_events(stage.journal, stage.hooks, "waiting", {"waiting_for": asked})
+    return webhook_events(stage.journal, stage.hooks, "waiting", {"waiting_for": for_person})
 
 
 def webhook_events_of_end(stage: RunContext, action: Finish) -> list[WebhookEvent]:

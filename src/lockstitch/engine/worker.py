@@ -28,7 +28,7 @@ from lockstitch.engine.events import LiveTextWriter, sweep
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.result import Result
 from lockstitch.errors import Conflict, LockstitchError, StoreError
-from lockstitch.model import Thread
+from lockstitch.model import RetryWait, Thread
 from lockstitch.store import Store
 from lockstitch.store.lease_keeper import executing
 
@@ -345,9 +345,9 @@ class WorkerLoop:
         self._tell(ThreadExecution(head))
         try:
             result = await driver.execute_held(head)
-            for wait in result.waiting_for if result is not None else ():
-                if wait.get("kind") == "retry":
-                    _log.warning("Thread %s is left to others: %s.", head.id, wait.get("reason"))
+            for wait in result.waits if result is not None else ():
+                if isinstance(wait, RetryWait):
+                    _log.warning("Thread %s is left to others: %s.", head.id, wait.reason)
         except Conflict as exc:
             problem = exc
             _log.warning("Thread %s was lost: %s", head.id, exc)

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from lockstitch.errors import Refused
+from lockstitch.errors import Refused, wire_name_of
 
 # Passed through means refused: a datetime or dataclass would be written but never come back as what it was.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -101,4 +101,4 @@ def error_text(problem: BaseException) -> str:
         said = str(problem)
     except Exception:  # an exception whose text cannot be made is still one
         said = ""
-    return storable_text(said) or type(problem).__name__
+    return storable_text(said) or wire_name_of(problem)

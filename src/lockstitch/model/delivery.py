@@ -11,6 +11,7 @@ from lockstitch.model.message import user
 from lockstitch.model.record import Json, Record, Text, Time
 from lockstitch.model.stitch import CHAIN_TYPES, Entry, Stitch, at_position
 from lockstitch.model.thread import Thread
+from lockstitch.model.wait import ChildrenWait, NextMessageWait, Wait, waits_json
 
 _ANSWERS: Final = ("tool_call", "permission")
 """Entries that answer a call, or agree to it."""
@@ -97,9 +98,7 @@ def _woken(now: datetime) -> dict[str, Any]:
 
 def _rests(head: Thread) -> bool:
     """True if a thread waits for its next message, and not for the answer to a question of its open run."""
-    return head.status == "waiting" and any(
-        wait.get("kind") == "input" and wait.get("id") is None for wait in head.waiting_for
-    )
+    return head.status == "waiting" and any(isinstance(wait, NextMessageWait) for wait in head.waits)
 
 
 def wakes_thread(head: Thread, letter: Delivery) -> bool:
@@ -111,43 +110,37 @@ def wakes_thread(head: Thread, letter: Delivery) -> bool:
         return False
     if letter.kind != "children":
         return head.wait_for(letter.kind, letter.call_id or None) is not None
-    awaited = head.wait_for("children")
-    if awaited is None:
+    wait = next((wait for wait in head.waits if isinstance(wait, ChildrenWait)), None)
+    if wait is None:
         return False
-    names: list[str] | None = awaited.get("ids")
-    if names is None:
-        return awaited.get("mode") == "any" or head.pending_children <= 1
+    if wait.child_ids is None:
+        return wait.any_child or head.pending_children <= 1
     child = str(letter.as_entry().child_id)
-    return child in names and (awaited.get("mode") == "any" or all(name == child for name in names))
+    return child in wait.child_ids and (wait.any_child or all(child_id == child for child_id in wait.child_ids))
 
 
 def answers_awaited_call(head: Thread, letter: Delivery) -> bool:
     """True if a thread waits for the answer to this call, or is ready with the answer to another one."""
-    asked = any(_answers(one, letter, letter.as_entry()) for one in head.waiting_for)
+    asked = any(_answers(wait, letter, letter.as_entry()) for wait in head.waits)
     return asked and head.status in ("waiting", "pending")
 
 
-def _answers(wait: Json, letter: Delivery, entry: Entry) -> bool:
-    """True if a letter answers this entry of `waiting_for`, named by the key of its call or by its id."""
-    if wait.get("kind") != letter.kind or letter.call_id not in (wait.get("id"), wait.get("key")):
+def _answers(wait: Wait, letter: Delivery, entry: Entry) -> bool:
+    """True if a delivery ends this wait. It names the call by its key or by its id."""
+    if wait.kind != letter.kind or not wait.names(letter.call_id):
         return False
-    return wait.get("run") is None or wait.get("run") == str(entry.run_id)
+    return wait.run_id is None or wait.run_id == entry.run_id
 
 
 def remaining_waits(head: Thread, letter: Delivery, entry: Entry) -> list[Json]:
     """Return what a thread waits for once `letter` is there, without the call that it answers or the child that has
     reported."""
     if entry.type in _ANSWERS and letter.call_id:
-        return [one for one in head.waiting_for if not _answers(one, letter, entry)]
+        return waits_json(wait for wait in head.waits if not _answers(wait, letter, entry))
     if letter.kind != "children":
         return head.waiting_for
     child = str(entry.child_id)
-    return [
-        {**one, "ids": [name for name in one["ids"] if name != child]}
-        if one.get("kind") == "children" and one.get("ids")
-        else one
-        for one in head.waiting_for
-    ]
+    return waits_json(wait.without(child) if isinstance(wait, ChildrenWait) else wait for wait in head.waits)
 
 
 def child_report(

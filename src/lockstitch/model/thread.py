@@ -1,24 +1,19 @@
 """The head of a thread: a conversation or goal with its state."""
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 from uuid import UUID
 
 from pydantic import Field
 
-from lockstitch.model.clock import format_time, parse_time
 from lockstitch.model.ids import new_id
 from lockstitch.model.record import Count, Json, Record, Text, Time
+from lockstitch.model.wait import Wait, parse_waits
 
 Kind = Literal["chat", "goal", "task", "trace"]
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
-WaitKind = Literal["children", "frontend_tools", "approval", "doubt", "input", "timer", "retry"]
 
 TERMINAL_STATUSES: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
-
-PERSON_WAIT_KINDS: frozenset[str] = frozenset({"approval", "doubt", "input", "frontend_tools"})
-"""Kinds of waiting that a person ends. All others end by themselves."""
 
 MAX_CRASHES: Final = 3
 """Processes that a thread may end while it is executed alone. Then it fails."""
@@ -26,6 +21,8 @@ MAX_CRASHES: Final = 3
 
 class Thread(Record):
     """The unit of resuming, leasing and scheduling. Written field by field, never whole."""
+
+    __slots__ = ("_waits",)
 
     table: ClassVar[str] = "threads"
 
@@ -44,6 +41,7 @@ class Thread(Record):
     tasks: list[Json] = []
     status: Status = "pending"
     waiting_for: list[Json] = []
+    """What it waits for, as it is stored. `waits` has the same entries as objects."""
     asks_since: Time | None = None
     """Since when it waits for a person; derived from waiting_for, so that those who wait can be found among many."""
     result: Json | None = None
@@ -100,41 +98,20 @@ class Thread(Record):
     def held(self) -> bool:
         return self.worker_id is not None
 
-    def wait_for(self, kind: str, call_id: str | None = None) -> Json | None:
-        """Return the entry of waiting_for that a delivery of this kind answers, if there is one.
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The entries of `waiting_for`, parsed on first use."""
+        # The cache is a slot, since all entries of __dict__ are fields of the record.
+        try:
+            return self._waits
+        except AttributeError:
+            waits = parse_waits(self.waiting_for)
+            object.__setattr__(self, "_waits", waits)
+            return waits
 
-        `call_id` is the id or the key of a call.
-        """
-        for entry in self.waiting_for:
-            known = entry.get("id")
-            if entry.get("kind") == kind and (call_id is None or known is None or call_id in (known, entry.get("key"))):
-                return entry
+    def wait_for(self, kind: str, call: str | None = None) -> Wait | None:
+        """Return the wait that a delivery of this kind ends, if there is one. `call` is the id or the key of a call."""
+        for wait in self.waits:
+            if wait.kind == kind and (call is None or wait.call_id is None or wait.names(call)):
+                return wait
         return None
-
-
-def waiting(kind: WaitKind, since: datetime, id: str | None = None, until: datetime | None = None, **more: Any) -> Json:
-    """One entry of `Thread.waiting_for`."""
-    return {
-        "kind": kind,
-        "id": id,
-        "since": format_time(since),
-        "until": format_time(until) if until else None,
-        **more,
-    }
-
-
-def open_waits(waiting_for: Sequence[Json]) -> list[Json]:
-    """What an open run waits for. That a chat waits for the next message is no such thing."""
-    return [one for one in waiting_for if one.get("kind") != "input" or one.get("id") is not None]
-
-
-def person_waits(waiting_for: Sequence[Json]) -> list[Json]:
-    """What a person alone can end, longest first."""
-    waits = [one for one in open_waits(waiting_for) if one.get("kind") in PERSON_WAIT_KINDS]
-    return sorted(waits, key=lambda one: str(one.get("since")))
-
-
-def awaiting_person_since(waiting_for: Sequence[Json]) -> datetime | None:
-    """Since when somebody is waited for."""
-    times = [parse_time(str(one["since"])) for one in person_waits(waiting_for) if one.get("since")]
-    return min(times, default=None)

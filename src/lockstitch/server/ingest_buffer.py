@@ -92,7 +92,7 @@ class IngestBuffer:
         except BaseException as exc:
             self._bytes -= size
             if isinstance(exc, StoreError):
-                raise Problem(503, type(exc).__name__, f"This was not kept: {exc}", headers=AGAIN) from exc
+                raise Problem(503, exc.wire_name, f"This was not kept: {exc}", headers=AGAIN) from exc
             raise
         self._taken += 1
         self._enqueue(row)

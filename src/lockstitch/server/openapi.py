@@ -33,6 +33,7 @@ _SCHEMA: Final[Json] = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
+        "reason": {"type": "string", "description": "The class of a conflict, such as `position` or `holder`."},
     },
     "required": ["type", "title", "status", "detail"],
 }

@@ -49,11 +49,21 @@ class Problem(StarletteHTTPException):
     One of Starlette's, because FastAPI hands those on as they are, also out of the middle of a body.
     """
 
-    def __init__(self, status: int, title: str, detail: str = "", *, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str = "",
+        *,
+        reason: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
         self.headers: dict[str, str] = headers or {}
         super().__init__(status, detail, self.headers)
         self.status = status
         self.title = title
+        self.reason = reason
+        """The class of a conflict, as `Conflict.reason` names it."""
 
 
 ProblemPage = Callable[[Request, Problem], Response]
@@ -73,7 +83,8 @@ def problem_of(exc: Exception) -> Problem:
     if isinstance(exc, LockstitchError):
         status = next((status for kind, status in _STATUS if isinstance(exc, kind)), 500)
         headers = {"Retry-After": _AGAIN} if status == 503 else {}
-        return Problem(status, type(exc).__name__, str(exc), headers=headers)
+        reason = exc.reason if isinstance(exc, Conflict) else None
+        return Problem(status, exc.wire_name, str(exc), reason=reason, headers=headers)
     if isinstance(exc, RequestValidationError):
         return Problem(422, "Refused", "; ".join(_wrong(error) for error in exc.errors()))
     if isinstance(exc, HTTPException | StarletteHTTPException):
@@ -84,7 +95,8 @@ def problem_of(exc: Exception) -> Problem:
 def as_json(problem: Problem) -> Json:
     # What a caller sent may be quoted in it, lone surrogates and all; those cannot be written.
     title, detail = (text.encode(errors="replace").decode() for text in (problem.title, problem.detail))
-    return {"type": "about:blank", "title": title, "status": problem.status, "detail": detail}
+    reason = {"reason": problem.reason} if problem.reason else {}
+    return {"type": "about:blank", "title": title, "status": problem.status, "detail": detail, **reason}
 
 
 async def _answer(request: Request, exc: Exception) -> Response:

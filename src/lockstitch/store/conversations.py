@@ -11,16 +11,17 @@ from lockstitch.model import (
     Entry,
     Json,
     Message,
+    NextMessageWait,
     Run,
     Stitch,
     Thread,
+    TimerWait,
     answer_of,
     codec,
     context,
     new_id,
     open_calls,
     tool_result,
-    waiting,
 )
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import StoreCore
@@ -57,7 +58,7 @@ async def adopt(store: StoreCore, messages: Sequence[Message], fields: dict[str,
     head = await store.create(**fields)
     if not entries:
         return head
-    rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
+    rest = {"status": "waiting", "waiting_for": [NextMessageWait(store.clock.now()).as_json()]}
     return (await store.append(head, entries, fields=rest, new_runs=runs)).head
 
 
@@ -219,4 +220,4 @@ def _waiting_until(at: datetime, now: datetime) -> dict[str, Any]:
     at = at.astimezone(UTC)
     if at <= now:
         return {}
-    return {"status": "waiting", "waiting_for": [waiting("timer", now, until=at)], "wake_at": at}
+    return {"status": "waiting", "waiting_for": [TimerWait(now, until=at).as_json()], "wake_at": at}

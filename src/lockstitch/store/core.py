@@ -123,7 +123,7 @@ class StoreCore(ThreadsApi):
         """Append to a thread as it was seen, in one commit with everything that belongs to it, or raise Conflict.
 
         `fields` are changed fields of the head, `runs` changed fields of runs as they were seen. Going to wait or to
-        an end gives the thread back and is refused with Conflict (reason "delivered") while unseen letters are there.
+        an end gives the thread back and raises `UnseenDeliveries` while the inbox has unread deliveries.
         `letters` are for the thread's parent, `threads` are new children, `uses` hashes of texts that it refers to.
         `records` are an application's own, put in the same transaction.
         """
@@ -180,7 +180,7 @@ class StoreCore(ThreadsApi):
             0
         ]
         if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:
-            raise ThreadEnded(f"Thread {head.id} is {head.status} and takes no more.", thread_id=head.id)
+            raise ThreadEnded(f"Thread {head.id} is {head.status} and accepts no more messages.", thread_id=head.id)
         return receipt
 
     def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:

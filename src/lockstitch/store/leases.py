@@ -13,7 +13,15 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.errors import Conflict, NotFound, Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import (
+    LimitReached,
+    NotFound,
+    Refused,
+    ThreadBusy,
+    ThreadEnded,
+    ThreadHeld,
+    WorkerDeclaredDead,
+)
 from lockstitch.model import Clock, Json, Limit, Thread, Worker, current_process, is_provably_dead
 from lockstitch.model.worker import host_clock, limits_covering
 from lockstitch.store.heartbeat import Heartbeat
@@ -41,7 +49,7 @@ class Limits:
         return limits_covering(self._known, agents)
 
     async def require_room(self, head: Thread, limits: Sequence[Limit]) -> None:
-        """Raise ThreadBusy if one of these limits leaves no room for a thread that is not held."""
+        """Raise LimitReached if one of these limits leaves no room for a thread that is not held."""
         for limit in limits:
             where = (
                 Where("worker_id", "is not null"),
@@ -50,11 +58,10 @@ class Limits:
             )
             held = await self._backend.count(Find(Thread, where))
             if held >= limit.at_most:
-                raise ThreadBusy(
-                    f"Limit {limit.name} lets {limit.at_most} threads of {', '.join(limit.agents)} be held at once, "
-                    f"and {held} are. Thread {head.id} has to wait until one of them ends or pauses.",
+                raise LimitReached(
+                    f"Limit {limit.name} allows {limit.at_most} running threads of {', '.join(limit.agents)}, "
+                    f"and {held} are running. Thread {head.id} waits until one finishes or pauses.",
                     thread_id=head.id,
-                    reason="limit",
                 )
 
 
@@ -88,13 +95,16 @@ class Leases:
         return self._worker.id if self._worker else None
 
     async def heartbeat(self, lease_seconds: float | None, doing: Json | None) -> Worker:
-        """Register this process, or renew its lease. ThreadBusy once it was declared dead; then it may begin anew."""
+        """Register this process, or renew its lease.
+
+        Raises `WorkerDeclaredDead` once. After that, this process can register as a new worker.
+        """
         async with self._lock:
             self._lease_seconds = lease_seconds or self._lease_seconds
             worker = self._worker or current_process(self._clock.now(), self._lease_seconds)
             if not await self._backend.heartbeat(worker.changed(doing=doing or {})):
                 self._worker = None
-                raise ThreadBusy("This process was declared dead after its lease ran out; what it held went to others.")
+                raise WorkerDeclaredDead
             self._worker, self._last_heartbeat = worker, self._clock.now()
             return worker
 
@@ -148,12 +158,13 @@ class Leases:
         return self._worker or await self.heartbeat(None, None)
 
     async def claim(self, head: Thread, take_over: bool, *, unlimited: bool = False) -> Thread:
-        """Take one thread, from a holder that is dead too. ThreadBusy when it is held, or a limit leaves no room.
+        """Claim one thread, also from a holder that is dead.
 
-        With `unlimited` no limit counts, for whoever only wants to end it.
+        Raises `ThreadHeld` if another worker holds it, `LimitReached` if a limit leaves no room. `unlimited` ignores
+        limits, for a caller that only ends the thread.
         """
         if head.kind == "trace":
-            raise Refused(f"Thread {head.id} mirrors what happened in another system; nothing runs in it.")
+            raise Refused(f"Thread {head.id} is an imported trace and cannot be executed.")
         worker = await self.registered()
         for _ in range(_ATTEMPTS):
             limits = [] if unlimited else await self._limits.covering([head.agent])
@@ -169,11 +180,11 @@ class Leases:
             if holder is not None and holder.id == worker.id:
                 # Another task of this process executes it, unless it could not be released before.
                 if not await self.releases.release_unexecuted(head):
-                    raise self._busy(head, holder)
+                    raise self._held(head, holder)
             elif holder is not None and (take_over or is_provably_dead(holder)):
                 await self._backend.release(holder.id, cause="died" if is_provably_dead(holder) else "taken_over")
             elif holder is not None:
-                raise self._busy(head, holder)
+                raise self._held(head, holder)
             # Nobody holds it any more: somebody else has just released it, so ask again.
         raise await self._refused(head.id, worker)
 
@@ -269,21 +280,23 @@ class Leases:
     async def _holder(self, head: Thread) -> Worker | None:
         return await self._backend.get(Worker, (head.worker_id,)) if head.worker_id else None
 
-    async def _refused(self, thread_id: UUID, worker: Worker) -> Conflict:
+    async def _refused(self, thread_id: UUID, worker: Worker) -> ThreadBusy:
         this = await self._backend.get(Worker, (worker.id,))
         if this is None or this.dead:
-            said = "This process was declared dead, so it may claim nothing."
-            return ThreadBusy(said, thread_id=thread_id, reason="dead")
+            return WorkerDeclaredDead(thread_id=thread_id)
         # Another holder took and released the thread at each attempt, so it counts as held.
-        said = f"Thread {thread_id} is claimed again and again by other workers; try later."
-        return ThreadBusy(said, thread_id=thread_id, reason="holder")
+        message = f"Thread {thread_id} is being claimed by other workers. Try again later."
+        return ThreadHeld(message, thread_id=thread_id)
 
-    def _busy(self, head: Thread, holder: Worker) -> ThreadBusy:
-        return ThreadBusy(
+    def _held(self, head: Thread, holder: Worker) -> ThreadHeld:
+        lease_remaining = max(self._lease_remaining(holder), 0)
+        return ThreadHeld(
             f"Thread {head.id} is held by process {holder.pid} on {holder.host} (worker {holder.id}), "
-            f"lease for {max(self._lease_remaining(holder), 0):.0f} s more.",
+            f"lease for {lease_remaining:.0f} s more.",
             thread_id=head.id,
-            reason="holder",
+            pid=holder.pid,
+            host=holder.host,
+            lease_remaining=lease_remaining,
         )
 
     def _lease_remaining(self, holder: Worker) -> float:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lockstitch.backend import EDITABLE, Commit, Fields, Find, FullBackend, ThreadEdit, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.model import Clock, Delivery, Record, Thread, as_id, codec, waiting
+from lockstitch.model import Clock, Delivery, NextMessageWait, Record, Thread, as_id, codec
 from lockstitch.model.delivery import child_report
 from lockstitch.store.queries.overview import descendants_of
 from lockstitch.store.writes.writer import CommitWriter
@@ -61,7 +61,7 @@ class ThreadsApi:
         }
         if given.get("kind") == "chat" or "kind" not in given:
             given.setdefault("status", "waiting")
-            given.setdefault("waiting_for", [waiting("input", now)])
+            given.setdefault("waiting_for", [NextMessageWait(now).as_json()])
             if given["status"] == "waiting":
                 given["wake_at"] = fields.get("wake_at")
         return Thread(**given)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Fields, ThreadChange
-from lockstitch.errors import Refused, ThreadBusy, ThreadEnded
+from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Run, Stitch, Thread, at_position
 from lockstitch.model.context import replaces_context
 from lockstitch.model.stitch import TAKEN_OVER
-from lockstitch.model.thread import awaiting_person_since
+from lockstitch.model.wait import awaiting_person_since, parse_waits
 
 _DERIVED = frozenset(
     {"id", "position", "tip_id", "fence", "delivered", "pending_children", "created_at", "asks_since"}
@@ -60,7 +60,9 @@ def plan_commit(draft: ThreadUpdate, worker_id: UUID | None, now: datetime) -> P
     if head.suspect and _progresses(draft, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
-    asks = awaiting_person_since(fields.get("waiting_for", head.waiting_for)) if status == "waiting" else None
+    asks = None
+    if status == "waiting":
+        asks = awaiting_person_since(parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits)
     if asks != head.asks_since and ("status" in given or "waiting_for" in given):
         fields["asks_since"] = asks
     if status != "running" and head.worker_id is not None and "status" in fields:
@@ -156,10 +158,9 @@ def derived_head_fields(draft: ThreadUpdate, stitches: Sequence[Stitch]) -> Fiel
 
 def require_holder(head: Thread, worker_id: UUID | None) -> None:
     if head.worker_id is not None and head.worker_id != worker_id:
-        raise ThreadBusy(
-            f"Thread {head.id} is held by worker {head.worker_id}, who alone appends to it; deliver instead.",
+        raise ThreadHeld(
+            f"Only worker {head.worker_id}, which holds thread {head.id}, can append to it. Use deliver().",
             thread_id=head.id,
-            reason="holder",
         )
 
 
@@ -179,7 +180,7 @@ def validate_head_fields(draft: ThreadUpdate) -> Fields:
         raise Refused("A chat is never completed: between turns it waits for input. Nothing was written.")
     if head.ended and not (status == "pending" and head.status != "completed"):
         raise ThreadEnded(
-            f"Thread {head.id} is {head.status}; only `retry` reopens a failed or cancelled one.",
+            f"Thread {head.id} is {head.status}. Use retry() to reopen a failed or cancelled thread.",
             thread_id=head.id,
         )
     return head.validate_fields(fields)

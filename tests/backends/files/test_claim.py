@@ -7,8 +7,9 @@ import pytest
 
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict
-from lockstitch.model import FakeClock, Worker, new_id, waiting
+from lockstitch.model import FakeClock, Worker, new_id
 from tests.backends.files.writing import START, append, create, head_of, said
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,9 @@ import pytest
 from lockstitch.backend import Commit, Find, Receipt, ThreadChange, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Conflict, NotFound
-from lockstitch.model import Delivery, Entry, FakeClock, Thread, Worker, new_id, waiting
+from lockstitch.model import Delivery, Entry, FakeClock, Thread, Worker, new_id
 from tests.backends.files.writing import START, append, create, head_of, placed
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from lockstitch.backend import Commit, Find, ThreadEdit, Where
 from lockstitch.backends.files import FilesBackend
 from lockstitch.errors import Refused
-from lockstitch.model import Entry, FakeClock, File, Json, Run, Stitch, Thread, codec, tool_result, waiting
+from lockstitch.model import Entry, FakeClock, File, Json, Run, Stitch, Thread, codec, tool_result
 from tests.backends.files.writing import (
     START,
     append,
@@ -23,6 +23,7 @@ from tests.backends.files.writing import (
     result,
     turn,
 )
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from lockstitch.model import (
     at_position,
     new_id,
     tool_result,
-    waiting,
 )
+from tests.waits import waiting
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

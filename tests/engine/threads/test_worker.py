@@ -17,11 +17,12 @@ from lockstitch.backend import Find
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.worker import ThreadExecution, WorkerLoop
-from lockstitch.model import Limit, Thread, Worker, waiting
+from lockstitch.model import Limit, Thread, Worker
 from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store, open_store
 from tests.engine.agents import calls, log, scripted, until
 from tests.engine.threads.families import agent, asks, child, done, family, results, work_off
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 

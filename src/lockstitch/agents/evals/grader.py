@@ -12,7 +12,7 @@ from uuid import UUID
 from lockstitch.agents.agent import Agent, Prompt
 from lockstitch.engine.executor import finish_or_wait, has_open_waits
 from lockstitch.engine.result import Result, result_from_store
-from lockstitch.errors import Conflict, NotFound
+from lockstitch.errors import AlreadyStarted, NotFound, TakenOver, ThreadHeld, ThreadWaiting
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread, codec
 from lockstitch.store import Store
 
@@ -37,10 +37,9 @@ async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call
             return await result_from_store(store, run)
         try:
             return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **call)
-        except Conflict as exc:
-            # Another process asks the same, and was first: its run is the one to wait for.
-            if exc.reason not in ("begun", "holder", "waiting", "taken_over"):
-                raise
+        except (AlreadyStarted, ThreadHeld, ThreadWaiting, TakenOver):
+            # Another process asks the same and started first. Wait for its run.
+            pass
         await asyncio.sleep(random.uniform(*_PAUSE))
 
 

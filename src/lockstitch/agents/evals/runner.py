@@ -186,7 +186,7 @@ class EvaluationWork:
 
 def _unfinished(result: Result) -> str:
     if result.status == "waiting":
-        waits = ", ".join(str(one.get("kind")) for one in result.waiting_for) or "somebody"
+        waits = ", ".join(wait.kind for wait in result.waits) or "somebody"
         return f"the run waits for {waits}, and nobody answers in an eval"
     return f"the run {result.status}: {result.error}" if result.error else f"the run was {result.status}"
 

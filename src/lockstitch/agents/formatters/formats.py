@@ -200,7 +200,7 @@ async def stream(events: AsyncIterable[Event], formatter: Formatter) -> AsyncIte
     except Exception as exc:  # the edge of a request: the reader is told, and the stream ends in order
         problem = {"error": "The stream broke off.", "type": "error"}
         if isinstance(exc, LockstitchError):
-            problem = {"error": str(exc), "type": type(exc).__name__}
+            problem = {"error": str(exc), "type": exc.wire_name}
         else:
             # What broke may tell more than a reader should know.
             _log.exception("A stream broke off")

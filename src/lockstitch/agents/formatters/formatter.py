@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, cast
 
 from lockstitch.engine.events import Event
-from lockstitch.model import Json, codec
+from lockstitch.model import FrontendToolWait, Json, codec, parse_waits
 
 _DATA_URL: Final = re.compile(r"data:([^,]*);base64,")
 _MEDIA_KEYS: Final = ("media_type", "format", "mime_type")
@@ -149,9 +149,7 @@ def _image(part: Any) -> tuple[str, str, str] | None:
 
 
 def _waits_for_browser(data: Json) -> bool:
-    waiting = cast("list[Any]", data.get("waiting_for") or [])
-    kinds = [cast("Json", one).get("kind") for one in waiting if isinstance(one, dict)]
-    return "frontend_tools" in kinds
+    return any(isinstance(wait, FrontendToolWait) for wait in parse_waits(data.get("waiting_for") or ()))
 
 
 def _fields(data: Json, **names: str) -> Fields:

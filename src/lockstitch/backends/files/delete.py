@@ -9,7 +9,7 @@ from lockstitch.backend import Commit, Find
 from lockstitch.backends.files import disk, query, tables
 from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.transaction import Transaction
-from lockstitch.errors import Refused, ThreadBusy
+from lockstitch.errors import Refused, ThreadHeld
 from lockstitch.model import OWNED_BY_THREAD, Archive, Blob, BlobUse, Delivery, Record, Run, Stitch, Thread
 
 
@@ -40,8 +40,8 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
     doomed = _with_descendants(transaction, heads)
     for head in sorted(doomed, key=lambda head: (-head.depth, head.id)):
         if head.held and not force:
-            raise ThreadBusy(
-                f"Thread {head.id} is held by worker {head.worker_id}; stop it first, or force the deletion.",
+            raise ThreadHeld(
+                f"Thread {head.id} is held by worker {head.worker_id}. Stop it first, or force the deletion.",
                 thread_id=head.id,
             )
     ids = {head.id for head in doomed}

@@ -17,10 +17,12 @@ from lockstitch.backends.files.transaction import Folder
 from lockstitch.model import (
     TERMINAL_STATUSES,
     File,
+    FrontendToolWait,
     Json,
     Run,
     Stitch,
     Thread,
+    Wait,
     answer_of,
     call_key,
     codec,
@@ -109,17 +111,17 @@ def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
     return log.read(folder, head.id, [(head.context_from, None), *kept_positions(start), *replaced])
 
 
-def _is_awaited(response: Stitch, call: Json, entry: Json) -> bool:
-    """True if an entry of waiting_for names this call. Calls of several members may have the same id."""
-    if entry.get("key") is not None:
+def _is_awaited(response: Stitch, call: Json, wait: Wait) -> bool:
+    """True if the thread waits for this call. Calls of several members may have the same id."""
+    if wait.key is not None:
         index = next(place for place, one in enumerate(tool_uses(response.message)) if one is call)
-        return entry["key"] == call_key(response.id, index)
-    return entry.get("id") in (None, call.get("id"))
+        return wait.key == call_key(response.id, index)
+    return wait.call_id in (None, call.get("id"))
 
 
 def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Sequence[Stitch], state: Json) -> Json:
     """What a pause for tools in the browser needs to go on: read off the log, and empty while there is none."""
-    awaited = [entry for entry in head.waiting_for if entry.get("kind") == "frontend_tools"]
+    awaited = [wait for wait in head.waits if isinstance(wait, FrontendToolWait)]
     awaiting = head.status == "waiting" and bool(awaited)
     pending: list[Json] = []
     results: list[Json] = []
@@ -130,7 +132,7 @@ def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Seq
         pending = [
             {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
             for response, call in open_
-            if any(_is_awaited(response, call, entry) for entry in awaited)
+            if any(_is_awaited(response, call, wait) for wait in awaited)
         ]
         responses = {response.position for response, _ in open_}
         answers = [one for one in stitches if one.type == "tool_call" and one.reply_to in responses]

@@ -10,7 +10,7 @@ from uuid import UUID
 from lockstitch.backend import Commit, Fields, Find, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Rows, Script, Statement
-from lockstitch.errors import NotFound, Refused, ThreadBusy
+from lockstitch.errors import NotFound, Refused, ThreadHeld
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, ColumnKind, DailyMetric, Delivery, Limit, Record, Stitch, Thread, Worker, codec
 from lockstitch.model.delivery import apply_delivery
@@ -164,8 +164,8 @@ def delete_threads(dialect: Dialect, ids: Sequence[UUID], force: bool) -> Script
     rows = yield dialect.statement("threads_lock", named, ids=marks)
     for thread_id, holder in rows:
         if holder is not None and not force:
-            raise ThreadBusy(
-                f"Thread {thread_id} is held by worker {holder}; stop it first, or force the deletion.",
+            raise ThreadHeld(
+                f"Thread {thread_id} is held by worker {holder}. Stop it first, or force the deletion.",
                 thread_id=dialect.decode_id(thread_id),
             )
     hashes = yield dialect.statement("blobs_used", named, ids=marks)

@@ -12,7 +12,7 @@ from lockstitch.cli.options import CallName, NoResume, ThreadName, examples
 from lockstitch.cli.render.progress import RunProgress
 from lockstitch.cli.runs import drive, finish_command, open_for_app, resuming
 from lockstitch.cli.session import Session, session_of
-from lockstitch.errors import Refused, ThreadBusy
+from lockstitch.errors import Refused, ThreadHeld
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -112,9 +112,7 @@ def _reply(session: Session, thread: str, no_resume: bool, reply: Reply) -> None
         reply(store)
         try:
             result = drive(store, resuming(code, store.thread(head)), RunProgress(session.out), name=thread)
-        except ThreadBusy as exc:
-            if exc.reason != "holder":
-                raise
+        except ThreadHeld as exc:
             session.out.note(f"Noted. {exc} It goes on there.")
             return
         finish_command(session, store, result, head, thread)

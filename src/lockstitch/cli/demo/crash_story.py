@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lockstitch.cli.demo import shop
 from lockstitch.errors import LockstitchError
+from lockstitch.model import InDoubtWait, parse_waits
 
 THREAD: Final = "order-4711"
 PATIENCE: Final = 90.0
@@ -94,7 +95,8 @@ class Story:
             return process.pid
 
     def _doubts(self) -> list[str]:
-        return [str(one["id"]) for one in self._ask("show", THREAD)["waiting_for"] if one["kind"] == "doubt"]
+        waits = parse_waits(self._ask("show", THREAD)["waiting_for"])
+        return [str(wait.call_id) for wait in waits if isinstance(wait, InDoubtWait)]
 
     def _charges(self) -> int:
         return len(self._bank.read_text().splitlines())

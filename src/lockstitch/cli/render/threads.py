@@ -3,52 +3,65 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from rich.text import Text
 
 from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plural
-from lockstitch.model import Json, Run, Thread, parse_time
-from lockstitch.model.thread import open_waits
+from lockstitch.model import (
+    ApprovalWait,
+    ChildrenWait,
+    FrontendToolWait,
+    InDoubtWait,
+    QuestionWait,
+    RetryWait,
+    Run,
+    Thread,
+    TimerWait,
+    Wait,
+    format_time,
+)
+from lockstitch.model.wait import without_next_message
 from lockstitch.store.queries.overview import Node
 
-__all__ = ["explain", "open_waits"]
 
-
-def explain(name: str, waits: Sequence[Json]) -> str:
+def explain(name: str, waits: Sequence[Wait]) -> str:
     """The sentences that tell a person what to do."""
-    return " ".join([f"Thread {one_line(name)} waits.", *(f"{_what(one)}: {_commands(name, one)}." for one in waits)])
+    return " ".join(
+        [f"Thread {one_line(name)} waits.", *(f"{_what(wait)}: {_commands(name, wait)}." for wait in waits)]
+    )
 
 
-def _what(wait: Json) -> str:
-    kind = str(wait.get("kind"))
-    call = " ".join(one_line(str(part)) for part in (wait.get("name"), wait.get("id")) if part)
-    match kind:
-        case "approval":
+def _what(wait: Wait) -> str:
+    call = " ".join(one_line(part) for part in (wait.name, wait.call_id) if part)
+    match wait:
+        case ApprovalWait():
             return f"A person must agree to {call}"
-        case "doubt":
+        case InDoubtWait():
             return f"Nobody knows whether {call} took effect before it was cut off"
-        case "frontend_tools":
+        case FrontendToolWait():
             return f"A browser must execute {call}"
-        case "input":
+        case QuestionWait():
             return "It asked something"
-        case "retry":
-            return f"It cannot go on with {call} ({one_line(str(wait.get('reason') or 'no reason given'))})"
+        case RetryWait():
+            return f"It cannot go on with {call} ({one_line(wait.reason or 'no reason given')})"
         case _:
-            until: Any = wait.get("until")
-            return f"It waits for {one_line(kind)}{f' until {until}' if until else ''}"
+            return f"It waits for {one_line(wait.kind)}{_until(wait)}"
 
 
-def _commands(name: str, wait: Json) -> str:
-    thread, call = shlex.quote(one_line(name)), shlex.quote(one_line(str(wait.get("id"))))
-    match wait.get("kind"):
-        case "approval":
+def _until(wait: Wait) -> str:
+    return f" until {format_time(wait.until)}" if wait.until else ""
+
+
+def _commands(name: str, wait: Wait) -> str:
+    thread, call = shlex.quote(one_line(name)), shlex.quote(one_line(str(wait.call_id)))
+    match wait:
+        case ApprovalWait():
             return f"`lockstitch approve {thread} {call}` or `lockstitch deny {thread} {call}`"
-        case "doubt":
+        case InDoubtWait():
             return f'`lockstitch settle {thread} {call} --done "what it gave"` or `… --redo`'
-        case "frontend_tools":
+        case FrontendToolWait():
             return f"hand in its result with submit_results, or in `lockstitch chat AGENT --thread {thread}`"
-        case "input":
+        case QuestionWait():
             return f'`lockstitch answer {thread} "…"`'
         case _:
             return f"`lockstitch resume {thread}` looks again, `lockstitch cancel {thread}` ends it"
@@ -74,54 +87,43 @@ def status_word(word: str) -> Text:
 
 def waits(thread: Thread) -> str:
     """What a waiting thread waits for."""
-    return reasons(thread.waiting_for)
+    return reasons(thread.waits)
 
 
 def waits_since(thread: Thread, now: datetime) -> str:
     """Whom a waiting thread waits for, and for how long already. An idle chat waits for nobody in particular."""
-    waits = open_waits(thread.waiting_for) if thread.status == "waiting" else []
-    return ", ".join(f"{_whom(one)} since {_age(one, now)}" for one in waits)
+    waits = without_next_message(thread.waits) if thread.status == "waiting" else []
+    return ", ".join(f"{_whom(wait)} since {age(wait.since, now) if wait.since else '?'}" for wait in waits)
 
 
-def _whom(wait: Json) -> str:
-    name = one_line(str(wait.get("name") or wait.get("id") or ""))
-    match wait.get("kind"):
-        case "approval":
+def _whom(wait: Wait) -> str:
+    name = one_line(wait.name or wait.call_id or "")
+    match wait:
+        case ApprovalWait():
             return f"a person to allow {name}"
-        case "doubt":
+        case InDoubtWait():
             return f"a person to settle {name}"
-        case "input":
+        case QuestionWait():
             return "a person to answer"
-        case "frontend_tools":
+        case FrontendToolWait():
             return f"a browser to do {name}"
-        case "children":
-            return plural(len(wait.get("ids") or ()), "child", "children")
-        case "timer":
-            return f"its time, {one_line(str(wait.get('until')))[:19]}Z,"
-        case "retry":
-            return one_line(str(wait.get("reason") or f"code for {name}"))
-        case kind:
-            return one_line(str(kind))
+        case ChildrenWait():
+            return plural(len(wait.child_ids or ()), "child", "children")
+        case TimerWait():
+            return f"its time, {format_time(wait.until)[:19] if wait.until else '?'}Z,"
+        case RetryWait():
+            return one_line(wait.reason or f"code for {name}")
+        case _:
+            return one_line(wait.kind)
 
 
-def _age(wait: Json, now: datetime) -> str:
-    try:
-        return age(parse_time(str(wait.get("since"))), now)
-    except ValueError:
-        return "?"
+def reasons(waits: Sequence[Wait]) -> str:
+    return ", ".join(_reason(wait) for wait in waits)
 
 
-def reasons(waiting_for: Sequence[Json]) -> str:
-    return ", ".join(_reason(entry) for entry in waiting_for)
-
-
-def _reason(entry: Json) -> str:
-    parts = [one_line(str(entry.get("kind", "")).replace("_", " "))]
-    if entry.get("id"):
-        parts.append(one_line(str(entry["id"])))
-    if entry.get("until"):
-        parts.append(f"until {one_line(str(entry['until']))}")
-    return " ".join(parts)
+def _reason(wait: Wait) -> str:
+    kind = one_line(wait.kind.replace("_", " "))
+    return f"{kind} {one_line(wait.call_id)}".rstrip() + _until(wait)
 
 
 COLUMNS = [

@@ -11,11 +11,23 @@ from lockstitch import sync
 from lockstitch.cli.render import messages
 from lockstitch.cli.render.output import cost, plural
 from lockstitch.cli.render.progress import RunProgress, sums
-from lockstitch.cli.render.threads import explain, open_waits
+from lockstitch.cli.render.threads import explain
 from lockstitch.cli.runs import WAITING, Act, drive, outcome, prompting, resuming
 from lockstitch.cli.session import Session
 from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused
-from lockstitch.model import Json, Thread, call_key, tool_uses
+from lockstitch.model import (
+    ApprovalWait,
+    FrontendToolWait,
+    InDoubtWait,
+    Json,
+    QuestionWait,
+    Thread,
+    Wait,
+    call_key,
+    parse_waits,
+    tool_uses,
+)
+from lockstitch.model.wait import without_next_message
 from lockstitch.sync import SyncStore
 
 
@@ -81,8 +93,8 @@ class ChatLoop:
                 if said.strip():
                     self._answer(said, user)
         except Left:
-            waits = open_waits(self._store.thread(self._name).waiting_for)
-            self._session.out.note(explain(self._name, waits))
+            waits = self._store.thread(self._name).waits
+            self._session.out.note(explain(self._name, without_next_message(waits)))
             return WAITING
         return 0
 
@@ -127,8 +139,7 @@ class ChatLoop:
                 return
             if result["status"] != "waiting":
                 break
-            for_whom = open_waits(result["waiting_for"])
-            self._reply(for_whom)
+            self._reply(without_next_message(parse_waits(result["waiting_for"])))
             act = resuming(self._app, self._store.thread(self._name))
         if self._session.json_output:
             self._session.out.json({key: value for key, value in result.items() if key != "title"})
@@ -150,22 +161,22 @@ class ChatLoop:
 
     # Questions on the way
 
-    def _reply(self, waits: list[Json]) -> None:
+    def _reply(self, waits: list[Wait]) -> None:
         calls = self._calls()
         results: list[Json] = []
         for wait in waits:
             # By key, so that the person answers the call shown here and not a later one with the same id.
-            call_id = str(wait.get("key") or wait.get("id"))
+            call_id = wait.key or str(wait.call_id)
             if call_id in calls:
                 self._teller.aside(messages.part(calls[call_id]))
-            match wait.get("kind"):
-                case "approval":
+            match wait:
+                case ApprovalWait():
                     self._approve(call_id)
-                case "doubt":
+                case InDoubtWait():
                     self._settle(call_id)
-                case "input":
+                case QuestionWait():
                     sync.answer(self._store, self._name, self._ask("Your answer: "))
-                case "frontend_tools":
+                case FrontendToolWait():
                     given = self._ask("A browser would execute this. Its result: ")
                     results.append({"tool_use_id": call_id, "content": given})
                 case _:

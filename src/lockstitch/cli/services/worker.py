@@ -14,7 +14,7 @@ from lockstitch.cli.errors import INTERRUPTED, warnings_to_stderr
 from lockstitch.cli.render.output import cost, one_line, plural
 from lockstitch.cli.render.threads import reasons, status_word
 from lockstitch.cli.session import Session
-from lockstitch.errors import StoreUnreachable
+from lockstitch.errors import StoreUnreachable, wire_name_of
 from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 
@@ -163,10 +163,10 @@ class WorkerLog:
     def _outcome(self, drive: "ThreadExecution") -> tuple[str, str | None]:
         """How a drive ended, in a word, and why if that needs saying."""
         if drive.error is not None:
-            return "given back", one_line(f"{type(drive.error).__name__}: {drive.error}")
+            return "given back", one_line(f"{wire_name_of(drive.error)}: {drive.error}")
         if drive.result is None:
             return "given back" if self._leaving else "nothing to do", None
-        waits = drive.result.waiting_for if drive.result.status == "waiting" else []
+        waits = drive.result.waits if drive.result.status == "waiting" else ()
         return drive.result.status, one_line(drive.result.error) or reasons(waits) or None
 
     def _say(self, told: Json, line: Text) -> None:

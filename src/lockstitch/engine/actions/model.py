@@ -18,7 +18,7 @@ from lockstitch.engine.events import EventType
 from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ModelRequest, ProviderError, Response, Usage
 from lockstitch.engine.session.run_context import RunCancelled, RunContext
 from lockstitch.engine.usage import add, price
-from lockstitch.errors import Refused
+from lockstitch.errors import Refused, wire_name_of
 from lockstitch.model import Entry, Json, Message, codec, text_of
 from lockstitch.model.codec import error_text, storable_text
 from lockstitch.model.message import blocks, user
@@ -163,7 +163,7 @@ async def _stream(stage: RunContext, request: ModelRequest, hearing: PartialResp
         raise
     except Exception as exc:  # a provider that breaks its contract: the run fails, and the thread is not stuck
         _log.exception("The provider %s raised what it may not raise", stage.setup.provider.name)
-        raise ProviderError(f"{type(exc).__name__}: {error_text(exc)}", "setup") from exc
+        raise ProviderError(f"{wire_name_of(exc)}: {error_text(exc)}", "setup") from exc
     raise ProviderError("The provider's stream ended without a response.", "garbled")
 
 

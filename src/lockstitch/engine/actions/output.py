@@ -12,6 +12,7 @@ from lockstitch.engine.actions.model import side_model_call
 from lockstitch.engine.config import AnswerCheck
 from lockstitch.engine.ports.tool import GeneratedFile
 from lockstitch.engine.session.run_context import RunCancelled, RunContext
+from lockstitch.errors import wire_name_of
 from lockstitch.model import Entry, File, Json, codec, text_of
 from lockstitch.model.codec import error_text, storable_text
 from lockstitch.model.message import user
@@ -153,5 +154,5 @@ async def _stored(stage: RunContext, file: GeneratedFile, step: int) -> list[Ent
 
 
 def _failed(stage: RunContext, file_id: str, exc: Exception) -> Entry:
-    data: Json = {"file_id": file_id, "type": type(exc).__name__, "message": error_text(exc)}
+    data: Json = {"file_id": file_id, "type": wire_name_of(exc), "message": error_text(exc)}
     return stage.journal.entry("file_error", data=data)

@@ -18,7 +18,7 @@ from lockstitch.engine.decision.snapshot import Call
 from lockstitch.engine.ports.provider import INVALID_JSON
 from lockstitch.engine.ports.tool import ToolContext, ToolFailed, ToolRequests
 from lockstitch.engine.session.run_context import RunCancelled, RunContext
-from lockstitch.errors import LockstitchError, Refused
+from lockstitch.errors import LockstitchError, Refused, wire_name_of
 from lockstitch.model import Entry, Json, codec, tool_result
 from lockstitch.model.codec import error_text
 
@@ -321,7 +321,7 @@ def _note(stage: RunContext, outcome: ToolOutcome) -> None:
     entries: list[Entry] = [*outcome.files]
     if problem is not None:
         orders = ToolRequests()
-        said, kind = error_text(problem), type(problem).__name__
+        said, kind = error_text(problem), wire_name_of(problem)
         content = said if isinstance(problem, Refused | ToolFailed) else f"{kind}: {said}"
         data: Json = {"type": kind, "message": said}
         entries.append(journal.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lockstitch.engine.decision.snapshot import Call
-from lockstitch.model import Entry, Json, Run
+from lockstitch.model import Entry, Run, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class UpdateMemory:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for others; `waiting_for` says for what. Without `entries` it was announced before."""
+    """Pause the run. Without `entries` the log has the pause already."""
 
-    waiting_for: Sequence[Json]
+    waits: Sequence[Wait]
     entries: Sequence[Entry] = ()
 
 

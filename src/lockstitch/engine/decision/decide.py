@@ -37,7 +37,25 @@ from lockstitch.engine.decision.delegation import (
     was_delegated,
 )
 from lockstitch.engine.decision.snapshot import FINAL_SUMMARY, Call, RunSnapshot, new_files
-from lockstitch.model import Entry, Json, Run, Stitch, Thread, answer_of, parse_time, tool_result, waiting
+from lockstitch.model import (
+    ApprovalWait,
+    ChildrenWait,
+    Entry,
+    FrontendToolWait,
+    InDoubtWait,
+    Json,
+    QuestionWait,
+    RetryWait,
+    Run,
+    Stitch,
+    Thread,
+    Wait,
+    answer_of,
+    parse_time,
+    parse_waits,
+    tool_result,
+    waits_json,
+)
 from lockstitch.model.message import user
 
 _OUT_OF_STEPS: Final = (
@@ -126,7 +144,7 @@ def _wait(situation: RunSnapshot, now: datetime) -> Action | None:
     if until is not None and until <= now:
         said = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
         return RecordEntries([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
-    return _pause(situation, [waiting("children", now, until=until, ids=left, mode="any" if any_will_do else "all")])
+    return _pause(situation, [ChildrenWait(now, until=until, child_ids=left, mode="any" if any_will_do else "all")])
 
 
 def _finish_as_requested(situation: RunSnapshot, now: datetime, order: Json) -> Finish:
@@ -233,7 +251,7 @@ def _tools(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
     answers: list[Entry] = []
     runnable: list[Call] = []
     delegations: list[Call] = []
-    waits: list[Json] = []
+    waits: list[Wait] = []
     for call in situation.calls:
         if call.state == "answered":
             continue
@@ -253,16 +271,16 @@ def _tools(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
             else:
                 answers.append(_answer(situation, call, IN_DOUBT, "in_doubt"))
         elif call.state == "fresh" and known.approval:
-            waits.append(waiting("approval", now, id=call.id, key=call.key, name=call.name))
+            waits.append(ApprovalWait(now, call_id=call.id, key=call.key, name=call.name))
         elif known.side == "person":
-            waits.append(waiting("input", now, id=call.id, key=call.key, name=call.name, question=call.question))
+            waits.append(QuestionWait(now, call_id=call.id, key=call.key, name=call.name, question=call.question))
         elif known.side == "frontend":
-            waits.append(waiting("frontend_tools", now, id=call.id, key=call.key, name=call.name))
+            waits.append(FrontendToolWait(now, call_id=call.id, key=call.key, name=call.name))
         elif call.name in setup.tools:
             runnable.append(call)
         else:
             why = f"unknown_tool: this code has no tool {call.name}; resume with one that has"
-            waits.append(waiting("retry", now, id=call.id, name=call.name, reason=why))
+            waits.append(RetryWait(now, call_id=call.id, name=call.name, reason=why))
     if answers:
         return RecordEntries(answers)
     if runnable:
@@ -275,13 +293,12 @@ def _tools(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
     return _pause(situation, waits)
 
 
-def _doubt(call: Call, now: datetime) -> Json:
-    whose: dict[str, Any] = {"agent": call.agent} if call.agent else {}
-    return waiting("doubt", now, id=call.id, key=call.key, name=call.name, **whose)
+def _doubt(call: Call, now: datetime) -> InDoubtWait:
+    return InDoubtWait(now, call_id=call.id, key=call.key, name=call.name, agent=call.agent)
 
 
-def _pause(situation: RunSnapshot, waits: Sequence[Json]) -> Pause:
-    entry = _entry(situation, "run_paused", status=waits[0]["kind"], data={"waiting_for": list(waits)})
+def _pause(situation: RunSnapshot, waits: Sequence[Wait]) -> Pause:
+    entry = _entry(situation, "run_paused", status=waits[0].kind, data={"waiting_for": waits_json(waits)})
     return Pause(waits, [entry])
 
 
@@ -353,23 +370,23 @@ def _announced_pause(setup: RunConfig, situation: RunSnapshot, now: datetime) ->
     """The pause as it was announced, while nobody has answered anything since and its time has not come."""
     paused = situation.last("run_paused")
     assert paused is not None
-    waits: Sequence[Json] = paused.data.get("waiting_for") or []
+    waits = parse_waits(paused.data.get("waiting_for") or ())
     if paused.status == "retry":
         again = _tools(setup, situation, now) if situation.calls else None
         # What was missing may be there by now, in this process or the next.
-        return Pause(again.waiting_for) if isinstance(again, Pause) and _lacks_tools(again) else None
+        return Pause(again.waits) if isinstance(again, Pause) and _lacks_tools(again) else None
     answered = any(
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
         for stitch in situation.after_response
     )
     if situation.nested_runs and not same_waits(waits, situation):
         return None
-    due = any(one.get("until") and parse_time(one["until"]) <= now for one in waits)
+    due = any(wait.until is not None and wait.until <= now for wait in waits)
     return None if answered or due else Pause(waits)
 
 
 def _lacks_tools(pause: Pause) -> bool:
-    return any(one.get("kind") == "retry" for one in pause.waiting_for)
+    return any(isinstance(wait, RetryWait) for wait in pause.waits)
 
 
 def _wants_title(setup: RunConfig, situation: RunSnapshot) -> bool:

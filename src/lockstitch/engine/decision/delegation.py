@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from lockstitch.engine.config import RunConfig
 from lockstitch.engine.decision.action import CompileAnswer, RunMembers
 from lockstitch.engine.decision.snapshot import Call, RunSnapshot
-from lockstitch.model import Json, Run, waiting
+from lockstitch.model import ChildrenWait, Json, RetryWait, Run, Wait
 
 DELEGATE: Final = "delegate"
 """The tool by which a leader has its members work."""
@@ -37,14 +37,14 @@ def problem_of(setup: RunConfig, call: Call) -> str | None:
 
 def next_members(
     setup: RunConfig, situation: RunSnapshot, calls: Sequence[Call], now: datetime
-) -> tuple[list[Call], list[Json]]:
+) -> tuple[list[Call], list[Wait]]:
     """Which of these calls members are to work on now, and what the others wait for."""
     team = setup.definition.team
     if team is not None and team.mode == "sequence":
         # Whoever comes later is told what those before it answered.
         calls = calls[:1]
     working: list[Call] = []
-    waits: list[Json] = []
+    waits: list[Wait] = []
     for call in calls:
         run, name = situation.member_run(call), member_of(call)
         if run is not None and run.id in situation.resting:
@@ -53,7 +53,7 @@ def next_members(
             working.append(call)
         else:
             why = f"unknown_member: this code has no member {name}; resume with one that has"
-            waits.append(waiting("retry", now, id=call.id, name=name, reason=why))
+            waits.append(RetryWait(now, call_id=call.id, name=name, reason=why))
     return working, waits
 
 
@@ -100,15 +100,16 @@ def pass_through_run(setup: RunConfig, situation: RunSnapshot) -> Run | None:
     return last if last.status == "completed" and last.output_position is not None else None
 
 
-def same_waits(announced: Sequence[Json], situation: RunSnapshot) -> bool:
-    """Whether those within this run wait for what was announced that they do."""
-    now = [one for waits in situation.resting.values() for one in waits]
-    return {_mark(one) for one in announced if one.get("run")} == {_mark(one) for one in now}
+def same_waits(announced: Sequence[Wait], situation: RunSnapshot) -> bool:
+    """True if the member runs wait for the same calls and children as in the announced pause."""
+    now = [wait for waits in situation.resting.values() for wait in waits]
+    return {_mark(wait) for wait in announced if wait.run_id} == {_mark(wait) for wait in now}
 
 
-def _mark(wait: Json) -> tuple[Any, ...]:
+def _mark(wait: Wait) -> tuple[Any, ...]:
     # The next call of a member may have the same id, so the key belongs to it.
-    return wait.get("run"), wait.get("kind"), wait.get("id"), wait.get("key"), tuple(wait.get("ids") or ())
+    child_ids = wait.child_ids if isinstance(wait, ChildrenWait) else None
+    return wait.run_id, wait.kind, wait.call_id, wait.key, tuple(child_ids or ())
 
 
 def _has_code(setup: RunConfig, name: str) -> bool:

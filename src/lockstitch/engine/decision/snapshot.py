@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 from uuid import UUID
 
-from lockstitch.model import Json, Run, Stitch, Thread, call_key, tool_uses
+from lockstitch.model import Json, Run, Stitch, Thread, Wait, call_key, tool_uses
 from lockstitch.model.message import blocks
 
 CallState = Literal["fresh", "allowed", "running", "cut", "answered"]
@@ -66,7 +66,7 @@ class RunSnapshot:
         recent: Sequence[Stitch],
         tokens: int = 0,
         within: Sequence[Run] = (),
-        resting: Mapping[UUID, Sequence[Json]] | None = None,
+        resting: Mapping[UUID, Sequence[Wait]] | None = None,
     ) -> None:
         self.head = head
         self.run = run

@@ -10,6 +10,7 @@ from lockstitch.engine.config import RunConfig
 from lockstitch.engine.events import Event, EventType, Listener
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.session.run_session import RunSession
+from lockstitch.errors import wire_name_of
 from lockstitch.model import Entry, Json, Message
 from lockstitch.model.codec import error_text
 from lockstitch.model.context import RequestDigest
@@ -132,7 +133,7 @@ class RunContext:
 
     def error_entry(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
         """An entry of type error; a fatal one ends the run."""
-        told: Json = {"type": type(exc).__name__, "message": error_text(exc), "fatal": fatal, **data}
+        told: Json = {"type": wire_name_of(exc), "message": error_text(exc), "fatal": fatal, **data}
         return self.journal.entry("error", data=told)
 
     # What a lease keeper asks of a thread in execution

@@ -33,7 +33,7 @@ from lockstitch.engine.decision.snapshot import Call, RunSnapshot, starts_recent
 from lockstitch.engine.ports.provider import Usage
 from lockstitch.engine.session.thread_session import ThreadSession
 from lockstitch.engine.usage import estimate
-from lockstitch.errors import Conflict, Refused
+from lockstitch.errors import CancelRequested, Conflict, Refused, UnseenDeliveries
 from lockstitch.model import Clock, Delivery, Entry, Json, Record, Run, Stitch, Thread, WebhookEvent
 from lockstitch.model.context import ContextBuilder, replaces_context, visible_stitches
 from lockstitch.store import Store
@@ -246,14 +246,11 @@ class RunSession:
         self.change_run(**run)
         try:
             await self.commit(letters=letters, notices=notices, records=records, resting=True, **fields)
-        except Conflict as exc:
-            if exc.reason not in ("delivered", "cancelled"):
-                self._take_back(before, entries)
-                raise
+        except (UnseenDeliveries, CancelRequested) as exc:
             self._take_back(before, entries)
-            self.ledger.inbox_dirty = self.letters or exc.reason == "delivered"
+            self.ledger.inbox_dirty = self.letters or isinstance(exc, UnseenDeliveries)
             return False
-        except Refused:
+        except (Conflict, Refused):
             self._take_back(before, entries)
             raise
         return True

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from lockstitch.errors import Conflict
-from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Json, Record, Run, Stitch, Thread, WebhookEvent
+from lockstitch.errors import CancelRequested
+from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, Wait, WebhookEvent
 from lockstitch.model.stitch import at_position
 from lockstitch.store import Store
 from lockstitch.store.writes.writer import Committed
@@ -81,7 +81,7 @@ class ThreadSession:
         self.queued_messages: Sequence[Delivery] = ()
         """Messages that wait for this run's end."""
         self.lanes: list[RunView] = []
-        self.resting_runs: dict[UUID, Sequence[Json]] = {}
+        self.resting_runs: dict[UUID, Sequence[Wait]] = {}
         """Runs within the open one that were driven as far as they go, and what they wait for."""
         self.inbox_lock = asyncio.Lock()
         """Held by whoever takes letters in, so that none is taken twice."""
@@ -189,9 +189,7 @@ class ThreadSession:
                         # They were made of a context without these letters, so they stand before them.
                         await self._append((), (), (), (), (), {})
                     await self._append(taken, letters, notices, uses, records, fields)
-                except Conflict as exc:
-                    if exc.reason != "cancelled":
-                        raise
+                except CancelRequested:
                     self._drop_children()
                     if resting:
                         raise

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
 from lockstitch.engine.session.start import as_message
-from lockstitch.errors import Conflict
+from lockstitch.errors import MessageIdReused
 from lockstitch.model import Entry, Json, Thread, new_id, text_of
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, TextParam, ThreadRefParam
@@ -117,7 +117,7 @@ async def deliver(caller: Writer, ref: ThreadRefParam, said: DeliveryBody) -> Ex
         # Media are not compared, since they may be stored elsewhere.
         if first is not None and text_of(first.message) != text_of(entry.message):
             why = f"Thread {head.id} has accepted another message with the id {said.id}. Nothing was changed."
-            raise Conflict(why, thread_id=head.id, reason="delivered")
+            raise MessageIdReused(why, thread_id=head.id)
     add_log_fields(thread=head.id, run=receipt.delivery_id)
     now = await caller.store.thread(head)
     return ExactJSON({**status_of(now), "run_id": str(receipt.delivery_id)}, 202)

@@ -15,7 +15,7 @@ from lockstitch.agents import Agent, Event, Result, submit_results
 from lockstitch.agents.formatters import formats
 from lockstitch.engine.executor import run_for
 from lockstitch.errors import Refused
-from lockstitch.model import Json, Thread, format_time
+from lockstitch.model import FrontendToolWait, Json, Thread, format_time, waits_json
 from lockstitch.server.api import responses
 from lockstitch.server.api.control import ToolResult
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
@@ -129,6 +129,7 @@ async def _told(events: AsyncGenerator[Event | None]) -> AsyncGenerator[Event]:
 
 
 def _session(head: Thread) -> Json:
+    pending = waits_json(wait for wait in head.waits if isinstance(wait, FrontendToolWait))
     return {
         "agent_uuid": str(head.id),
         "key": head.key,
@@ -136,8 +137,8 @@ def _session(head: Thread) -> Json:
         "agent": head.agent,
         "user_id": head.user_id,
         "status": head.status,
-        "awaiting_frontend_tools": head.wait_for("frontend_tools") is not None,
-        "pending_frontend_tools": [one for one in head.waiting_for if one.get("kind") == "frontend_tools"],
+        "awaiting_frontend_tools": bool(pending),
+        "pending_frontend_tools": pending,
         "total_runs": head.total_runs,
         "extras": head.extras,
         "created_at": format_time(head.created_at),

@@ -30,6 +30,7 @@ from lockstitch.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    wire_name_of,
 )
 from lockstitch.integrations.spans.batch import BatchOutcome
 from lockstitch.integrations.spans.budget import ReadingStopped
@@ -365,7 +366,7 @@ def _is_plain(row: IngestBody) -> bool:
 
 
 def _reason(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {exc}"
+    return f"{wire_name_of(exc)}: {exc}"
 
 
 def _name(item: Item) -> str:

@@ -138,8 +138,7 @@ follow(`${base}/api/events`, {
     // What was as it is when the list was drawn is older, or not asked for.
     if (data.status === "deleted" || data.updated_at <= drawn) return;
     count();
-    const person = data.status === "waiting" && data.waiting_for.some((one) => ["approval", "doubt", "frontend_tools"].includes(one.kind) || one.kind === "input" && one.id);
-    if (data.parent_id) { if (document.getElementById(`t-${data.parent_id}`)) changed(data.parent_id); if (!person) return; }
+    if (data.parent_id) { if (document.getElementById(`t-${data.parent_id}`)) changed(data.parent_id); if (!data.needs_person) return; }
     newer.add(data.thread_id);
     tellNewer();
   },

@@ -99,6 +99,7 @@ def summary(head: Thread) -> Json:
         "title": head.title,
         "status": head.status,
         "waiting_for": head.waiting_for,
+        "needs_person": head.status == "waiting" and any(wait.needs_person for wait in head.waits),
         "position": head.position,
         "updated_at": format_time(head.updated_at),
     }

@@ -14,7 +14,8 @@ from lockstitch.backend import Find, Where
 from lockstitch.engine.events import first_delta_number
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, LiveDelta, Run, Stitch, Thread, format_time
-from lockstitch.model.thread import TERMINAL_STATUSES, open_waits
+from lockstitch.model.thread import TERMINAL_STATUSES
+from lockstitch.model.wait import ChildrenWait, without_next_message
 from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.store import Store
 
@@ -55,8 +56,8 @@ def is_idle(head: Thread) -> bool:
         return True
     if head.status != "waiting":
         return False
-    waits = open_waits(head.waiting_for)
-    return not waits or any(one.get("kind") != "children" for one in waits)
+    waits = without_next_message(head.waits)
+    return not waits or not all(isinstance(wait, ChildrenWait) for wait in waits)
 
 
 def status_of(head: Thread) -> Json:

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound, Refused, ThreadBusy
-from lockstitch.model import TERMINAL_STATUSES, Feedback, Memory, Thread
+from lockstitch.errors import NotFound, Refused, ThreadHeld
+from lockstitch.model import TERMINAL_STATUSES, Feedback, Memory, NextMessageWait, QuestionWait, Thread
 from lockstitch.store.core import StoreCore
 from lockstitch.store.reports.statistics import metrics_to_keep
 from lockstitch.store.tables import installed_extensions, missing_extensions
@@ -69,8 +69,8 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
     async for head in threads(store, theirs):
         held = [thread for thread in await store.tree(head) if thread.held]
         if held and not force:
-            raise ThreadBusy(
-                f"Thread {held[0].id} is held by worker {held[0].worker_id}; stop it first, or force the deletion.",
+            raise ThreadHeld(
+                f"Thread {held[0].id} is held by worker {held[0].worker_id}. Stop it first, or force the deletion.",
                 thread_id=held[0].id,
             )
     number = 0
@@ -90,7 +90,9 @@ def at_rest(thread: Thread) -> bool:
     """Whether nothing goes on in a thread: it has ended, or it is a chat between two turns."""
     if thread.held:
         return False
-    between = thread.status == "waiting" and all(entry.get("kind") == "input" for entry in thread.waiting_for)
+    between = thread.status == "waiting" and all(
+        isinstance(wait, NextMessageWait | QuestionWait) for wait in thread.waits
+    )
     return thread.status in TERMINAL_STATUSES or (thread.kind in ("chat", "trace") and between)
 
 

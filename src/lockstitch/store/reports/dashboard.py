@@ -8,6 +8,7 @@ from uuid import UUID
 
 from lockstitch.backend import Find, Where
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread, Worker, format_time
+from lockstitch.model.wait import without_next_message
 from lockstitch.store.core import StoreCore
 from lockstitch.store.queries.overview import Node, build_trees, overviews, trees
 
@@ -146,7 +147,7 @@ class DashboardReader:
             return await trees(store.backend, [await store.thread(self._thread_id)])
         running = await store.threads(status="running", limit=RUNNING, all_projects=self._all_projects)
         waiting = await store.threads(status="waiting", limit=WAITING, all_projects=self._all_projects)
-        busy = [one for one in waiting if any(wait["kind"] != "input" or wait.get("id") for wait in one.waiting_for)]
+        busy = [thread for thread in waiting if without_next_message(thread.waits)]
         return build_trees(await overviews(store.backend, [*running, *busy]))
 
     async def _workers(self, now: datetime) -> list[Worker]:

@@ -8,7 +8,17 @@ from typing import NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
-from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable, ThreadBusy
+from lockstitch.errors import (
+    CancelRequested,
+    Conflict,
+    OutcomeUnknown,
+    StaleFence,
+    StalePosition,
+    StoreUnreachable,
+    ThreadDeleted,
+    ThreadHeld,
+    UnseenDeliveries,
+)
 from lockstitch.model import Clock, Delivery, Record, Stitch, Thread, WebhookEvent
 from lockstitch.store.leases import Leases
 from lockstitch.store.release import Tenure
@@ -186,48 +196,37 @@ class CommitWriter:
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
 
     async def _explain_conflict(self, exc: Conflict, placed: Sequence[Placed]) -> Conflict:
-        """The same conflict, saying what is different from what was expected."""
+        """Return the conflict as the subclass that says which expectation of the change is not met."""
         change = next((one.change for one in placed if one.change.thread_id == exc.thread_id), None)
-        if change is None or exc.reason is not None:
+        if change is None or type(exc) is not Conflict:
             return exc
         head = await self._backend.get(Thread, (change.thread_id,))
         if head is None:
-            return Conflict(f"Thread {change.thread_id} does not exist.", thread_id=change.thread_id, reason="gone")
+            return ThreadDeleted(f"Thread {change.thread_id} does not exist.", thread_id=change.thread_id)
         return _difference(change, head)
 
 
 def _difference(change: ThreadChange, head: Thread) -> Conflict:
-    where = f"Thread {head.id}"
+    thread = f"Thread {head.id}"
     if head.worker_id != change.worker_id and head.worker_id is not None:
-        return ThreadBusy(
-            f"{where} is held by worker {head.worker_id} now; nothing was written.",
-            thread_id=head.id,
-            reason="holder",
-        )
+        message = f"{thread} is held by worker {head.worker_id}. Nothing was written."
+        return ThreadHeld(message, thread_id=head.id)
     if head.fence != change.fence or head.worker_id != change.worker_id:
-        return Conflict(
-            f"{where} was taken over (fence {head.fence}, expected {change.fence}); nothing was written.",
-            thread_id=head.id,
-            reason="fence",
-        )
+        message = f"{thread} was taken over (fence {head.fence}, expected {change.fence}). Nothing was written."
+        return StaleFence(message, thread_id=head.id)
     if head.position != change.position:
-        return Conflict(
-            f"{where} is at position {head.position}, expected {change.position}: somebody else appended first. "
-            "Nothing was written; read it again and retry.",
+        return StalePosition(
+            f"{thread} is at position {head.position}, expected {change.position}: another writer appended first. "
+            "Nothing was written. Read the thread again and retry.",
             thread_id=head.id,
-            reason="position",
         )
     if change.new_children and head.cancel_requested:
-        return Conflict(
-            f"{where} is to be cancelled, so it gets no more children; nothing was written.",
-            thread_id=head.id,
-            reason="cancelled",
-        )
-    return Conflict(
-        f"{where} got letters meanwhile (delivered {head.delivered}, seen {change.delivered}); take them first. "
-        "Nothing was written.",
+        message = f"A cancel is requested for thread {head.id}, so it cannot create children. Nothing was written."
+        return CancelRequested(message, thread_id=head.id)
+    return UnseenDeliveries(
+        f"{thread} has unread deliveries ({head.delivered} received, {change.delivered} seen). "
+        "Read the inbox first. Nothing was written.",
         thread_id=head.id,
-        reason="delivered",
     )
 
 

@@ -11,9 +11,8 @@ from lockstitch.backend import Find, Where
 from lockstitch.engine.config import AgentDefinition, ToolDefinition
 from lockstitch.engine.decision.snapshot import Call, RunSnapshot, starts_recent
 from lockstitch.errors import NotFound
-from lockstitch.model import Delivery, Json, Run, Stitch, Thread, text_of, tool_uses
-from lockstitch.model.thread import person_waits
-from lockstitch.server.pages.common import rows
+from lockstitch.model import Delivery, Run, Stitch, Thread, text_of, tool_uses
+from lockstitch.model.wait import FrontendToolWait, Wait, parse_waits, person_waits
 from lockstitch.server.pages.common.forms import Field, fields_of
 from lockstitch.store import Store
 
@@ -98,8 +97,8 @@ async def _of_run(
     situation = RunSnapshot(head, run, await _recent(store, head, run))
     definition = await _definition(store, head, run)
     calls = {call.key: await _with_input(store, head, call) for call in situation.calls if call.state != "answered"}
-    told = [one for one in _waits(head, situation) if one.get("run") in (None, str(run.id))]
-    asks = _asks(told, calls, definition)
+    waits = [wait for wait in _waits(head, situation) if wait.run_id in (None, run.id)]
+    asks = _asks(waits, calls, definition)
     asked = {call.key for ask in asks for call in ask.calls}
     begun = {stitch.call_index: stitch.at for stitch in situation.after_response if stitch.type == "tool_started"}
     running = [
@@ -145,24 +144,26 @@ async def _definition(store: Store, head: Thread, run: Run) -> AgentDefinition |
         return None
 
 
-def _waits(head: Thread, situation: RunSnapshot) -> list[Json]:
-    """What a person can end. A holder that goes on has not said anew what it waits for: the last pause has."""
+def _waits(head: Thread, situation: RunSnapshot) -> list[Wait]:
+    """Return the waits that need a person. A worker that continues has not stored them again: the last pause has."""
     pause = situation.last("run_paused")
-    told: list[Json] = head.waiting_for if head.status == "waiting" or pause is None else pause.data["waiting_for"]
-    return person_waits(told)
+    if head.status == "waiting" or pause is None:
+        return person_waits(head.waits)
+    return person_waits(parse_waits(pause.data["waiting_for"]))
 
 
-def _asks(told: Sequence[Json], calls: dict[str, Call], definition: AgentDefinition | None) -> list[PersonRequest]:
-    waits = [one for one in told if str(one.get("key")) in calls and calls[str(one["key"])].state != "allowed"]
-    asks: list[PersonRequest] = []
-    for wait in (one for one in waits if one.get("kind") != "frontend_tools"):
-        call = calls[str(wait["key"])]
-        asks.append(PersonRequest(str(wait["kind"]), rows.since_of(wait), [_asked(call, definition)]))
-    browser = [one for one in waits if one.get("kind") == "frontend_tools"]
+def _asks(waits: Sequence[Wait], calls: dict[str, Call], definition: AgentDefinition | None) -> list[PersonRequest]:
+    open_calls = [(wait, call) for wait in waits if (call := calls.get(wait.key or "")) and call.state != "allowed"]
+    asks = [
+        PersonRequest(wait.kind, wait.since, [_asked(call, definition)])
+        for wait, call in open_calls
+        if not isinstance(wait, FrontendToolWait)
+    ]
+    browser = [(wait, call) for wait, call in open_calls if isinstance(wait, FrontendToolWait)]
     if browser:
-        # Their results are handed in together, since the model is told of them together.
-        asked = [_asked(calls[str(one["key"])], definition) for one in browser]
-        asks.append(PersonRequest("frontend_tools", rows.since_of(browser[0]), asked))
+        # The browser submits all results together, since the model gets them together.
+        asked = [_asked(call, definition) for _, call in browser]
+        asks.append(PersonRequest(FrontendToolWait.KIND, browser[0][0].since, asked))
     return asks
 
 

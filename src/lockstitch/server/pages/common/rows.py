@@ -9,9 +9,23 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.model import Json, Run, Stitch, Thread, answer_of, call_key, parse_time, text_of
+from lockstitch.model import (
+    ChildrenWait,
+    FrontendToolWait,
+    InDoubtWait,
+    Json,
+    QuestionWait,
+    RetryWait,
+    Run,
+    Stitch,
+    Thread,
+    Wait,
+    answer_of,
+    call_key,
+    text_of,
+)
 from lockstitch.model.message import blocks, tool_uses
-from lockstitch.model.thread import open_waits, person_waits
+from lockstitch.model.wait import person_waits, without_next_message
 from lockstitch.server.pages.common.content import answer_line, arguments, one_line
 from lockstitch.server.pages.common.format import short, span
 from lockstitch.store import Store
@@ -20,17 +34,9 @@ MOST: Final = 200
 """Threads that are shown as waiting for a person, the longest first."""
 
 
-def person_waits_of(thread: Thread) -> list[Json]:
-    """What a person can end of what a thread waits for, the oldest first."""
-    return person_waits(thread.waiting_for) if thread.status == "waiting" else []
-
-
-def since_of(wait: Json) -> datetime | None:
-    """Since when somebody waits; None where it is not told."""
-    try:
-        return parse_time(str(wait.get("since")))
-    except ValueError:
-        return None
+def person_waits_of(thread: Thread) -> list[Wait]:
+    """Return the waits of a thread that need a person, longest first."""
+    return person_waits(thread.waits) if thread.status == "waiting" else []
 
 
 async def needing(store: Store) -> tuple[list[Thread], bool]:
@@ -87,22 +93,22 @@ class StatusLine:
                 named = thread.goal and thread.title
                 return [("", one_line(f"Goal: {thread.goal}" if named else "Waits for a worker"))]
 
-    async def _wanted(self, thread: Thread, waits: Sequence[Json]) -> Line:
+    async def _wanted(self, thread: Thread, waits: Sequence[Wait]) -> Line:
         wait = waits[0]
-        name = str(wait.get("name") or "")
+        name = wait.name or ""
         more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
-        match wait.get("kind"):
-            case "doubt":
+        match wait:
+            case InDoubtWait():
                 return [("code", name), ("", f"was cut off after it began; nobody knows whether it happened{more}")]
-            case "input":
-                return [("", f"“{one_line(str(wait.get('question') or 'It asks something.'))}”{more}")]
-            case "frontend_tools":
+            case QuestionWait():
+                return [("", f"“{one_line(wait.question or 'It asks something.')}”{more}")]
+            case FrontendToolWait():
                 return [("code", name), ("", f"runs in your browser{more}")]
             case _:
-                call = await self._call(thread, str(wait.get("key")))
+                call = await self._call(thread, wait.key)
                 return [("code", name), ("", arguments(call.get("input") if call else None, 120) + more)]
 
-    async def _call(self, thread: Thread, key: str) -> Json | None:
+    async def _call(self, thread: Thread, key: str | None) -> Json | None:
         """Return the call with this key from the last responses of the thread, or None."""
         first = max(thread.first_position, thread.position - _RECENT)
         for stitch in reversed(await self._store.stitches(thread, first)):
@@ -127,9 +133,9 @@ class StatusLine:
         return [("", f"step {number} · thinking {_short(seconds)}")]
 
     def _parked(self, thread: Thread, run: Run | None) -> Line:
-        for wait in thread.waiting_for:
-            if wait.get("kind") == "retry":
-                return [("", one_line(str(wait.get("reason") or "It is tried again.")))]
+        for wait in thread.waits:
+            if isinstance(wait, RetryWait):
+                return [("", one_line(wait.reason or "It is tried again."))]
         if run is not None and run.status == "failed" and run.error:
             return [("failed", one_line(run.error))]
         said = self._said(thread)
@@ -190,8 +196,8 @@ _WORDS: Final = {"doubt": "in doubt", "input": "answer", "approval": "approval",
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """What a row says that it waits for, and for how long."""
+class WaitCell:
+    """The wait that a row shows, and its age."""
 
     word: str
     age: str
@@ -206,7 +212,7 @@ class ThreadListRow:
     thread: Thread
     title: str
     line: Line
-    wait: Wait | None
+    wait: WaitCell | None
     act: str
     """The button that ends the wait, or tries again; empty: there is nothing to do."""
     steps: int
@@ -306,41 +312,42 @@ def _cost(thread: Thread) -> float | None:
     return float(told) if isinstance(told, int | float) else None
 
 
-def _wait(thread: Thread, children: int, now: datetime) -> Wait | None:
+def _wait(thread: Thread, children: int, now: datetime) -> WaitCell | None:
     if thread.status != "waiting":
         if thread.pending_children:
             return _children(thread, children)
         return None
     personal = person_waits_of(thread)
     if personal:
-        since = since_of(personal[0])
+        since = personal[0].since
         seconds = (now - since).total_seconds() if since else 0
-        return Wait(_WORDS[str(personal[0]["kind"])], span(seconds), True, seconds >= _OLD)
-    for one in open_waits(thread.waiting_for):
-        return _machine(thread, one, children, now)
+        return WaitCell(_WORDS[personal[0].kind], span(seconds), True, seconds >= _OLD)
+    for wait in without_next_message(thread.waits):
+        return _machine(thread, wait, children, now)
     return _children(thread, children) if thread.pending_children else None
 
 
-def _machine(thread: Thread, one: Json, children: int, now: datetime) -> Wait:
-    until = since_of({"since": one.get("until")})
-    left = (until - now).total_seconds() if until else None
-    match one.get("kind"):
-        case "children":
+def _machine(thread: Thread, wait: Wait, children: int, now: datetime) -> WaitCell:
+    left = (wait.until - now).total_seconds() if wait.until else None
+    match wait:
+        case ChildrenWait():
             return _children(thread, children)
-        case "retry":
-            return Wait("retry", f"in {span(left)}" if left and left > 0 else "soon", False)
-        case kind:
-            return Wait(str(kind), f"{span(left)} left" if left and left > 0 else "", False)
+        case RetryWait():
+            return WaitCell("retry", f"in {span(left)}" if left and left > 0 else "soon", False)
+        case _:
+            return WaitCell(wait.kind, f"{span(left)} left" if left and left > 0 else "", False)
 
 
-def _children(thread: Thread, known: int) -> Wait:
-    return Wait("children", f"{thread.pending_children} of {max(known, thread.pending_children)} left", personal=False)
+def _children(thread: Thread, known: int) -> WaitCell:
+    return WaitCell(
+        "children", f"{thread.pending_children} of {max(known, thread.pending_children)} left", personal=False
+    )
 
 
 def _act(thread: Thread, run: Run | None) -> str:
     personal = person_waits_of(thread)
     if personal:
-        return _ACTS[str(personal[0]["kind"])]
+        return _ACTS[personal[0].kind]
     if thread.kind != "trace" and thread.parent_id is None and run is not None and run.status == "failed":
         return "Retry"
     return ""

@@ -118,8 +118,8 @@ async def _of_open_call(store: Store, head: Thread, run: Run, asking: Stitch, in
         raise NotFound("There is no such call in this response.")
     use = uses[index]
     key, name = call_key(asking.id, index), str(use.get("name"))
-    wait = next((one for one in head.waiting_for if one.get("key") == key), None)
-    says = str(wait.get("kind")).replace("_", " ") if wait else "open"
+    wait = next((wait for wait in head.waits if wait.key == key), None)
+    says = wait.kind.replace("_", " ") if wait else "open"
     _, pointer = _use(asking, index)
     what = "It waits for a person." if wait else "It has no result yet."
     link: Part = {"kind": "link", "text": "Open the thread to answer", "path": f"/threads/{head.id}"}

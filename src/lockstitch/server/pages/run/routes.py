@@ -19,7 +19,6 @@ from lockstitch.integrations.export.bundle import export_bundle
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import Run, Stitch, Thread, codec
 from lockstitch.model.statistics import TOOL_ERRORS
-from lockstitch.model.thread import PERSON_WAIT_KINDS
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.render import render_page
@@ -146,7 +145,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         "run/run.html",
         run=run,
         thread=head,
-        person=any(one.get("kind") in PERSON_WAIT_KINDS for one in head.waiting_for),
+        person=any(wait.needs_person for wait in head.waits),
         rows=picture.rows,
         first=list(picture.rows.rows(FIRST)),
         sums=picture.sums,

@@ -15,7 +15,7 @@ from uuid import UUID
 from lockstitch.model import Json, Run, Thread, call_key, codec
 from lockstitch.model.format import duration
 from lockstitch.model.statistics import TOOL_ERRORS
-from lockstitch.model.thread import PERSON_WAIT_KINDS
+from lockstitch.model.wait import PERSON_WAIT_KINDS
 from lockstitch.store.reports.trace import Node
 from lockstitch.store.reports.traces import Trace
 
@@ -141,8 +141,7 @@ def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
 
 def _waits(head: Thread) -> dict[str, str]:
     """Return what the thread asks of a person, by the key of the call."""
-    kinds = ((str(one.get("key")), str(one.get("kind"))) for one in head.waiting_for)
-    return {call: _WAITING.get(kind, kind) for call, kind in kinds if kind in PERSON_WAIT_KINDS}
+    return {wait.key: _WAITING.get(wait.kind, wait.kind) for wait in head.waits if wait.needs_person and wait.key}
 
 
 class _Drawing:

@@ -11,6 +11,7 @@ from uuid import UUID
 from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
 from lockstitch.model import ERROR_TYPES, Json, Stitch, Thread
+from lockstitch.model.wait import without_next_message
 from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.content import one_line
 from lockstitch.server.pages.common.format import span
@@ -239,10 +240,10 @@ def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
     now = store.clock.now()
     personal = waiting.person_waits_of(head)
     if personal:
-        since = waiting.since_of(personal[0])
+        since = personal[0].since
         return "waiting", True, "waits for a person" + (f", {span((now - since).total_seconds())}" if since else "")
     if head.status == "waiting":
-        kinds = [str(one.get("kind")) for one in head.waiting_for if one.get("kind") != "input" or one.get("id")]
+        kinds = [wait.kind for wait in without_next_message(head.waits)]
         words = {"children": "its children", "timer": "its time", "retry": "another try"}
         if kinds:
             return "waiting", False, "waits for " + words.get(kinds[0], kinds[0].replace("_", " "))
