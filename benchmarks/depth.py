@@ -88,7 +88,7 @@ async def _milliseconds(agent: Agent) -> float:
 
 
 async def _rows_read(store: Store, head: Thread) -> int:
-    counting: Any = _Counting(store.backend)
+    counting: Any = _Counting(store._backend)
     await Store(counting, clock=store.clock, project=store.project).context(head.id)
     return counting.records
 

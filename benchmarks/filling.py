@@ -12,7 +12,7 @@ CHUNK = 5000
 
 async def put_all(store: Store, records: Sequence[Record]) -> None:
     for first in range(0, len(records), CHUNK):
-        await store.backend.put(records[first : first + CHUNK])
+        await store._backend.put(records[first : first + CHUNK])
 
 
 async def begin(store: Store) -> tuple[Thread, Run]:
@@ -33,7 +33,7 @@ async def fill(store: Store, head: Thread, entries: Sequence[Entry], context_fro
         stitches.append(stitch)
     await put_all(store, stitches)
     filled = head.changed(position=len(stitches), tip_id=tip, context_from=context_from)
-    await store.backend.put([filled])
+    await store._backend.put([filled])
     return filled
 
 

@@ -108,7 +108,7 @@ async def _filled(store: Store, number: int, length: int) -> Run:
     filled: Thread = head.changed(position=length, tip_id=tip, last_sequence=1, last_turn=1, total_runs=1)
     await put_all(store, [run])
     await put_all(store, stitches)
-    await store.backend.put([filled])
+    await store._backend.put([filled])
     return run
 
 

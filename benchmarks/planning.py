@@ -88,7 +88,7 @@ def _edge(source: str, target: str, confidence: float) -> TaskDependency:
 
 async def _reading(store: Store, backend: str, session: Session) -> list[Row]:
     id = session.thread_id
-    row = await typical(lambda: store.backend.get(Session, (id,)), CALLS)
+    row = await typical(lambda: store._backend.get(Session, (id,)), CALLS)
     whole = await typical(lambda: session_of(store, id), CALLS)
     (run,) = await store.runs(id)
     log = await typical(lambda: store.log(run.id), CALLS)

@@ -60,7 +60,7 @@ async def fill(store: Store, number: int) -> Known:
         Blob(sha256=_digest(content), size=len(content), content=content, created_at=store.clock.now())
         for content in (_SYSTEM, _TOOLS)
     ]
-    await store.backend.put(texts)
+    await store._backend.put(texts)
     now = store.clock.now()
     each = TURNS * (2 * ACTIONS + 4)
     threads = max(number // each, 2)
@@ -102,7 +102,7 @@ async def _write(store: Store, sessions: list[Session]) -> None:
         [stitch for one in sessions for stitch in one.stitches],
     )
     for records in parts:
-        await store.backend.put(records)
+        await store._backend.put(records)
 
 
 def session(store: Store, ended: datetime, turns: int, actions: int, *, failed: int = 0) -> Session:

@@ -120,4 +120,4 @@ async def timed_store(store_url: str, clock: FakeClock) -> AsyncIterator[Store]:
 @pytest.fixture
 async def full_backend(store: Store) -> FullBackend:
     """The backend itself, migrated, for tests of the contract."""
-    return store.backend
+    return store._backend

@@ -29,8 +29,8 @@ class Liveness:
         self.problems: dict[tuple[object, ...], str] = {}
 
     async def look(self, store: Store) -> None:
-        workers = {one.id: one for one in await store.backend.find(Find(Worker, (Where("dead", "=", False),)))}
-        held = await store.backend.find(Find(Thread, (Where("worker_id", "is not null"),)))
+        workers = {one.id: one for one in await store._backend.find(Find(Worker, (Where("dead", "=", False),)))}
+        held = await store._backend.find(Find(Thread, (Where("worker_id", "is not null"),)))
         before, self._unexecuted = self._unexecuted, {}
         for head in held:
             worker = workers.get(head.worker_id) if head.worker_id is not None else None

@@ -18,8 +18,8 @@ import pytest
 import lockstitch
 from lockstitch import sync
 from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
-from lockstitch.model import Entry, FakeClock, Feedback, File, Memory, new_id
-from lockstitch.store import Store, open_store
+from lockstitch.model import Entry, FakeClock, Feedback, File, Limit, Memory, new_id, waiting
+from lockstitch.store import WATCHING, Store, Where, open_store
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.tables import Agents, RecordTable
 from lockstitch.sync.tables import SyncStatistics
@@ -27,7 +27,7 @@ from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 from tests.waits import waiting
 
-ASYNC_ONLY = {"backend", "execution", "lease_keeper", "mirrors"}
+ASYNC_ONLY = {"execution", "lease_keeper", "mirrors"}
 """What the blocking face does not have: what is below the store, and what drivers of threads and bridges need of it."""
 
 
@@ -192,13 +192,43 @@ def test_leases_and_letters(store: sync.SyncStore) -> None:
     assert store.reap() == []
 
 
+def test_rows_of_the_record(store: sync.SyncStore) -> None:
+    changes = store.changes()
+    assert next(changes) == WATCHING
+    changes.close()
+    head = store.create()
+    store.create(parent_id=head.id)
+    assert store.threads_by_id([head.id]) == {head.id: head}
+    assert store.children_of([head.id]) == store.find_threads(Where("parent_id", "=", head.id))
+    assert [len(list(tree.walk())) for tree in store.trees([head]) + store.whole_trees([head])] == [2, 2]
+    assert (store.find_runs(head.id), store.find_stitches(head.id), store.count_stitches(head.id)) == ([], [], 0)
+    assert (store.runs_by_id(head.id, [new_id()]), store.stitches_by_id([head.id], [new_id()])) == ({}, [])
+    store.set_limit(Limit(name="one", agents=["a"], at_most=1))
+    assert [held for _, held in store.limits()] == [0]
+    assert (store.held_by([new_id()]), store.projects(), store.statistics.daily_of_threads([head.id])) == (
+        [],
+        ["default"],
+        [],
+    )
+    store.ping()
+    store.redact(store.thread(head.id), lambda stitch: stitch)
+    assert store.delete_threads([head.id]) == 1
+
+
 def test_shelves_and_agents(store: sync.SyncStore) -> None:
     now = datetime.now(UTC)
     memory = Memory(user_id="ada", text="likes tea", created_at=now, updated_at=now)
     store.memories.put(memory)
     assert store.memories.get(memory.id) == memory
     assert list(store.memories.list(user_id="ada")) == [memory]
-    assert store.memories.delete(user_id="ada") == 1
+    table, tea = store.table(Memory), Where("text", "=", "likes tea")
+    assert (table.find(tea), table.first(tea), table.count(tea), table.get_or_none(memory.id)) == (
+        [memory],
+        memory,
+        1,
+        memory,
+    )
+    assert store.memories.delete(tea, user_id="ada") == 1
     head = store.create()
     store.files.put(File(thread_id=head.id, file_id="f", filename="a.txt", created_at=now, last_updated_at=now))
     assert store.files.list(thread_id=head.id)[0].filename == "a.txt"

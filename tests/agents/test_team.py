@@ -417,7 +417,7 @@ async def test_a_team_is_registered_with_its_members(store: Store) -> None:
         ("Researcher", "agent", 1),
         ("Writer", "agent", 1),
     }
-    links = await store.backend.find(Find(TeamMember, (Where("team", "=", "NotebookLM"),), order=("place",)))
+    links = await store._backend.find(Find(TeamMember, (Where("team", "=", "NotebookLM"),), order=("place",)))
     assert [(one.version, one.place, one.member, one.member_version) for one in links] == [
         (1, 1, "Researcher", 1),
         (1, 2, "Writer", 1),

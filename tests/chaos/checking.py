@@ -49,7 +49,7 @@ class Findings:
 async def check(store: Store, ledger: Path, killed: Collection[int] = ()) -> Findings:
     """Read everything. `killed` are the pids of workers that were killed from outside."""
     found = Findings()
-    threads = await store.backend.find(Find(Thread, order=("id",)))
+    threads = await store._backend.find(Find(Thread, order=("id",)))
     found.threads = len(threads)
     report = await store.verify()
     for problem in report.problems:

@@ -153,7 +153,7 @@ def test_a_file_is_updated_only_when_told_so(lockstitch: Call, store_url: str, t
             mirror = research()
             gone = mirror.stitches[-1].changed(type="removed", message=None, calls=None)
             named = mirror.stitches[1].changed(data={**mirror.stitches[1].data, "finish_reason": "length"})
-            await store.backend.put([gone, named])
+            await store._backend.put([gone, named])
             await store.delete(lone.thread_id)
 
     asyncio.run(change())

@@ -395,7 +395,7 @@ async def occupy(store: Store, span_id: str) -> None:
     thread = await store.create()
     await store.append(thread, [Entry(type="system", data={})])
     (stitch,) = await store.stitches(thread)
-    await store.backend.put(
+    await store._backend.put(
         [Stitch.unchecked({**stitch.__dict__, "id": MirrorIds(store.project, "langsmith").span(span_id)})]
     )
 

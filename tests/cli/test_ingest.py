@@ -22,7 +22,7 @@ async def fill(store: Store) -> list[str]:
         IngestBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty."),
         IngestBody(source="otel", headers={}, body=b"1", at=now, problem="It is empty.", project="other"),
     ]
-    await store.backend.put(rows)
+    await store._backend.put(rows)
     return [str(row.id) for row in rows]
 
 

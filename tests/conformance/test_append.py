@@ -140,7 +140,7 @@ async def test_receipts_stand_in_the_order_of_the_steps(full_backend: FullBacken
 @pytest.mark.req("S3-008")
 async def test_anybody_may_edit_at_any_time(store: Store) -> None:
     """Held by somebody else or not, and it moves nothing that a change compares; updated_at follows."""
-    backend = store.backend
+    backend = store._backend
     head = await held(backend, await created(backend))
     await store.edit(head, title="t", extras={"a": 1}, priority=-1, expires_at=NOW, cancel_requested=True)
     after = await head_of(backend, head)

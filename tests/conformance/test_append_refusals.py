@@ -81,12 +81,12 @@ async def test_what_is_to_be_cancelled_gets_no_more_children(store: Store) -> No
     """Whoever cancels a tree walks down it; a child that came after it has passed would run on."""
     held = await store.claim(await store.create(kind="goal", goal="g"))
     await store.edit(held, cancel_requested=True)
-    before = await everything(store.backend)
+    before = await everything(store._backend)
     child = store.new_thread(kind="task", goal="g", parent_id=held.id)
     with pytest.raises(Conflict, match="cancel is requested") as conflict:
         await store.append(held, [said("go")], new_threads=[child])
     assert (conflict.value.reason, conflict.value.thread_id) == ("cancelled", held.id)
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
     assert (await store.append(held, [said("I see")])).cancel_requested, "it may go on to its end"
     await store.edit(held, cancel_requested=False)
     await store.append(await store.thread(held), [said("go")], new_threads=[child])
@@ -215,7 +215,7 @@ async def test_a_thread_is_not_its_own_ancestor(store: Store) -> None:
     """It cannot be its own parent, and nobody's parent changes later."""
     own = new_id()
     with pytest.raises(Refused):
-        await commit(store.backend, threads=[a_thread(id=own, parent_id=own)])
+        await commit(store._backend, threads=[a_thread(id=own, parent_id=own)])
     root = await store.create()
     child = await store.create(parent_id=root.id, depth=1)
     with pytest.raises(Refused):
@@ -243,7 +243,7 @@ async def test_what_the_store_refuses_before_it_asks_the_backend(store: Store) -
 
 
 async def test_only_the_holder_appends(store: Store, store_url: str) -> None:
-    backend = store.backend
+    backend = store._backend
     head = await held(backend, await created(backend))
     with pytest.raises(ThreadBusy):
         await store.append(head, [said("x")])

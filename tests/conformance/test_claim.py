@@ -22,30 +22,30 @@ async def ready(store: Store, **fields: object) -> Thread:
 
 
 async def claimed(store: Store, worker: Worker, **more: object) -> list[UUID]:
-    return [head.id for head in await store.backend.claim(worker.id, **more)]
+    return [head.id for head in await store._backend.claim(worker.id, **more)]
 
 
 @pytest.mark.req("S3-032")
 async def test_a_claim_makes_the_thread_this_worker_s(timed_store: Store, clock: FakeClock) -> None:
-    worker = await registered(timed_store.backend)
+    worker = await registered(timed_store._backend)
     thread = await ready(timed_store)
     clock.advance(1)
-    (head,) = await timed_store.backend.claim(worker.id)
+    (head,) = await timed_store._backend.claim(worker.id)
     assert head == thread.changed(status="running", fence=1, worker_id=worker.id, updated_at=clock.now())
-    assert await head_of(timed_store.backend, thread) == head
+    assert await head_of(timed_store._backend, thread) == head
     assert await claimed(timed_store, worker) == [], "it is taken"
 
 
 async def test_by_id_whatever_it_waits_for(timed_store: Store) -> None:
-    worker = await registered(timed_store.backend)
+    worker = await registered(timed_store._backend)
     for status, awaited in (("waiting", [waiting("approval", timed_store.clock.now(), "c")]), ("pending", [])):
         thread = await timed_store.create(status=status, waiting_for=awaited)
-        (head,) = await timed_store.backend.claim(worker.id, thread_id=thread.id)
+        (head,) = await timed_store._backend.claim(worker.id, thread_id=thread.id)
         assert (head.status, head.worker_id, head.fence) == ("running", worker.id, 1)
 
 
 async def test_what_has_ended_is_not_claimed(timed_store: Store) -> None:
-    worker = await registered(timed_store.backend)
+    worker = await registered(timed_store._backend)
     for status in ("completed", "failed", "cancelled"):
         thread = await ready(timed_store, status=status, result={})
         assert await claimed(timed_store, worker, thread_id=thread.id) == []
@@ -56,31 +56,31 @@ async def test_what_has_ended_is_not_claimed(timed_store: Store) -> None:
 
 @pytest.mark.req("S3-033")
 async def test_a_held_thread_is_nobody_else_s_while_the_lease_lasts(timed_store: Store, clock: FakeClock) -> None:
-    holder = await registered(timed_store.backend, lease_seconds=30.0)
-    other = await registered(timed_store.backend, lease_seconds=500.0)
+    holder = await registered(timed_store._backend, lease_seconds=30.0)
+    other = await registered(timed_store._backend, lease_seconds=500.0)
     thread = await ready(timed_store)
     assert await claimed(timed_store, holder, thread_id=thread.id) == [thread.id]
     for seconds in (0, 29, 0.9):
         clock.advance(seconds)
         assert await claimed(timed_store, other, thread_id=thread.id) == []
-    assert await timed_store.backend.heartbeat(holder)
+    assert await timed_store._backend.heartbeat(holder)
     clock.advance(29)
     assert await claimed(timed_store, other, thread_id=thread.id) == [], "a beat renews"
     clock.advance(1.1)
-    (head,) = await timed_store.backend.claim(other.id, thread_id=thread.id)
+    (head,) = await timed_store._backend.claim(other.id, thread_id=thread.id)
     assert (head.worker_id, head.fence, head.losses, head.lost_by) == (other.id, 2, 1, holder.id)
 
 
 async def test_not_even_its_holder_claims_it_again(timed_store: Store) -> None:
     """Two tasks of one process would both think that it is theirs."""
-    worker = await registered(timed_store.backend)
+    worker = await registered(timed_store._backend)
     thread = await ready(timed_store)
     assert await claimed(timed_store, worker, thread_id=thread.id) == [thread.id]
     assert await claimed(timed_store, worker, thread_id=thread.id) == []
 
 
 async def test_the_stale_holder_s_writes_fail(timed_store: Store, clock: FakeClock) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     holder, other = await registered(backend), await registered(backend, lease_seconds=500.0)
     (stale,) = await backend.claim(holder.id, thread_id=(await ready(timed_store)).id)
     clock.advance(31)
@@ -91,7 +91,7 @@ async def test_the_stale_holder_s_writes_fail(timed_store: Store, clock: FakeClo
 
 
 async def test_runnable_is_pending_or_a_timer_that_has_come(timed_store: Store, clock: FakeClock) -> None:
-    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    worker = await registered(timed_store._backend, lease_seconds=1000.0)
     now = clock.now()
     clock.advance(60)
     then = clock.now()
@@ -105,11 +105,11 @@ async def test_runnable_is_pending_or_a_timer_that_has_come(timed_store: Store, 
 
 
 async def test_by_priority_and_then_by_how_long_they_have_been_ready(timed_store: Store, clock: FakeClock) -> None:
-    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    worker = await registered(timed_store._backend, lease_seconds=1000.0)
     names = {}
     for name, priority, after in (("c", 0, 20), ("b", 0, 10), ("a", 5, 30), ("d", -1, 0), ("e", -1, 0)):
         thread = await ready(timed_store, priority=priority)
-        await timed_store.backend.put([thread.changed(wake_at=clock.now().replace(second=after))])
+        await timed_store._backend.put([thread.changed(wake_at=clock.now().replace(second=after))])
         names[thread.id] = name
     clock.advance(60)
     order = [names[one] for _ in range(5) for one in await claimed(timed_store, worker)]
@@ -117,7 +117,7 @@ async def test_by_priority_and_then_by_how_long_they_have_been_ready(timed_store
 
 
 async def test_several_at_once_come_in_the_same_order(timed_store: Store, clock: FakeClock) -> None:
-    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    worker = await registered(timed_store._backend, lease_seconds=1000.0)
     threads = [await ready(timed_store, priority=priority) for priority in (0, 2, 1, 2)]
     clock.advance(1)
     wanted = [threads[1].id, threads[3].id, threads[2].id]
@@ -127,7 +127,7 @@ async def test_several_at_once_come_in_the_same_order(timed_store: Store, clock:
 
 
 async def test_of_these_agents_and_this_project_only(timed_store: Store) -> None:
-    worker = await registered(timed_store.backend)
+    worker = await registered(timed_store._backend)
     ours = await ready(timed_store, agent="helper")
     theirs = await ready(timed_store, agent="other")
     elsewhere = await ready(timed_store, agent="helper", project="elsewhere")
@@ -142,8 +142,8 @@ async def test_of_these_agents_and_this_project_only(timed_store: Store) -> None
 
 async def test_a_worker_that_is_dead_or_unknown_gets_none(timed_store: Store) -> None:
     thread = await ready(timed_store)
-    dead, unknown = await registered(timed_store.backend), a_worker()
-    await timed_store.backend.release(dead.id)
+    dead, unknown = await registered(timed_store._backend), a_worker()
+    await timed_store._backend.release(dead.id)
     for worker in (dead, unknown):
         assert await claimed(timed_store, worker) == []
         assert await claimed(timed_store, worker, thread_id=thread.id) == []
@@ -151,14 +151,14 @@ async def test_a_worker_that_is_dead_or_unknown_gets_none(timed_store: Store) ->
 
 
 async def test_a_thread_that_is_not_there(timed_store: Store) -> None:
-    worker = await registered(timed_store.backend)
+    worker = await registered(timed_store._backend)
     assert await claimed(timed_store, worker, thread_id=new_id()) == []
 
 
 @pytest.mark.req("S3-037")
 async def test_counts_crashes_of_a_thread_that_was_executed_alone(timed_store: Store, clock: FakeClock) -> None:
     """A claim that was not alone makes a suspect, and counts nothing."""
-    backend = timed_store.backend
+    backend = timed_store._backend
     thread = await ready(timed_store)
     lost_by = None
     for alone, losses, crashes in ((False, 0, 0), (True, 1, 0), (True, 2, 1), (False, 3, 2), (True, 4, 2)):
@@ -177,7 +177,7 @@ async def test_counts_crashes_of_a_thread_that_was_executed_alone(timed_store: S
 @pytest.mark.parametrize("cause", ["died", "expired", "taken_over", "stopped"])
 async def test_counts_losses_by_how_the_worker_ended(timed_store: Store, cause: EndCause) -> None:
     """Only a crash counts, and only if the worker held nothing else. A worker that stopped lost nothing."""
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker = await registered(backend)
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
     (head,) = await backend.claim(worker.id, suspects=True, alone=True)
@@ -192,7 +192,7 @@ async def test_counts_losses_by_how_the_worker_ended(timed_store: Store, cause: 
 
 
 async def test_counts_no_crash_when_the_worker_held_another_thread(timed_store: Store) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker = await registered(backend)
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
     await backend.claim(worker.id, suspects=True, alone=True)
@@ -207,7 +207,7 @@ async def test_counts_no_crash_when_the_worker_held_another_thread(timed_store: 
 async def test_counts_a_crash_when_an_expired_holder_loses_one_thread(
     timed_store: Store, clock: FakeClock, beside: bool
 ) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker, other = await registered(backend), await registered(backend)
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
     await backend.claim(worker.id, suspects=True, alone=True)
@@ -222,7 +222,7 @@ async def test_counts_a_crash_when_an_expired_holder_loses_one_thread(
 
 async def test_claims_suspects_apart_from_the_others(timed_store: Store, clock: FakeClock) -> None:
     """Those lost most often come first, then by priority and time; projects do not take turns."""
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker = await registered(backend)
     healthy = await ready(timed_store, agent="a")
     once = await ready(timed_store, agent="a", losses=1, lost_by=new_id(), priority=9)
@@ -242,7 +242,7 @@ async def test_claims_suspects_apart_from_the_others(timed_store: Store, clock: 
 
 
 async def test_claims_suspects_within_limits(timed_store: Store) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker = await registered(backend)
     limit = Limit(name="one a", at_most=1, agents=["a"])
     await backend.put([limit])
@@ -253,21 +253,21 @@ async def test_claims_suspects_within_limits(timed_store: Store) -> None:
 
 
 async def test_the_store_says_who_is_in_the_way(timed_store: Store) -> None:
-    elsewhere = await registered(timed_store.backend, host="another host", pid=1, boot_id="b")
+    elsewhere = await registered(timed_store._backend, host="another host", pid=1, boot_id="b")
     thread = await ready(timed_store)
     await claimed(timed_store, elsewhere, thread_id=thread.id)
     with pytest.raises(ThreadBusy, match="another host"):
         await timed_store.claim(thread)
     head = await timed_store.claim(thread, take_over=True)
     assert (head.fence, head.worker_id) == (3, (await timed_store.register_worker()).id)
-    assert not await timed_store.backend.heartbeat(elsewhere), "whom one takes over is dead"
+    assert not await timed_store._backend.heartbeat(elsewhere), "whom one takes over is dead"
 
 
 async def test_a_holder_provably_dead_on_this_host_is_taken_over_at_once(timed_store: Store) -> None:
     """Its pid belongs to a process that began at another time, so it is not the one that registered."""
     dead = current_process(timed_store.clock.now(), 1e9).changed(id=new_id(), process_started="1")
     assert is_provably_dead(dead)
-    assert await timed_store.backend.heartbeat(dead)
+    assert await timed_store._backend.heartbeat(dead)
     thread = await ready(timed_store)
     await claimed(timed_store, dead, thread_id=thread.id)
     assert (await timed_store.claim(thread)).worker_id != dead.id
@@ -283,17 +283,17 @@ async def test_claim_next_is_the_same_for_this_process(timed_store: Store) -> No
 
 
 async def test_of_many_claiming_at_once_one_gets_it(timed_store: Store) -> None:
-    workers = [await registered(timed_store.backend) for _ in range(10)]
+    workers = [await registered(timed_store._backend) for _ in range(10)]
     one = a_goal(wake_at=timed_store.clock.now())
-    await commit(timed_store.backend, threads=[one])
+    await commit(timed_store._backend, threads=[one])
     got = await asyncio.gather(*(claimed(timed_store, worker, thread_id=one.id) for worker in workers))
     assert sorted(map(len, got)) == [0] * 9 + [1]
 
 
 async def test_timers_by_the_thousand(timed_store: Store, clock: FakeClock) -> None:
     """They come at once after a long night; however many a claim makes ready at a time, none is forgotten."""
-    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    worker = await registered(timed_store._backend, lease_seconds=1000.0)
     timers = [a_goal(status="waiting", waiting_for=[waiting("timer", clock.now())]) for _ in range(1200)]
-    await timed_store.backend.put([timer.changed(wake_at=clock.now()) for timer in timers])
+    await timed_store._backend.put([timer.changed(wake_at=clock.now()) for timer in timers])
     got = [one for _ in range(3) for one in await claimed(timed_store, worker, limit=800)]
     assert sorted(got) == sorted(timer.id for timer in timers)

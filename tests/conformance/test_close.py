@@ -57,7 +57,7 @@ async def test_a_store_is_a_context_that_leaves_nothing_open(store_url: str) -> 
         await asyncio.gather(*(store.thread("k") for _ in range(5)))
         await store.append(head, [said("Hi")])
         await store.search("Hi")
-        assert store.backend is not None
+        assert store._backend is not None
     await asyncio.sleep(0)
     gc.collect()
     assert {link for link in open_files() - before if "/" in link and "pipe" not in link} == set()
@@ -112,7 +112,7 @@ async def test_a_store_that_was_only_made_and_never_entered(store_url: str) -> N
 
 async def test_an_append_on_its_way_is_finished_or_fails_but_never_hangs(store: Store) -> None:
     threads = [a_thread() for _ in range(20)]
-    await commit(store.backend, threads=threads)
+    await commit(store._backend, threads=threads)
     writing = [asyncio.ensure_future(store.append(thread, [said("x")])) for thread in threads]
     await asyncio.sleep(0)
     await store.close()

@@ -97,7 +97,7 @@ async def test_a_second_delivery_is_recognised_after_the_first_was_taken(full_ba
 
 
 async def test_a_thread_that_has_ended_takes_nothing(store: Store) -> None:
-    backend = store.backend
+    backend = store._backend
     for status in ("completed", "failed", "cancelled"):
         ended = await created(backend, a_goal(status=status, result={"done": 1}))
         before = await everything(backend)
@@ -203,7 +203,7 @@ async def test_messages_wait_in_the_inbox_in_the_order_of_their_arrival(full_bac
 
 async def test_a_letter_to_nobody(store: Store) -> None:
     with pytest.raises(NotFound):
-        await commit(store.backend, a_letter(an_unknown_thread()))
+        await commit(store._backend, a_letter(an_unknown_thread()))
     with pytest.raises(NotFound):
         await store.deliver(new_id(), said("x"), kind="input", sender="ada")
 
@@ -224,7 +224,7 @@ async def test_the_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> 
     assert [stitch.type for stitch in taken.stitches] == ["thread_result"] * 3 + ["llm_call"]
     assert [stitch.child_id for stitch in taken.stitches[:3]] == [child.id for child in children]
     assert await store.inbox(taken.head) == (taken.head, [])
-    kept = await letters_of(store.backend, head)
+    kept = await letters_of(store._backend, head)
     assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
 
 

@@ -19,34 +19,34 @@ ONE = Limit(name="agent", at_most=1, agents=["b"])
 
 @pytest.fixture
 async def worker(timed_store: Store) -> Worker:
-    return await registered(timed_store.backend, lease_seconds=1000.0)
+    return await registered(timed_store._backend, lease_seconds=1000.0)
 
 
 async def ready(store: Store, **numbers: int) -> list[Thread]:
     """So many ready threads of each agent."""
     threads = [a_goal(agent=agent, wake_at=store.clock.now()) for agent in numbers for _ in range(numbers[agent])]
-    await store.backend.put(threads)
+    await store._backend.put(threads)
     return threads
 
 
 async def stored(store: Store, *limits: Limit) -> list[Limit]:
-    await store.backend.put(limits)
+    await store._backend.put(limits)
     return list(limits)
 
 
 async def claimed(store: Store, worker: Worker, **more: object) -> str:
-    heads = await store.backend.claim(worker.id, **more)
+    heads = await store._backend.claim(worker.id, **more)
     return "".join(sorted(head.agent or "-" for head in heads))
 
 
 async def test_no_more_are_held_than_a_limit_lets(timed_store: Store, worker: Worker) -> None:
-    other = await registered(timed_store.backend, lease_seconds=1000.0)
+    other = await registered(timed_store._backend, lease_seconds=1000.0)
     await ready(timed_store, a=3, b=3)
     limits = await stored(timed_store, TWO)
     assert await claimed(timed_store, worker, limit=1, limits=limits) in ("a", "b")
     assert len(await claimed(timed_store, other, agents=["a", "b"], limit=9, limits=limits)) == 1
     assert await claimed(timed_store, other, limit=9, limits=limits) == ""
-    await timed_store.backend.release(other.id)
+    await timed_store._backend.release(other.id)
     assert len(await claimed(timed_store, worker, limit=9, limits=limits)) == 1, "what is given back leaves room"
 
 
@@ -83,12 +83,12 @@ async def test_what_is_stored_counts_not_what_was_read_before(timed_store: Store
     while more := await claimed(timed_store, worker, limit=9, limits=before):
         got += more
     assert got == "aaa"
-    await timed_store.backend.delete(Find(Limit, (Where("name", "=", TWO.name),)))
+    await timed_store._backend.delete(Find(Limit, (Where("name", "=", TWO.name),)))
     assert await claimed(timed_store, worker, limit=9, limits=before) == "a" * 6
 
 
 async def test_threads_without_an_agent_have_no_limit(timed_store: Store, worker: Worker) -> None:
-    await timed_store.backend.put([a_goal(wake_at=timed_store.clock.now()) for _ in range(3)])
+    await timed_store._backend.put([a_goal(wake_at=timed_store.clock.now()) for _ in range(3)])
     limits = await stored(timed_store, ONE)
     await ready(timed_store, b=2)
     assert await claimed(timed_store, worker, agents=["b"], limits=limits) == "b"
@@ -109,7 +109,7 @@ async def test_one_taken_over_from_the_dead_is_not_counted_against_itself(
     timed_store: Store, clock: FakeClock, worker: Worker
 ) -> None:
     limits = await stored(timed_store, ONE)
-    dying = await registered(timed_store.backend, lease_seconds=1.0)
+    dying = await registered(timed_store._backend, lease_seconds=1.0)
     thread, other = await ready(timed_store, b=2)
     assert await claimed(timed_store, dying, thread_id=thread.id, limits=limits) == "b"
     clock.advance(2)
@@ -122,7 +122,7 @@ async def test_many_at_once_do_not_exceed_it_together(store: Store, store_url: s
     limits = await stored(store, TWO)
     threads = await ready(store, a=20, b=20)
     async with open_store(store_url) as other:
-        backends = [store.backend if number % 2 else other.backend for number in range(20)]
+        backends = [store._backend if number % 2 else other._backend for number in range(20)]
         workers = [await registered(backend, lease_seconds=1e6) for backend in backends]
         asked = [
             backend.claim(worker.id, limits=limits, **({"thread_id": thread.id} if number % 3 else {"limit": 3}))
@@ -140,7 +140,7 @@ async def test_a_store_keeps_to_what_is_stored(timed_store: Store, clock: FakeCl
     await stored(timed_store, TWO)
     got = [head for _ in range(6) for head in await timed_store.claim_next(limit=9)]
     assert sorted(head.agent or "" for head in got) == ["a", "a", "c"]
-    await timed_store.backend.delete(Find(Limit))
+    await timed_store._backend.delete(Find(Limit))
     clock.advance(1)
     assert len(await timed_store.claim_next(agents=["a"], limit=9)) == 3, "after a second it has looked again"
 
@@ -157,7 +157,7 @@ async def test_a_store_says_which_limit_is_in_the_way(timed_store: Store, clock:
 async def test_a_holder_is_named_before_a_limit(timed_store: Store, worker: Worker) -> None:
     (thread,) = await ready(timed_store, b=1)
     await stored(timed_store, ONE)
-    await timed_store.backend.claim(worker.id, thread_id=thread.id)
+    await timed_store._backend.claim(worker.id, thread_id=thread.id)
     with pytest.raises(ThreadBusy) as busy:
         await timed_store.claim(thread)
     assert busy.value.reason == "holder"

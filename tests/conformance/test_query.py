@@ -155,10 +155,10 @@ async def test_rows_beyond_the_limit_are_left_off_and_that_is_said(store: Store)
 async def test_what_is_not_one_reading_statement_is_refused(store: Store) -> None:
     """What the one dialect does not know is as little allowed as what the other forbids."""
     await store.create()
-    before = await everything(store.backend)
+    before = await everything(store._backend)
     for sql in WRITES:
         await refused(Refused, store.sql(sql), sql)
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
     await store.migrate()
     assert (await store.sql("SELECT count(*) FROM threads")).rows == [(1,)]
     assert not Path("/tmp/lockstitch-should-not-exist").exists()
@@ -182,10 +182,10 @@ async def test_nothing_of_the_server_can_be_read(store: Store) -> None:
 async def test_nothing_gets_out(store: Store, lens: str | None) -> None:
     """Not by a second statement, a setting, a role, a file, a program, another connection or another transaction."""
     await store.create()
-    before = await everything(store.backend)
+    before = await everything(store._backend)
     for sql in ESCAPES:
         await refused(Refused, store.sql(sql, lens=lens), sql)
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
     assert not Path("/tmp/lockstitch-should-not-exist").exists()
     assert (await store.sql("SELECT count(*) FROM schema_versions WHERE version = 999", lens=lens)).rows == [(0,)]
 
@@ -202,14 +202,14 @@ async def answered_if_supported(asking: Awaitable[QueryResult]) -> None:
 @pytest.mark.parametrize("lens", LENSES)
 async def test_what_a_session_was_told_ends_with_it(store: Store, backend: str, lens: str | None) -> None:
     await store.create()
-    before = await everything(store.backend)
+    before = await everything(store._backend)
     for _ in range(2):
         for sql in HARMLESS:
             if backend == "postgres":
                 await answered_if_supported(store.sql(sql, lens=lens))
             else:
                 await refused(Refused, store.sql(sql, lens=lens), sql)
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
     if backend == "postgres":
         left = "SELECT current_setting('lockstitch.x', true), current_setting('statement_timeout')"
         assert (await store.sql(left, lens=lens)).rows == [(None, "10s")]
@@ -226,7 +226,7 @@ async def test_a_lens_that_there_is_not(store: Store) -> None:
 
 async def test_a_connection_with_a_lens_only_reads(store: Store, backend: str) -> None:
     head = await store.create(title="Mine")
-    before = await everything(store.backend)
+    before = await everything(store._backend)
     wanted = "SELECT agent_uuid, title FROM agent_config"
     async with store.lens("three_table") as connection:
         if backend == "postgres":
@@ -240,7 +240,7 @@ async def test_a_connection_with_a_lens_only_reads(store: Store, backend: str) -
                 with pytest.raises(Exception, match="readonly"):
                     connection.execute(sql)
     assert [(str(agent_uuid), title) for agent_uuid, title in rows] == [(str(head.id), "Mine")]
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
 
 
 def test_the_same_without_await(store_url: str) -> None:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.req("S3-037")
 async def test_what_it_held_goes_back_to_its_place_in_the_queue(timed_store: Store, clock: FakeClock) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker, other = await registered(backend), await registered(backend)
     early = await timed_store.create(kind="goal", goal="g")
     clock.advance(5)
@@ -30,14 +30,14 @@ async def test_what_it_held_goes_back_to_its_place_in_the_queue(timed_store: Sto
 
 async def test_a_chat_it_held_becomes_runnable(timed_store: Store) -> None:
     """It had no wake_at of its own; without one nobody would ever pick it up."""
-    backend = timed_store.backend
+    backend = timed_store._backend
     head = await held(backend, await timed_store.create(), worker := await registered(backend))
     await backend.release(worker.id)
     assert [one.id for one in await backend.claim((await registered(backend)).id)] == [head.id]
 
 
 async def test_the_released_can_write_no_more(timed_store: Store) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     head = await held(backend, await timed_store.create(), worker := await registered(backend))
     await commit(backend, change(head, said("before")))
     await backend.release(worker.id)
@@ -49,7 +49,7 @@ async def test_the_released_can_write_no_more(timed_store: Store) -> None:
 
 
 async def test_several_threads_and_only_its_own(timed_store: Store) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker, other = await registered(backend), await registered(backend)
     root = await timed_store.create()
     mine = [root, await timed_store.create(parent_id=root.id, depth=1), await timed_store.create()]
@@ -61,7 +61,7 @@ async def test_several_threads_and_only_its_own(timed_store: Store) -> None:
 
 
 async def test_with_expired_only_not_before_its_time(timed_store: Store, clock: FakeClock) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker = await registered(backend, lease_seconds=30.0)
     head = await held(backend, await timed_store.create(), worker)
     clock.advance(29)
@@ -74,7 +74,7 @@ async def test_with_expired_only_not_before_its_time(timed_store: Store, clock: 
 
 
 async def test_twice_and_of_nobody(timed_store: Store) -> None:
-    backend = timed_store.backend
+    backend = timed_store._backend
     worker = await registered(backend)
     await held(backend, await timed_store.create(), worker)
     assert len(await backend.release(worker.id)) == 1
@@ -86,7 +86,7 @@ async def test_twice_and_of_nobody(timed_store: Store) -> None:
 @pytest.mark.req("S3-037")
 async def test_reap_gives_back_what_dead_workers_hold(timed_store: Store, clock: FakeClock) -> None:
     """One whose lease has run out, one whose process is gone, and not those that live, nor oneself."""
-    backend = timed_store.backend
+    backend = timed_store._backend
     gone = current_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
     await backend.heartbeat(gone)
     silent = await registered(backend, host="elsewhere", lease_seconds=30.0)

@@ -20,17 +20,17 @@ async def fill(store: Store, **numbers: int) -> list[Thread]:
         for project, number in numbers.items()
         for place in range(number)
     ]
-    await store.backend.put(threads)
+    await store._backend.put(threads)
     return threads
 
 
 async def projects(store: Store, worker: Worker, **more: object) -> str:
-    return "".join(head.project for head in await store.backend.claim(worker.id, **more))
+    return "".join(head.project for head in await store._backend.claim(worker.id, **more))
 
 
 @pytest.fixture
 async def worker(timed_store: Store, clock: FakeClock) -> Worker:
-    worker = await registered(timed_store.backend, lease_seconds=1000.0)
+    worker = await registered(timed_store._backend, lease_seconds=1000.0)
     clock.advance(1)
     return worker
 
@@ -91,8 +91,8 @@ async def test_of_a_project_the_most_urgent_of_all_agents(timed_store: Store, cl
         a_goal(agent=agent, priority=priority, wake_at=now, project=project)
         for agent, priority, project in (("x", 0, "a"), ("y", 5, "a"), (None, 3, "a"), ("x", 9, "b"), ("y", -1, "b"))
     ]
-    await timed_store.backend.put(threads)
-    heads = await timed_store.backend.claim(worker.id, limit=9)
+    await timed_store._backend.put(threads)
+    heads = await timed_store._backend.claim(worker.id, limit=9)
     assert [(head.project, head.priority) for head in heads] == [("a", 5), ("b", 9), ("a", 3), ("b", -1), ("a", 0)]
 
 
@@ -102,8 +102,8 @@ async def test_agents_that_this_worker_does_not_know_are_in_nobody_s_way(
     now = clock.now()
     theirs = [a_goal(agent="theirs", project=f"p{number}", priority=9, wake_at=now) for number in range(30)]
     ours = [a_goal(agent=agent, project="q", wake_at=now) for agent in ("ours", "mine")]
-    await timed_store.backend.put([*theirs, *ours])
-    claimed = await timed_store.backend.claim(worker.id, agents=["mine", "ours", "nobody", "mine"], limit=9)
+    await timed_store._backend.put([*theirs, *ours])
+    claimed = await timed_store._backend.claim(worker.id, agents=["mine", "ours", "nobody", "mine"], limit=9)
     assert {head.id for head in claimed} == {thread.id for thread in ours}
 
 
@@ -116,17 +116,17 @@ async def test_projects_whose_time_has_not_come_are_in_nobody_s_way(
     others = [a_goal(project=f"{side}{number}", wake_at=later) for side in "az" for number in range(25)]
     urgent = [a_goal(project="m", priority=9, wake_at=later) for _ in range(25)]
     ready = a_goal(project="m", wake_at=now)
-    await timed_store.backend.put([*others, *urgent, ready])
+    await timed_store._backend.put([*others, *urgent, ready])
     for after in ("", "b", "m", "z5"):
-        (claimed,) = await timed_store.backend.claim(worker.id, after=after)
+        (claimed,) = await timed_store._backend.claim(worker.id, after=after)
         assert claimed.id == ready.id
-        await timed_store.backend.put([ready])
+        await timed_store._backend.put([ready])
 
 
 async def test_of_one_project_alone_there_are_no_turns(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
     threads = await fill(timed_store, a=2, b=2)
     clock.advance(1)
-    heads = await timed_store.backend.claim(worker.id, project="b", after="b", agents=["helper"], limit=9)
+    heads = await timed_store._backend.claim(worker.id, project="b", after="b", agents=["helper"], limit=9)
     assert [head.id for head in heads] == [thread.id for thread in threads if thread.project == "b"]
 
 

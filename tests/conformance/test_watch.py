@@ -78,7 +78,7 @@ async def test_what_was_there_before_is_not_told(full_backend: FullBackend) -> N
 async def test_another_store_object_is_seen(store: Store, store_url: str) -> None:
     async with open_store(store_url) as other:
         head = await other.create()
-        async with watching(store.backend) as sightings:
+        async with watching(store._backend) as sightings:
             await other.append(head, [said("Hi")])
             await until(sightings, head.id, 1)
 
@@ -147,18 +147,18 @@ async def until_work(sightings: AsyncGenerator[ChangeHint, None]) -> None:
 @pytest.mark.parametrize("place", ["here", "in another store"])
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_what_makes_something_ready(store: Store, store_url: str, cause: Cause, place: str) -> None:
-    act = await cause(store.backend, await registered(store.backend))
-    async with open_store(store_url) as other, watching(store.backend) as sightings:
-        await act(store.backend if place == "here" else other.backend)
+    act = await cause(store._backend, await registered(store._backend))
+    async with open_store(store_url) as other, watching(store._backend) as sightings:
+        await act(store._backend if place == "here" else other._backend)
         await until_work(sightings)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_what_makes_something_ready_in_memory(cause: Cause) -> None:
     async with open_store("sqlite:///:memory:") as store:
-        act = await cause(store.backend, await registered(store.backend))
-        async with watching(store.backend) as sightings:
-            await act(store.backend)
+        act = await cause(store._backend, await registered(store._backend))
+        async with watching(store._backend) as sightings:
+            await act(store._backend)
             await until_work(sightings)
 
 
@@ -169,7 +169,7 @@ async def create_ready(gate: Gate, url: str) -> None:
 
 
 async def test_another_process_makes_something_ready(store: Store, store_url: str) -> None:
-    async with watching(store.backend) as sightings:
+    async with watching(store._backend) as sightings:
         job = asyncio.to_thread(run, "tests.conformance.test_watch:create_ready", [[store_url]])
         made = asyncio.ensure_future(job)
         await until_work(sightings)
@@ -198,7 +198,7 @@ async def test_a_watcher_that_is_cancelled_lets_go(store_url: str) -> None:
         head = await store.create()
 
         async def watch() -> None:
-            async with watching(store.backend) as sightings:
+            async with watching(store._backend) as sightings:
                 async for _ in sightings:
                     pass
 

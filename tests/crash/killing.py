@@ -114,7 +114,7 @@ async def _collected(store: Store) -> Counter[str]:
     head = await store.thread(COLLECTOR)
     marks = Counter(_mark(stitch) for stitch in await store.stitches(head))
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-    marks.update(letter.sender for letter in await store.backend.find(Find(Delivery, where)))
+    marks.update(letter.sender for letter in await store._backend.find(Find(Delivery, where)))
     return marks
 
 

@@ -74,7 +74,7 @@ async def stale_writes(url: str, attempts: int) -> int:
             head = await stale.claim(thread)
             head = (await stale.append(head, [said("mine")])).head
             assert head.worker_id is not None
-            await fresh.backend.release(head.worker_id)
+            await fresh._backend.release(head.worker_id)
             taken = await fresh.claim(thread)
             try:
                 await stale.append(head, [said("too late")])

@@ -44,7 +44,7 @@ async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) ->
 
         assert len(await store.search("before")) == len(await store.search("after")) == 2
         (said, *_) = await store.stitches("old")
-        await store.backend.put([said.changed(message={"role": "user", "content": "instead"})])
+        await store._backend.put([said.changed(message={"role": "user", "content": "instead"})])
         assert [len(await store.search(word)) for word in ("before", "instead")] == [1, 1]
         await store.delete("old")
         assert await store.search("before") == await store.search("instead") == []

@@ -112,7 +112,7 @@ def test_the_commands_and_the_code(url: str, folder: Path, looking: Callable[[st
                 # The moment of the page may be past; what is for later than now has not begun.
                 assert store.thread(later).goal == "Open the shop"
                 assert (store.thread("reminder-7").status, store.thread("order-7").status) == ("waiting", "completed")
-                limits = store.portal.call(store.async_store.backend.find(Find(Limit, order=("name",))))
+                limits = store.portal.call(store.async_store._backend.find(Find(Limit, order=("name",))))
                 assert [(limit.name, limit.at_most) for limit in limits] == [
                     ("agent:clerk", 20),
                     ("provider:scripted", 50),

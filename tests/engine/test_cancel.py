@@ -311,7 +311,7 @@ async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store)
 
     await scripted("One.").run("1", store=store, thread="t")
     await store.edit("t", cancel_requested=True)
-    backend = Looking(store.backend)
+    backend = Looking(store._backend)
     shared = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     beside = Agent("helper", model=Scripted(slow), title=False)
     clerk = Agent("helper", model=Scripted(slow), title=False, instructions=instructions)

@@ -134,7 +134,7 @@ async def test_a_hundred_steps_cost_what_thirty_cost(store: Store):
     """Neither what is sent nor what is read nor what is kept in mind grows with a thread that has a window."""
     lengths: list[int] = []
     reads: list[int] = []
-    counting = Counting(store.backend)
+    counting = Counting(store._backend)
     counted = Store(counting, clock=store.clock, project=store.project)  # type: ignore[arg-type]
 
     def answer(request: Any) -> Any:

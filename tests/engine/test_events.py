@@ -21,7 +21,7 @@ TEXT = "one two three four five six seven eight nine ten "
 
 
 async def kept(store: Store) -> list[LiveDelta]:
-    return await store.backend.find(Find(LiveDelta, order=("number",)))
+    return await store._backend.find(Find(LiveDelta, order=("number",)))
 
 
 async def held(store: Store) -> Thread:
@@ -42,7 +42,7 @@ async def until(store: Store, number: int) -> list[LiveDelta]:
 async def test_words_are_gathered_numbered_and_taken_away(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
-    speaking = LiveTextWriter(store.backend, head)
+    speaking = LiveTextWriter(store, head)
     for word in ("one ", "two "):
         speaking.on_event(said(head, run, word))
     speaking.on_event(said(head, run, "hm", kind="thinking"))
@@ -68,13 +68,13 @@ async def test_words_are_gathered_numbered_and_taken_away(store: Store) -> None:
 
 async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[object] = []
-    put = store.backend.put
+    put = store._backend.put
 
     async def counted(records: Sequence[Record], **options: Any) -> None:
         written.extend(record for record in records if isinstance(record, LiveDelta))
         await put(records, **options)
 
-    monkeypatch.setattr(store.backend, "put", counted)
+    monkeypatch.setattr(store._backend, "put", counted)
     # However slow the machine is, the answer is committed before the time has come.
     monkeypatch.setattr(events, "PAUSE", 60.0)
     agent = Agent("quick", model=Scripted(["Hello."]), title=False)
@@ -85,7 +85,7 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
 
 
 async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put, tries = store.backend.put, 0
+    put, tries = store._backend.put, 0
 
     async def refused(records: Sequence[Record], **options: Any) -> None:
         nonlocal tries
@@ -94,7 +94,7 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
             raise StoreError("No room for chatter.")
         await put(records, **options)
 
-    monkeypatch.setattr(store.backend, "put", refused)
+    monkeypatch.setattr(store._backend, "put", refused)
     monkeypatch.setattr(events, "PAUSE", 0.01)
     agent = Agent("slow", model=Scripted([{"text": TEXT, "chunk": 5, "pause": 0.01}]), title=False)
     thread = await agent.start(store=store, goal="Count")
@@ -109,16 +109,16 @@ async def test_leftovers_of_the_dead_vanish(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
     left = LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
-    await store.backend.put([left])
+    await store._backend.put([left])
     # Those of an earlier holder go when the next one speaks.
-    speaking = LiveTextWriter(store.backend, head)
+    speaking = LiveTextWriter(store, head)
     speaking.on_event(said(head, run, "new"))
     async with asyncio.timeout(60):
         while [one.text["text"] for one in await kept(store)] != ["new"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     # What a holder says now stays; what nobody holds any more goes.
-    await sweep(store.backend)
+    await sweep(store)
     assert len(await kept(store)) == 1
     await store.append(head, fields={"status": "pending"})
-    await sweep(store.backend)
+    await sweep(store)
     assert await kept(store) == []

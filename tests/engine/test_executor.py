@@ -62,7 +62,7 @@ class Failing:
 
 @pytest.fixture
 async def failing(store: Store) -> tuple[Store, Failing]:
-    backend = Failing(store.backend)
+    backend = Failing(store._backend)
     return Store(backend, clock=store.clock, project=store.project), backend  # type: ignore[arg-type]
 
 
@@ -163,7 +163,7 @@ class Meddling:
 @pytest.mark.parametrize("deed", ["message", "cancel", "twice"])
 async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
     """A message, a wish to cancel, an answer that comes twice: at the worst moment, and the thread comes to its end."""
-    backend = Meddling(store.backend)
+    backend = Meddling(store._backend)
     meddled = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
 
     async def act() -> None:
@@ -214,7 +214,7 @@ async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: py
     task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
 
     async def doing() -> Any:
-        workers = await store.backend.find(Find(Worker))
+        workers = await store._backend.find(Find(Worker))
         return next((worker.doing for worker in workers if any(worker.doing.values())), None)
 
     said = await until(doing)
@@ -382,7 +382,7 @@ async def test_of_two_processes_one_works_and_the_other_is_told_who(store_url: s
 async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
     """Otherwise held from their first commit on, they wait for room where a limit covers their agent."""
     agent = scripted("It is 4.", "It is 5.")
-    await store.backend.put([Limit(name="one", at_most=1, agents=[agent.name])])
+    await store._backend.put([Limit(name="one", at_most=1, agents=[agent.name])])
     held = await store.claim(await store.create(agent=agent.name))
     with pytest.raises(ThreadBusy, match="Limit one") as busy:
         await store.claim(await store.create(agent=agent.name))
@@ -427,5 +427,5 @@ async def test_who_was_declared_dead_and_has_not_heard_of_it_drives_as_somebody_
         assert (result.status, result.output_text) == ("completed", "Two.")
         with pytest.raises(ThreadBusy):
             await asyncio.wait_for(stale, 60)
-        workers = {one.id for one in await here.backend.find(Find(Worker)) if not one.dead}
+        workers = {one.id for one in await here._backend.find(Find(Worker)) if not one.dead}
         assert before not in workers

@@ -119,7 +119,7 @@ async def test_of_messages_that_come_at_once_none_is_lost_and_none_comes_twice(s
 async def test_messages_for_a_thread_that_is_just_being_made_are_answered_in_line(store: Store, covered: bool):
     """Also where a limit covers the agent, so that the thread is made first and claimed after."""
     if covered:
-        await store.backend.put([Limit(name="one", at_most=1, agents=["helper"])])
+        await store._backend.put([Limit(name="one", at_most=1, agents=["helper"])])
     clerk = Agent("helper", model=Scripted(lambda request: f"To {text_of(request.messages[-1])}"), title=False)
     thread_id = new_id()
     results = await asyncio.gather(
@@ -239,7 +239,7 @@ async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url
         first = asyncio.create_task(clerk(before).run("1", store=there, thread="t"))
         await before.asked.wait()
         second = asyncio.create_task(clerk(slow).run("2", store=here, thread="t", on_busy="queue"))
-        await until(lambda: here.backend.count(Find(Delivery)))
+        await until(lambda: here._backend.count(Find(Delivery)))
         before.go_on.set()
         await first
         await slow.asked.wait()

@@ -65,7 +65,7 @@ class Outage:
 
 @pytest.fixture
 async def process(store: Store) -> AsyncIterator[tuple[Store, Outage]]:
-    backend = Outage(store.backend)
+    backend = Outage(store._backend)
     made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     yield made, backend
     backend.away = False
@@ -152,7 +152,7 @@ async def test_releases_a_suspect_when_its_worker_is_cancelled_before_it_execute
     helper = scripted("Done.")
     lost = await store.claim(await helper.start(store=store, goal="g"))
     assert lost.worker_id is not None
-    await its.backend.release(lost.worker_id, cause="died")
+    await its._backend.release(lost.worker_id, cause="died")
     backend.slow = "lost_by"
     working = asyncio.create_task(WorkerLoop(App([helper]), its, poll=0.05).run())
 

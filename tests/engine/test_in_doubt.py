@@ -181,7 +181,7 @@ async def test_call_is_in_doubt_when_the_crash_limit_is_reached(store: Store):
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await interrupted(helper, bank, store)
     lost = (await store.thread("t")).changed(losses=MAX_CRASHES, crashes=MAX_CRASHES, lost_by=new_id())
-    await store.backend.put([lost])
+    await store._backend.put([lost])
     failed = await helper.resume("t", store=store)
     assert failed is not None
     assert (failed.status, failed.in_doubt) == ("failed", DOUBT)
@@ -338,10 +338,10 @@ class CancelsAfterMark:
         self.seen = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store.backend, name)
+        return getattr(self._store._backend, name)
 
     async def append(self, commit: Commit) -> Any:
-        done = await self._store.backend.append(commit)
+        done = await self._store._backend.append(commit)
         stitches = [stitch for step in commit.steps if isinstance(step, ThreadChange) for stitch in step.stitches]
         if any(stitch.type == "tool_started" for stitch in stitches):
             await self._store.edit("t", cancel_requested=True)

@@ -279,7 +279,7 @@ async def test_messages_that_came_during_a_turn_that_was_cancelled_are_seen(stor
 
 @pytest.mark.parametrize("how", ["deleted", "removed"])
 async def test_a_member_hears_of_a_child_that_is_gone(store: Store, how: str) -> None:
-    if how == "removed" and not isinstance(store.backend, SupportsExtensions):
+    if how == "removed" and not isinstance(store._backend, SupportsExtensions):
         pytest.skip("a store of files removes nothing with a commit")
     await member("child", ["never"]).version(store)
     asked = calls("create_thread", goal="dig", agent="child", wait_for_completion=True)

@@ -50,7 +50,7 @@ def asking(kind: str) -> Agent:
 
 async def replying(store: Store, kind: str, deed: Callable[[], Awaitable[Any]]) -> None:
     """Reply to a thread that is held when it is looked at; then the deed is done, and then the reply arrives."""
-    meanwhile = Meanwhile(store.backend, deed)
+    meanwhile = Meanwhile(store._backend, deed)
     await REPLIES[kind][2](Store(meanwhile, clock=store.clock, project=store.project))  # type: ignore[arg-type]
 
 

@@ -227,7 +227,7 @@ async def test_a_result_over_the_limit_is_cut_and_said(store: Store):
 @pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
 async def test_the_end_of_a_run_is_there_whole_or_not_at_all(store: Store, done: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
-    backend = Failing(store.backend)
+    backend = Failing(store._backend)
     failing = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     backend.at, backend.done = 2, done
     with pytest.raises(StoreUnreachable):

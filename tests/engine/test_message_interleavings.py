@@ -181,7 +181,7 @@ class Schedule:
         self.lost.append(process)
         await self.add_process()
         worker_id = (await process.store.register_worker()).id
-        await self.any_process().store.backend.release(worker_id)
+        await self.any_process().store._backend.release(worker_id)
 
     async def finish(self) -> None:
         """Let all tasks end and a worker do what is left."""

@@ -216,7 +216,7 @@ async def _late(store: Store, there: Store, kind: str, *, held: bool) -> None:
         if held:
             await store.claim("t")
 
-    backend: Any = Meanwhile(store.backend, moved_on)
+    backend: Any = Meanwhile(store._backend, moved_on)
     # The first call takes one reply. The same reply again succeeds and changes nothing, a different one is a conflict.
     with nullcontext() if kind == "approval" else pytest.raises(Conflict):
         await late(Store(backend, clock=store.clock, project=store.project))

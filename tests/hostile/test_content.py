@@ -115,7 +115,7 @@ PLACES: dict[str, Act] = {
 @pytest.mark.parametrize("place", PLACES)
 async def test_what_is_refused_writes_nothing(store: Store, place: str) -> None:
     begun, run = await begin_turn(store, await store.create(key="k"), "x")
-    before = await everything(store.backend)
+    before = await everything(store._backend)
 
     async def act(value: Any) -> object:
         return await PLACES[place](store, begun.head, run, value)
@@ -126,7 +126,7 @@ async def test_what_is_refused_writes_nothing(store: Store, place: str) -> None:
             assert "othing was written" in str(exc), name
             assert exc.exit_code == 2
             assert await store.thread("k") == begun.head, name
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
     # The same head still takes what is sound, so nothing of it was half done.
     assert (await store.append(begun.head, [said("sound")])).head.position == 2
 

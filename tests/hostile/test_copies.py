@@ -45,7 +45,7 @@ async def full_of_it(store: Store) -> Thread:
 
 async def without_leases(store: Store) -> dict[str, list[dict[str, Any]]]:
     """Everything that a copy takes along: leases and the numbers a store gives itself stay behind."""
-    found = await everything(store.backend)
+    found = await everything(store._backend)
     for row in found["stitches"]:
         del row["log_id"]
     for row in found["threads"]:

@@ -41,7 +41,7 @@ async def test_of_threads(store: Store, store_url: str, tmp_path: Path) -> None:
 
 async def test_of_projects_and_goals(store: Store) -> None:
     for name, text in TEXTS.items():
-        there = Store(store.backend, clock=store.clock, project=text)
+        there = Store(store._backend, clock=store.clock, project=text)
         thread = await there.create(key="k", kind="goal", goal=text * 50)
         assert await there.threads() == [thread], name
         assert await there.thread("k") == thread, name
@@ -85,7 +85,7 @@ PLACES: dict[str, Act] = {
 
 async def _places_refuse(store: Store, places: dict[str, Act], values: dict[str, Any]) -> None:
     begun, run = await begin_turn(store, await store.create(key="k"), "x")
-    before = await everything(store.backend)
+    before = await everything(store._backend)
 
     async def act(place: str, value: Any) -> object:
         return await places[place](store, begun.head, run, value)
@@ -94,7 +94,7 @@ async def _places_refuse(store: Store, places: dict[str, Act], values: dict[str,
         for name, value in values.items():
             await refused(Refused, act(place, value), f"{name} as {place}")
             assert await store.thread("k") == begun.head, f"{name} as {place}"
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
     assert (await store.append(begun.head, [said("sound")])).head.position == 2
 
 

@@ -93,11 +93,11 @@ async def test_attachments_lie_in_the_store_whatever_their_name(store: Store, tm
     trace = agent_trace()
     found = [*items(*trace.runs), Attachment(trace.runs[1]["id"], name, "text/plain", b"#!/bin/sh")]
     report = await import_items(store, "langsmith", found)
-    kept = await store.backend.find(Find(File))
+    kept = await store._backend.find(Find(File))
     assert len(kept) + len(report.skipped) == 1
     for file in kept:
         assert (file.storage_path or "").startswith("blob:")
-        blob = await store.backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
+        blob = await store._backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
         assert blob is not None
         assert blob.content == b"#!/bin/sh"
     new = _files(tmp_path) - before

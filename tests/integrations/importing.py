@@ -62,7 +62,7 @@ async def lens_rows(store: Store, view: str) -> list[Json]:
 
 async def lens(store: Store) -> dict[str, list[Json]]:
     """The three tables. A store of files is copied for every question, so for these three it is copied here."""
-    if isinstance(store.backend, FilesBackend):
+    if isinstance(store._backend, FilesBackend):
         async with open_store("sqlite:///:memory:") as copy:
             await store.copy_to(copy)
             return await lens(copy)

@@ -137,9 +137,9 @@ class Mirror:
             "completed_at": end,
             **self.fields,
         }
-        await store.backend.put([thread])
-        await store.backend.put([Run(**values)])
-        await store.backend.put(self.stitches)
+        await store._backend.put([thread])
+        await store._backend.put([Run(**values)])
+        await store._backend.put(self.stitches)
         return self
 
 

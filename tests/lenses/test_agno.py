@@ -130,7 +130,7 @@ async def test_what_a_run_object_holds(told: Store, story: Story) -> None:
 
 async def team(store: Store) -> list[Run]:
     """A leader that asked a member and then summed up, as records: three runs of one message."""
-    await store.backend.put([Agent(name="lead", role="team", created_at=NOW, updated_at=NOW)])
+    await store._backend.put([Agent(name="lead", role="team", created_at=NOW, updated_at=NOW)])
     head = await store.create(agent="lead", key="books", user_id="ada")
     made: list[Run] = []
     for place, (agent, role, question, answer) in enumerate(
@@ -189,15 +189,15 @@ async def test_a_team_and_its_members(store: Store) -> None:
 async def test_the_registry(store: Store) -> None:
     for version in (1, 2):
         definition = {"name": "lead", "instructions": f"v{version}"}
-        await store.backend.put(
+        await store._backend.put(
             [AgentVersion(name="lead", version=version, digest=f"{version}", definition=definition, created_at=NOW)]
         )
     metadata = {"description": "Leads."}
-    await store.backend.put(
+    await store._backend.put(
         [Agent(name="lead", role="team", version=2, metadata=metadata, created_at=NOW, updated_at=NOW)]
     )
     for place, member in enumerate(("researcher", "writer")):
-        await store.backend.put([TeamMember(team="lead", version=2, place=place, member=member, member_version=1)])
+        await store._backend.put([TeamMember(team="lead", version=2, place=place, member=member, member_version=1)])
     (component,) = await look(store, "SELECT * FROM agno_components")
     assert (component["component_id"], component["component_type"]) == ("lead", "team")
     assert (component["current_version"], component["description"]) == (2, "Leads.")
@@ -217,13 +217,13 @@ async def test_what_is_remembered_known_and_evaluated(store: Store) -> None:
     times: dict[str, Any] = {"created_at": NOW, "updated_at": NOW}
     head = await store.create(agent="helper", key="talk")
     for user in ("ada", "bob"):
-        await store.backend.put([Memory(user_id=user, agent="helper", text=f"likes {user}", tags=["taste"], **times)])
+        await store._backend.put([Memory(user_id=user, agent="helper", text=f"likes {user}", tags=["taste"], **times)])
     learned = Memory(
         kind="learning", agent="helper", thread_id=head.id, text="Ask first.", metadata={"namespace": "n"}, **times
     )
-    await store.backend.put([learned])
-    await store.backend.put([Knowledge(name="manual", type="pdf", size=3, metadata={"access_count": 4}, **times)])
-    await store.backend.put([Eval(name="speed", type="accuracy", agent="helper", result={"score": 1}, **times)])
+    await store._backend.put([learned])
+    await store._backend.put([Knowledge(name="manual", type="pdf", size=3, metadata={"access_count": 4}, **times)])
+    await store._backend.put([Eval(name="speed", type="accuracy", agent="helper", result={"score": 1}, **times)])
     (memory,) = await look(store, "SELECT * FROM agno_memories WHERE user_id = 'ada'")
     assert (memory["memory"], memory["agent_id"], read(memory["topics"])) == ("likes ada", "helper", ["taste"])
     (learning,) = await look(store, "SELECT * FROM agno_learnings WHERE agent_id = 'helper'")

@@ -245,16 +245,16 @@ async def test_a_root_is_the_sum_of_its_members(store: Store) -> None:
         total_cost=0.25,
         started_at=START,
     )
-    await store.backend.put([member])
+    await store._backend.put([member])
     said = mirror.stitches[1].changed(
         id=member.id, position=4, run_id=member.id, lane=member.id, step_number=2, input_tokens=100, output_tokens=7
     )
     done = mirror.stitches[2].changed(
         id=mirror.thread_id, position=5, run_id=member.id, reply_to=4, message=tool_result("call_1", "y")
     )
-    await store.backend.put([said, done])
+    await store._backend.put([said, done])
     head = await store.thread(mirror.thread_id)
-    await store.backend.put([head.changed(position=5, last_sequence=2)])
+    await store._backend.put([head.changed(position=5, last_sequence=2)])
     (run,) = await look(store, "SELECT * FROM agent_runs")
     assert (run["total_tokens"], run["total_cost"]) == (15 + 107, 0.25)
     assert [row["run_id"] for row in await look(store, "SELECT run_id FROM llm_calls")] == ["r1", "r1"]

@@ -26,7 +26,7 @@ class Bench:
 
     def __enter__(self) -> Self:
         for _ in range(PROCESSES):
-            self.backends.append(self.run(open_store(self._url, clock=self.clock).__aenter__()).backend)
+            self.backends.append(self.run(open_store(self._url, clock=self.clock).__aenter__())._backend)
         return self
 
     def __exit__(

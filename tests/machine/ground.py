@@ -323,7 +323,7 @@ class Ground(RuleBasedStateMachine):
             draft = draft._replace(fields=ending("cancelled"))
             letters = self._report(store, known)[0] if known is not None else []
         change = plan_commit(draft, head.worker_id, self._now).change
-        self._refused(Conflict, store.backend.append(Commit([change, *letters], threads)))
+        self._refused(Conflict, store._backend.append(Commit([change, *letters], threads)))
 
 
 def resting(waits: list[model.Wait], now: datetime, wake_at: datetime | None = None) -> dict[str, Any]:

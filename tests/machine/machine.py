@@ -123,7 +123,7 @@ class Machine(Ground):
         process = self._process(data)
         if orderly and process.worker is not None:
             given = self.model.release(process.worker, self._now, lost=False) if not process.worker.dead else []
-            released = self._do(process.store.backend.release(process.worker.id))
+            released = self._do(process.store._backend.release(process.worker.id))
             assert sorted(released) == sorted(thread.id for thread in given)
         process.store, process.worker, process.heads = self.bench.store(process.number), None, {}
 

@@ -104,7 +104,7 @@ async def judge(store: Store, thread_id: UUID, naps: int) -> Faults:
     faults["lost"] += naps - len(set(own))
     faults["doubled"] += len(own) - len(set(own))
     where = (Where("thread_id", "=", thread_id), Where("position", "is null"))
-    faults["asleep"] += bool(await store.backend.find(Find(Delivery, where)))
+    faults["asleep"] += bool(await store._backend.find(Find(Delivery, where)))
     faults["gaps"] += [stitch.position for stitch in log] != list(range(1, head.position + 1))
     return +faults
 

@@ -36,7 +36,7 @@ async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
             await asyncio.sleep(0.002)
 
     await asyncio.gather(*(work() for _ in range(5)))
-    await store.backend.close()  # as if it had been killed: what it holds it holds
+    await store._backend.close()  # as if it had been killed: what it holds it holds
     return got
 
 
@@ -70,7 +70,7 @@ async def drive_all(gate: Gate, url: str, at_most: int) -> int:
                 with suppress(ThreadBusy, ThreadEnded):
                     heads = [await store.claim(random.choice(ready))]
                 heads += await store.claim_next(agents=["a", "b"], limit=2)
-                held = await store.backend.count(Find(Thread, where))
+                held = await store._backend.count(Find(Thread, where))
                 assert len(heads) <= held <= at_most, f"{held} are held"
                 for head in heads:
                     await store.append(head, fields={"status": "completed", "result": {}})
@@ -81,7 +81,7 @@ async def drive_all(gate: Gate, url: str, at_most: int) -> int:
 
 
 async def test_tasks_of_many_processes_never_exceed_a_limit_together(store: Store, store_url: str) -> None:
-    await store.backend.put([Limit(name="provider", at_most=2, agents=["a", "b"])])
+    await store._backend.put([Limit(name="provider", at_most=2, agents=["a", "b"])])
     threads = [await store.create(kind="goal", goal="g", agent="ab"[number % 2]) for number in range(THREADS // 4)]
     done = await asyncio.to_thread(run, "tests.races.test_claims:drive_all", [[store_url, 2]] * 4)
     assert sum(done) == len(threads)
@@ -93,7 +93,7 @@ async def test_50_tasks_claim_the_same_thread(store: Store, store_url: str) -> N
     thread = await store.create(kind="goal", goal="g")
     async with open_store(store_url) as other:
         workers = [current_process(store.clock.now()) for _ in range(50)]
-        stores = [store.backend if number % 2 else other.backend for number in range(50)]
+        stores = [store._backend if number % 2 else other._backend for number in range(50)]
         for backend, worker in zip(stores, workers, strict=True):
             assert await backend.heartbeat(worker)
         for which in ({"thread_id": thread.id}, {}):
@@ -103,7 +103,7 @@ async def test_50_tasks_claim_the_same_thread(store: Store, store_url: str) -> N
             (head,) = [head for heads in got for head in heads]
             assert (await store.thread(thread)).worker_id == head.worker_id
             assert head.worker_id is not None
-            await store.backend.release(head.worker_id)
+            await store._backend.release(head.worker_id)
             workers = [worker for worker in workers if worker.id != head.worker_id]
             stores = stores[: len(workers)]
 
@@ -116,14 +116,14 @@ async def test_a_worker_that_dies_while_it_claims_keeps_nothing(store: Store, st
 
         async def die(worker_id: object, delay: float) -> None:
             await asyncio.sleep(delay)
-            await other.backend.release(worker_id)  # type: ignore[arg-type]
+            await other._backend.release(worker_id)  # type: ignore[arg-type]
 
         for number in range(40):
             thread = await store.create(kind="goal", goal="g")
             worker = current_process(store.clock.now())
-            assert await store.backend.heartbeat(worker)
+            assert await store._backend.heartbeat(worker)
             by_id = {"thread_id": thread.id} if number % 2 else {}
-            await asyncio.gather(store.backend.claim(worker.id, **by_id), die(worker.id, chance.uniform(0, 0.004)))
+            await asyncio.gather(store._backend.claim(worker.id, **by_id), die(worker.id, chance.uniform(0, 0.004)))
             await other.reap()
             head = await store.thread(thread)
             assert (head.status, head.worker_id) == ("pending", None), f"round {number}"

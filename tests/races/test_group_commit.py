@@ -43,7 +43,7 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
                     other.execute("BEGIN IMMEDIATE")
                     letting_go.start()
 
-        connection = store.backend._writer.connection  # type: ignore[attr-defined]
+        connection = store._backend._writer.connection  # type: ignore[attr-defined]
         connection.set_trace_callback(listen)
         entries = [said("1"), said("2", run_id=new_id()), said("3")]
         outcomes = await asyncio.gather(
@@ -56,7 +56,7 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
         other.close()
         assert [isinstance(outcome, LockstitchError) for outcome in outcomes] == [False, True, False]
         assert [(await store.thread(head)).position for head in heads] == [1, 0, 1]
-        assert await store.backend.append(Commit()) == []
+        assert await store._backend.append(Commit()) == []
 
 
 async def test_a_task_that_writes_alone_lets_others_have_their_turn(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: 
     """A thread that is made after its maker was told that there is none would be held by nobody."""
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
-        writer = store.backend._writer  # type: ignore[attr-defined]
+        writer = store._backend._writer  # type: ignore[attr-defined]
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
 
         async def instructions(_: object) -> str:
@@ -134,7 +134,7 @@ async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: 
 async def test_what_has_not_begun_when_who_wanted_it_is_cancelled_never_happens(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
-        writer = store.backend._writer  # type: ignore[attr-defined]
+        writer = store._backend._writer  # type: ignore[attr-defined]
         heads = [await store.create() for _ in range(2)]
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")

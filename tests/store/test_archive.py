@@ -78,7 +78,7 @@ async def test_archived_turns_are_read_as_before(timed_store: Store, clock: Fake
 
         moved = await timed_store.thread(thread)
         assert moved == thread.changed(first_position=first, crashes=0)
-        left = await timed_store.backend.read(thread.id, [(1, None)])
+        left = await timed_store._backend.read(thread.id, [(1, None)])
         assert [stitch.position for stitch in left] == list(range(first, thread.position + 1))
         assert await seen(timed_store, thread) == before
         assert (await timed_store.size(thread))["archives"] > 0
@@ -155,7 +155,7 @@ async def test_cut_short_anywhere_both_hold_the_same_and_the_next_call_goes_on(
 ) -> None:
     thread = await old_chat(timed_store, clock)
     before = await seen(timed_store, thread)
-    cut = Store(Cut(timed_store.backend, step), clock=clock, project="default")  # type: ignore[arg-type]
+    cut = Store(Cut(timed_store._backend, step), clock=clock, project="default")  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
         await cut.archive(clock.now())
 
@@ -164,7 +164,7 @@ async def test_cut_short_anywhere_both_hold_the_same_and_the_next_call_goes_on(
     assert await timed_store.archive(clock.now()) == (2 if step < 2 else 1 if step < 5 else 0)
     assert await seen(timed_store, thread) == before
     assert (await timed_store.thread(thread)).first_position == 10
-    left = await timed_store.backend.read(thread.id, [(1, None)])
+    left = await timed_store._backend.read(thread.id, [(1, None)])
     assert left[0].position == 10
 
 
@@ -172,7 +172,7 @@ async def test_one_that_moves_meanwhile_does_not_stop_the_others(
     timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moving, resting = await old_chat(timed_store, clock), await old_chat(timed_store, clock)
-    real = timed_store.backend.put
+    real = timed_store._backend.put
 
     async def put(records: Any) -> None:
         await real(records)
@@ -180,7 +180,7 @@ async def test_one_that_moves_meanwhile_does_not_stop_the_others(
             monkeypatch.undo()
             await timed_store.append(await timed_store.thread(moving), [said("just now")])
 
-    monkeypatch.setattr(timed_store.backend, "put", put)
+    monkeypatch.setattr(timed_store._backend, "put", put)
     assert await timed_store.archive(clock.now()) == 2
     assert (await timed_store.thread(moving)).first_position == 1
     assert (await timed_store.thread(resting)).first_position == 10
@@ -192,8 +192,8 @@ async def test_one_that_moves_meanwhile_does_not_stop_the_others(
 async def test_a_damaged_archive_is_told(timed_store: Store, clock: FakeClock, damage: bytes) -> None:
     thread = await old_goal(timed_store, clock)
     await timed_store.archive(clock.now())
-    archive = (await timed_store.backend.find(Find(Archive, order=("first_position",))))[0]
-    await timed_store.backend.put([archive.changed(content=damage)])
+    archive = (await timed_store._backend.find(Find(Archive, order=("first_position",))))[0]
+    await timed_store._backend.put([archive.changed(content=damage)])
 
     with pytest.raises(StoreDamaged, match="positions 1 to 2"):
         await timed_store.stitches(thread)
@@ -216,8 +216,8 @@ async def test_archives_go_with_their_thread(timed_store: Store, clock: FakeCloc
     await timed_store.archive(clock.now())
     await timed_store.delete(thread)
 
-    assert await timed_store.backend.find(Find(Archive)) == []
-    assert await timed_store.backend.find(Find(Stitch)) == []
+    assert await timed_store._backend.find(Find(Archive)) == []
+    assert await timed_store._backend.find(Find(Stitch)) == []
 
 
 async def test_archives_of_a_file_store_are_for_zcat(clock: FakeClock, tmp_path: Path) -> None:

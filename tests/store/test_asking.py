@@ -35,5 +35,5 @@ async def test_those_who_wait_for_somebody(timed_store: Store, clock: FakeClock)
     head = await store.thread("doubt")
     await store.append(head, fields={"status": "pending", "waiting_for": []})
     assert [one.key for one in await store.awaiting_person()] == ["approval", "answer"]
-    kept = await store.backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
+    kept = await store._backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
     assert {one.key for one in kept} == {"approval", "answer"}

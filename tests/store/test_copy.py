@@ -39,10 +39,10 @@ TABLES: tuple[type[Record], ...] = (Thread, Run, Delivery, *(kind for kind in SI
 async def dump(store: Store) -> dict[str, list[Any]]:
     """Everything that a store holds, as values that do not depend on what it is made of."""
     tables = {
-        kind.table: [record.as_json() for record in await store.backend.find(Find(kind, order=kind.primary_key))]
+        kind.table: [record.as_json() for record in await store._backend.find(Find(kind, order=kind.primary_key))]
         for kind in TABLES
     }
-    stitches = await store.backend.find(Find(Stitch, order=Stitch.primary_key))
+    stitches = await store._backend.find(Find(Stitch, order=Stitch.primary_key))
     archives = tables.pop("archives")
     unpacked = [{**archive, "encoding": None, "content": None} for archive in archives]
     return {**tables, "archives": unpacked, "stitches": [canonical(stitch) for stitch in stitches]}
@@ -144,7 +144,7 @@ async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
             for thread in await target.threads(limit=None, all_projects=True):
                 original = await store.thread(thread)
                 assert thread == original or (thread.position, thread.status) == (0, "waiting")
-            await target.backend.claim((await target.register_worker()).id, limit=0)
+            await target._backend.claim((await target.register_worker()).id, limit=0)
     assert stop > 2
     assert whole < stop * 3
     assert await dump(target) == await dump(store)
@@ -224,7 +224,7 @@ async def test_a_foreign_trace_is_copied_as_it_is_now(store: Store, twin: Store)
     trace = (await store.append(await store.create(kind="trace"), [Entry(type="span", name="s", data={"n": 1})])).head
     await store.copy_to(twin)
     span = (await store.stitches(trace))[0]
-    await store.backend.put([span.changed(data={"n": 2, "output": "more"})])
+    await store._backend.put([span.changed(data={"n": 2, "output": "more"})])
 
     assert (await store.copy_to(twin)).stitches == 1
     assert [stitch.data for stitch in await twin.stitches(trace.id)] == [{"n": 2, "output": "more"}]
@@ -232,13 +232,13 @@ async def test_a_foreign_trace_is_copied_as_it_is_now(store: Store, twin: Store)
 
 async def test_text_on_its_way_is_not_copied(store: Store, twin: Store) -> None:
     begun, run = await begin_turn(store, await store.create(), "Hello")
-    await store.backend.put(
+    await store._backend.put(
         [LiveDelta(thread_id=begun.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})]
     )
     await store.copy_to(twin)
 
-    assert await twin.backend.find(Find(LiveDelta)) == []
-    assert len(await store.backend.find(Find(LiveDelta))) == 1
+    assert await twin._backend.find(Find(LiveDelta)) == []
+    assert len(await store._backend.find(Find(LiveDelta))) == 1
 
 
 async def test_long_logs_and_many_threads_are_copied_page_by_page(

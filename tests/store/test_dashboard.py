@@ -41,7 +41,7 @@ async def test_the_dead_fade(timed_store: Store, clock: FakeClock) -> None:
     clock.advance(7)
     picture = await painter.read()
     assert (picture.workers[0].dead, picture.since_beat(worker)) == (False, 7.0)
-    await timed_store.backend.release(worker.id)
+    await timed_store._backend.release(worker.id)
     assert [one.dead for one in (await painter.read()).workers] == [True]
     clock.advance(60)
     assert (await painter.read()).workers == []

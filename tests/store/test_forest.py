@@ -39,7 +39,7 @@ class Asked:
 
 async def test_one_question_per_level_up_and_down(store: Store) -> None:
     levels = await family(store, depth=3, width=3)
-    backend: Any = Asked(store.backend)
+    backend: Any = Asked(store._backend)
     assert await descendants_of(backend, levels[0]) == [thread for level in levels for thread in level]
     assert backend.questions == 4
     backend.questions = 0
@@ -49,12 +49,12 @@ async def test_one_question_per_level_up_and_down(store: Store) -> None:
     nodes = await whole_trees(backend, levels[-1])
     assert backend.questions == 3 + 4 + 1, "and one for all runs"
     assert [len(nodes), len(list(nodes[0].walk()))] == [1, 40]
-    assert await store.tree(levels[0][0]) == await descendants_of(store.backend, levels[0])
+    assert await store.tree(levels[0][0]) == await descendants_of(store._backend, levels[0])
 
 
 async def test_depth_first_with_the_place_among_siblings(store: Store) -> None:
     await family(store, depth=2, width=2)
-    (tree,) = await trees(store.backend, await store.threads(depth=0))
+    (tree,) = await trees(store._backend, await store.threads(depth=0))
     walked = [(node.thread.goal, place) for node, place in tree.walk()]
     assert walked == [
         ("root", ()),
@@ -71,6 +71,6 @@ async def test_depth_first_with_the_place_among_siblings(store: Store) -> None:
 async def test_each_tree_once_in_the_order_asked(store: Store) -> None:
     first, second = await family(store, 1, 1), await family(store, 1, 2)
     asked = [second[1][1], first[1][0], second[1][0], first[0][0]]
-    assert await roots_of(store.backend, asked) == [second[0][0], first[0][0]]
-    assert [len(list(tree.walk())) for tree in await whole_trees(store.backend, asked)] == [3, 2]
-    assert await whole_trees(store.backend, []) == []
+    assert await roots_of(store._backend, asked) == [second[0][0], first[0][0]]
+    assert [len(list(tree.walk())) for tree in await whole_trees(store._backend, asked)] == [3, 2]
+    assert await whole_trees(store._backend, []) == []

@@ -50,7 +50,7 @@ def nothing() -> Json:
 
 
 async def beat_at(store: Store, worker: Worker) -> float:
-    kept = await store.backend.get(Worker, (worker.id,))
+    kept = await store._backend.get(Worker, (worker.id,))
     assert kept is not None
     return kept.beat_at.timestamp()
 
@@ -79,7 +79,7 @@ async def test_it_tells_what_the_process_does(store: Store, store_url: str, stea
     beating = Heartbeat(steady, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
     try:
         for _ in range(2000):
-            kept = await store.backend.get(Worker, (steady.id,))
+            kept = await store._backend.get(Worker, (steady.id,))
             if kept is not None and kept.doing:
                 break
             await asyncio.sleep(0.02)
@@ -90,7 +90,7 @@ async def test_it_tells_what_the_process_does(store: Store, store_url: str, stea
 
 
 async def test_one_that_was_declared_dead_is_told(store: Store, store_url: str, worker: Worker, ear: Ear):
-    await store.backend.release(worker.id)
+    await store._backend.release(worker.id)
     beating = Heartbeat(worker, lambda: _again(store_url), nothing, ear.hear)
     assert "declared dead" in await ear.heard()
     assert not beating.alive
@@ -131,4 +131,4 @@ async def test_a_stopped_one_beats_no_more(store: Store, store_url: str, worker:
 
 
 def _again(url: str) -> FullBackend:
-    return open_store(url).backend
+    return open_store(url)._backend

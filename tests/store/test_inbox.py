@@ -67,7 +67,7 @@ async def test_a_held_thread_finds_it_in_its_inbox_and_takes_it(store: Store) ->
     assert [stitch.child_id for stitch in log[1:4]] == [child.id for child in children]
     assert [stitch.previous_id for stitch in log[1:]] == [None, *(stitch.id for stitch in log[1:4])]
     assert (await store.inbox(taken.head))[1] == []
-    kept = await store.backend.find(Find(Delivery, order=("id",)))
+    kept = await store._backend.find(Find(Delivery, order=("id",)))
     assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
     assert (await store.verify()).ok
 
@@ -111,7 +111,7 @@ async def test_the_same_letter_arrives_once(store: Store, holding: bool) -> None
     assert (first.new, again.new, again.position) == (True, False, first.position)
     assert [receipt.new for receipt in others] == [True, True]
     assert (await store.thread(head)).delivered == 3
-    assert len(await store.backend.find(Find(Delivery))) == 3
+    assert len(await store._backend.find(Find(Delivery))) == 3
 
 
 async def test_children_count_down_and_the_last_one_wakes(store: Store) -> None:
@@ -145,7 +145,7 @@ async def test_a_thread_that_has_ended_takes_no_letter_and_stops_no_commit(store
     child = (await store.append(child, fields=done, deliveries=[letter])).head
     assert (child.status, child.result) == ("completed", done["result"])
     assert await store.thread(parent) == parent
-    assert await store.backend.find(Find(Delivery)) == []
+    assert await store._backend.find(Find(Delivery)) == []
 
 
 async def test_a_letter_to_nobody_is_not_found(store: Store) -> None:

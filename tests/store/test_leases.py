@@ -105,7 +105,7 @@ async def test_a_holder_that_was_killed_on_this_host_is_taken_over_at_once(store
     assert killed.returncode == -9
     left = await store.thread(thread)
     assert left.held
-    holder = await store.backend.get(Worker, (left.worker_id,))
+    holder = await store._backend.get(Worker, (left.worker_id,))
     assert holder is not None
     assert not holder.dead
 

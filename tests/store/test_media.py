@@ -32,12 +32,12 @@ def shown(*content: Any, **fields: Any) -> Entry:
 
 
 async def blobs(store: Store) -> dict[str, Blob]:
-    return {blob.sha256: blob for blob in await store.backend.find(Find(Blob))}
+    return {blob.sha256: blob for blob in await store._backend.find(Find(Blob))}
 
 
 async def raw(store: Store, thread: Thread) -> list[Stitch]:
     """The stitches as they stand in the store."""
-    return await store.backend.read(thread.id, [(1, None)])
+    return await store._backend.read(thread.id, [(1, None)])
 
 
 async def test_large_base64_is_lifted_and_restored(store: Store) -> None:
@@ -114,7 +114,7 @@ async def test_the_same_picture_stands_once_however_often_it_is_shown(store: Sto
     other = (await store.append(await store.create(), [shown(picture(data))])).head
 
     assert len(await blobs(store)) == 1
-    assert len(await store.backend.find(Find(BlobUse))) == 2
+    assert len(await store._backend.find(Find(BlobUse))) == 2
     for thread in (head, other):
         assert data not in str([stitch.message for stitch in await raw(store, thread)])
         assert all(picture(data) in m["content"] for m in await store.context(thread) if len(str(m)) > LARGE)
@@ -146,7 +146,7 @@ async def test_a_blob_stays_until_its_last_thread_goes(store: Store) -> None:
     assert await store.context(one) == [shown(picture(data)).message]
     await store.delete(one)
     assert await blobs(store) == {}
-    assert await store.backend.find(Find(BlobUse)) == []
+    assert await store._backend.find(Find(BlobUse)) == []
 
 
 async def test_texts_are_kept_once_by_their_hash(store: Store) -> None:
@@ -155,7 +155,7 @@ async def test_texts_are_kept_once_by_their_hash(store: Store) -> None:
 
     assert digests == {sha256("You are größer.".encode()).hexdigest()}
     assert [blob.content.decode() for blob in (await blobs(store)).values()] == ["You are größer."]
-    assert len(await store.backend.find(Find(BlobUse))) == 2
+    assert len(await store._backend.find(Find(BlobUse))) == 2
 
 
 async def test_content_that_looks_like_a_reference_is_content(store: Store) -> None:
@@ -181,8 +181,8 @@ async def test_content_that_looks_like_a_reference_is_content(store: Store) -> N
 
 async def test_a_blob_that_is_missing_is_told(store: Store) -> None:
     head = (await store.append(await store.create(), [shown(picture(base64(LARGE)))])).head
-    await store.backend.delete(Find(BlobUse))
-    await store.backend.delete(Find(Blob))
+    await store._backend.delete(Find(BlobUse))
+    await store._backend.delete(Find(Blob))
 
     with pytest.raises(StoreDamaged, match="is missing"):
         await store.context(head)

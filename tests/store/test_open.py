@@ -76,8 +76,8 @@ async def test_a_failure_inside_closes_as_well(store_url: str) -> None:
 
 
 def test_everything_that_touches_the_store_is_awaited() -> None:
-    # What makes records in memory, the one stream of them, what is for `async with`, and the store seen from elsewhere.
-    plain = {"new_thread", "new_run", "new_delivery", "watch", "lens", "in_project"}
+    # Methods that make records in memory, streams, `async with`, tables, and the view of another project.
+    plain = {"new_thread", "new_run", "new_delivery", "watch", "changes", "lens", "table", "in_project"}
     methods = {name for name, member in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
 
     assert {name for name in methods if not inspect.iscoroutinefunction(getattr(Store, name))} == plain

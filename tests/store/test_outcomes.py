@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt
 from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
-from lockstitch.model import Delivery, Entry, Thread, new_id
+from lockstitch.model import Delivery, Entry, Feedback, Thread, new_id
 from lockstitch.store import Store, ThreadUpdate
 from lockstitch.store.writes import writer
 from tests.engine.agents import until
@@ -58,7 +58,7 @@ class Shaky:
 @pytest.fixture(params=["before", "after", "late", "twice", "away"])
 def shaky(request: pytest.FixtureRequest, store: Store) -> Callable[[], Store]:
     """Makes a second store over the same backend, whose connection breaks at its next commit."""
-    return lambda: Store(Shaky(store.backend, request.param), clock=store.clock, project="default")  # type: ignore[arg-type]
+    return lambda: Store(Shaky(store._backend, request.param), clock=store.clock, project="default")  # type: ignore[arg-type]
 
 
 async def goal(store: Store, **fields: Any) -> Thread:
@@ -90,6 +90,14 @@ async def test_a_thread_is_made_once(store: Store, shaky: Callable[[], Store]) -
     assert await store.count() == 1
 
 
+async def test_records_alone_are_written(store: Store, shaky: Callable[[], Store]) -> None:
+    now = store.clock.now()
+    feedback = Feedback(name="good", created_at=now, updated_at=now)
+    await shaky().commit([], records=[feedback])
+
+    assert await store.feedback.list() == [feedback]
+
+
 async def test_ensuring_a_thread_makes_it_once(store: Store, shaky: Callable[[], Store]) -> None:
     made = await shaky().ensure("k")
 
@@ -119,7 +127,7 @@ async def test_a_letter_arrives_once(store: Store, shaky: Callable[[], Store], h
 
     assert receipt.position == (None if holding else 1)
     assert (await store.thread(head)).delivered == 1
-    (letter,) = await store.backend.find(Find(Delivery))
+    (letter,) = await store._backend.find(Find(Delivery))
     assert receipt.delivery_id == letter.id
 
 
@@ -198,7 +206,7 @@ async def test_somebody_else_was_first_is_still_a_conflict(store: Store, shaky: 
 async def test_a_store_that_stays_away_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     head = await goal(store)
-    shaky = Shaky(store.backend, "before")
+    shaky = Shaky(store._backend, "before")
 
     async def away(*arguments: Any) -> Any:
         raise OutcomeUnknown if verb == "append" else StoreUnreachable
@@ -236,7 +244,7 @@ class Deaf:
 
 @pytest.fixture
 async def deaf(store: Store) -> AsyncIterator[tuple[Store, Deaf]]:
-    backend = Deaf(store.backend)
+    backend = Deaf(store._backend)
     made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     yield made, backend
     await made._leases.end()

@@ -43,14 +43,14 @@ async def test_after_a_compaction_only_what_follows_and_what_stays_is_read(
     whole = context(await store.stitches(head))
 
     asked_for: list[Any] = []
-    real = store.backend.read
+    real = store._backend.read
 
     async def read(thread_id: Any, ranges: Any) -> list[Stitch]:
         found = await real(thread_id, ranges)
         asked_for.extend(stitch.position for stitch in found)
         return found
 
-    monkeypatch.setattr(store.backend, "read", read)
+    monkeypatch.setattr(store._backend, "read", read)
     shown = await store.context(head)
 
     assert shown == whole

@@ -57,7 +57,7 @@ class Failing:
 @pytest.fixture
 async def failing(store: Store) -> AsyncIterator[tuple[Store, Failing]]:
     """A second store over the backend of the first, with a connection that fails."""
-    backend = Failing(store.backend)
+    backend = Failing(store._backend)
     made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     yield made, backend
     await made._leases.end()
@@ -205,7 +205,7 @@ async def test_reconciliation_releases_only_what_nobody_executes(store: Store, f
     await backend.claimed.wait()
     # The store knows it as held by this worker, and no executor of this process does.
     stray = await goal(store)
-    [stray] = await store.backend.claim(claimed.worker_id, thread_id=stray.id)  # type: ignore[arg-type]
+    [stray] = await store._backend.claim(claimed.worker_id, thread_id=stray.id)  # type: ignore[arg-type]
 
     reconciling = asyncio.create_task(releases.reconcile())
     await asyncio.sleep(0.05)
@@ -240,7 +240,7 @@ async def test_releases_a_new_thread_whose_commit_arrives_after_its_executor_end
     head = await process.execution.hold_new(store.new_thread(kind="goal", goal="g"))
     await process.execution.release(head, {"status": "pending"})
 
-    await store.backend.append(Commit((), (head,)))
+    await store._backend.append(Commit((), (head,)))
 
     assert await until(lambda: released(store, head), 5)
 

@@ -83,8 +83,8 @@ async def test_media_are_part_of_the_bytes(store: Store) -> None:
 async def test_what_is_missing_is_told_and_not_made_up(store: Store) -> None:
     head, stitch, _ = await call(store, (await begin_turn(store, await store.create(), "Hello"))[0].head)
     digest = stitch.data["request"]["system"]
-    await store.backend.delete(Find(BlobUse, (Where("sha256", "=", digest),)))
-    await store.backend.delete(Find(Blob, (Where("sha256", "=", digest),)))
+    await store._backend.delete(Find(BlobUse, (Where("sha256", "=", digest),)))
+    await store._backend.delete(Find(Blob, (Where("sha256", "=", digest),)))
 
     with pytest.raises(StoreDamaged, match=digest):
         await store.request(stitch.id)

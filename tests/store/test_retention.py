@@ -42,7 +42,7 @@ async def test_old_threads_at_rest_are_purged(timed_store: Store, clock: FakeClo
     for thread in (chat, goal):
         with pytest.raises(NotFound):
             await timed_store.thread(thread)
-    assert {stitch.thread_id for stitch in await timed_store.backend.find(Find(Stitch))} == {fresh.id, used.id}
+    assert {stitch.thread_id for stitch in await timed_store._backend.find(Find(Stitch))} == {fresh.id, used.id}
     assert await timed_store.purge(before=before) == 0
 
 
@@ -133,8 +133,8 @@ async def test_a_person_is_deleted_with_all_that_is_theirs(timed_store: Store, c
         *(("bob", "default"), ("ada", "elsewhere"), (None, "default"))
     }
     assert [(one.user_id, one.thread_id) for one in await timed_store.feedback.list()] == [("bob", others.id)]
-    assert await timed_store.backend.find(Find(Delivery)) == []
-    assert {run.thread_id for run in await timed_store.backend.find(Find(Run))} == {others.id}
+    assert await timed_store._backend.find(Find(Delivery)) == []
+    assert {run.thread_id for run in await timed_store._backend.find(Find(Run))} == {others.id}
     assert await timed_store.purge(user_id="ada") == 0
 
 
@@ -151,10 +151,10 @@ async def test_what_is_held_is_purged_by_force_only(timed_store: Store, clock: F
         await timed_store.purge(user_id="bob")
     assert await left(timed_store) == {resting.id, idle.id, held.id}
     # What stayed is in no total of what has gone.
-    assert await timed_store.backend.find(Find(DailyMetric)) == []
+    assert await timed_store._backend.find(Find(DailyMetric)) == []
     assert await timed_store.purge(user_id="bob", force=True) == 2
     assert await left(timed_store) == {resting.id}
-    assert [metric.input_tokens for metric in await timed_store.backend.find(Find(DailyMetric))] == [7]
+    assert [metric.input_tokens for metric in await timed_store._backend.find(Find(DailyMetric))] == [7]
     assert await timed_store.memories.list() == []
 
 
@@ -173,7 +173,7 @@ async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock
     clock.advance(DAY)
     assert await timed_store.purge(before=clock.now()) == 5
 
-    metrics = {(m.day, m.agent, m.model): m for m in await timed_store.backend.find(Find(DailyMetric))}
+    metrics = {(m.day, m.agent, m.model): m for m in await timed_store._backend.find(Find(DailyMetric))}
     assert len(metrics) == 4
     both = metrics["2026-01-01", "helper", "m"]
     assert (both.runs, both.failed_runs, both.input_tokens, both.output_tokens) == (2, 1, 30, 3)
@@ -185,7 +185,7 @@ async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock
     await run_of("helper", "m", input_tokens=1)
     clock.advance(DAY)
     await timed_store.purge(before=clock.now())
-    assert len(await timed_store.backend.find(Find(DailyMetric))) == 5
+    assert len(await timed_store._backend.find(Find(DailyMetric))) == 5
 
 
 async def test_more_threads_than_a_page_are_purged(

@@ -124,7 +124,7 @@ async def test_a_filter_leaves_the_row_of_its_group(store: Store, seed: int) -> 
 async def test_daily_metrics_made_anew_are_those_that_a_purge_keeps(store: Store, seed: int) -> None:
     made = await world(seed).put(store)
     rest = [run.changed(status="completed", completed_at=NOW) if run.status == "running" else run for run in made.runs]
-    await store.backend.put(rest)
+    await store._backend.put(rest)
     groupings = [("day",), ("agent",), ("model",), ("project",), ("day", "model"), ("agent", "model"), ()]
     before = [await store.statistics.usage(*by) for by in groupings]  # type: ignore[arg-type]
     anew = await store.statistics.daily()
@@ -132,7 +132,7 @@ async def test_daily_metrics_made_anew_are_those_that_a_purge_keeps(store: Store
 
     assert await store.purge(before=NOW + timedelta(days=1)) > 0
 
-    kept = await store.backend.find(Find(DailyMetric, order=("day", "agent", "model")))
+    kept = await store._backend.find(Find(DailyMetric, order=("day", "agent", "model")))
     assert kept == anew
     assert await store.statistics.daily() == []
     assert [await store.statistics.usage(*by) for by in groupings] == before  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ async def test_metrics_grow_with_every_purge(timed_store: Store, clock: FakeCloc
         begun = clock.now()
         clock.advance(60)
         await timed_store.purge(before=clock.now())
-    (metric,) = await timed_store.backend.find(Find(DailyMetric))
+    (metric,) = await timed_store._backend.find(Find(DailyMetric))
     assert (metric.runs, metric.input_tokens, metric.total_cost) == (4, 30, 0.6)
     figures = timed_store.statistics
     midnight = begun.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -295,4 +295,4 @@ async def test_a_mirror_is_found_by_its_own_id(store: Store) -> None:
         await store.in_project("nowhere").run(ids[0])
     with pytest.raises(NotFound):
         await store.run("nothing")
-    assert await store.backend.usage(StatsFilter(threads=[])) in ([], [UsageRow()])
+    assert await store._backend.usage(StatsFilter(threads=[])) in ([], [UsageRow()])

@@ -249,7 +249,7 @@ async def test_an_archived_run_is_still_a_tree(timed_store: Store, clock: FakeCl
     before = await timed_store.trace(run.id)
     clock.advance(60)
     assert await timed_store.archive(clock.now()) == 1
-    assert await timed_store.backend.outline(run.id) == []
+    assert await timed_store._backend.outline(run.id) == []
     assert (await timed_store.trace(run.id)).as_json() == before.as_json()
 
 

@@ -132,7 +132,7 @@ async def test_an_append_that_says_nothing_of_the_status_keeps_the_thread(store:
 async def test_clears_suspicion_when_the_holder_makes_progress(timed_store: Store, clock: FakeClock) -> None:
     """A delivery, a change without entries and the note of a takeover are no progress."""
     suspect = {"losses": 2, "crashes": 1, "lost_by": new_id(), "alone": True}
-    await timed_store.backend.put([(await goal(timed_store)).changed(**suspect, wake_at=clock.now())])
+    await timed_store._backend.put([(await goal(timed_store)).changed(**suspect, wake_at=clock.now())])
     (head,) = await timed_store.claim_next(suspects=True, alone=True)
     assert (head.losses, head.crashes, head.alone) == (2, 1, True)
 
@@ -149,7 +149,7 @@ async def test_clears_suspicion_when_the_holder_makes_progress(timed_store: Stor
 async def test_poisonous_thread_stays_a_suspect_until_it_ends(store: Store) -> None:
     """Runs of members are failed before the run that caused them. Its executor must know by then why."""
     suspect = {"losses": 4, "crashes": MAX_CRASHES, "lost_by": new_id()}
-    await store.backend.put([(await goal(store)).changed(**suspect, wake_at=store.clock.now())])
+    await store._backend.put([(await goal(store)).changed(**suspect, wake_at=store.clock.now())])
     (head,) = await store.claim_next(suspects=True, alone=True)
 
     head = (await store.append(head, [said("a member has failed")])).head

@@ -111,7 +111,7 @@ async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, bac
     for gone in (root, child):
         with pytest.raises(NotFound):
             await store.thread(gone.id)
-    left = {kind: await store.backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Delivery, *SIDE_RECORDS)}
+    left = {kind: await store._backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Delivery, *SIDE_RECORDS)}
     assert {thread.id for thread in left.pop(Thread)} == {kept.id, forked.id}
     for kind, records in left.items():
         owners = {getattr(record, "thread_id", None) for record in records}
@@ -168,4 +168,4 @@ async def test_what_belongs_to_nobody_stays(store: Store) -> None:
     await finish_turn(store, begun.head, run, "Hi")
     await store.delete(thread)
 
-    assert await store.agents.get("default", "helper") == (await store.backend.find(Find(Agent)))[0]
+    assert await store.agents.get("default", "helper") == (await store._backend.find(Find(Agent)))[0]

@@ -50,7 +50,7 @@ class Watcher:
 async def watching(store: Store, thread: Thread | None = None, **options: Any) -> AsyncIterator[Watcher]:
     """A watcher that has begun: whatever is written from here on, it must see."""
     began = asyncio.Event()
-    real = store.backend.watch
+    real = store._backend.watch
 
     async def watch() -> Any:
         async with aclosing(real()) as sightings:
@@ -61,13 +61,13 @@ async def watching(store: Store, thread: Thread | None = None, **options: Any) -
                     began.set()
 
     watcher = Watcher()
-    store.backend.watch = watch  # type: ignore[method-assign]
+    store._backend.watch = watch  # type: ignore[method-assign]
     try:
         watcher.task = asyncio.create_task(watcher.run(store.watch(thread.id if thread else None, **options)))
         async with asyncio.timeout(PATIENCE):
             await began.wait()
     finally:
-        store.backend.watch = real  # type: ignore[method-assign]
+        store._backend.watch = real  # type: ignore[method-assign]
     try:
         yield watcher
     finally:

@@ -110,7 +110,7 @@ async def test_letters_go_with_the_commit_or_not_at_all(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.append(stale, fields=DONE, deliveries=[letter])
     assert (await store.thread(parent)).delivered == 0
-    assert await store.backend.find(Find(Delivery)) == []
+    assert await store._backend.find(Find(Delivery)) == []
 
     await store.append(child, [answered("done")], fields=DONE, deliveries=[letter])
     head = await store.thread(parent)
@@ -126,4 +126,4 @@ async def test_runs_of_a_commit_that_did_not_happen_are_not_there(store: Store) 
     run = store.new_run(head)
     with pytest.raises(Conflict):
         await store.append(head, [said("late", run_id=run.id)], new_runs=[run])
-    assert await store.backend.find(Find(Run)) == []
+    assert await store._backend.find(Find(Run)) == []

@@ -35,7 +35,7 @@ class World:
         kinds: Sequence[Sequence[Record]] = (self.threads, self.runs, self.stitches)
         for records in kinds:
             if records:
-                await store.backend.put(records)
+                await store._backend.put(records)
         return self
 
 

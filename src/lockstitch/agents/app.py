@@ -122,11 +122,7 @@ class App:
         """
         await self.setup(store)
         for limit in self._limited:
-            known = await store.backend.get(Limit, (limit.name,))
-            agents = sorted({*limit.agents, *(known.agents if known is not None else ())})
-            wanted = limit.changed(agents=agents)
-            if wanted != known:
-                await store.backend.put([wanted])
+            await store.set_limit(limit)
 
     async def deliver_webhooks(self, store: Store) -> None:
         """Tell this app's hooks what is still to be told."""

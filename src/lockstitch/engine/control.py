@@ -15,14 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockstitch.backend import Find, Where
 from lockstitch.engine.decision.decide import IN_DOUBT
 from lockstitch.engine.decision.snapshot import Call, RunSnapshot
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import AlreadyAnswered, NoOpenRun, NotFound, Refused, ThreadWaiting
 from lockstitch.model import Delivery, Entry, Json, Stitch, Thread, Wait, parse_waits, tool_result
 from lockstitch.model.message import blocks, user
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from lockstitch.store.threads import ThreadRef
 
 
@@ -257,7 +256,7 @@ class WaitingThread:
     async def replied(self, kind: str, call_id: str | None, words: _Words) -> bool:
         """True if this reply was accepted before, False if none was. AlreadyAnswered if another one was."""
         where = (Where("thread_id", "=", self.head.id), Where("kind", "=", kind), Where("call_id", "!=", ""))
-        for letter in await self.store.backend.find(Find(Delivery, where, order=("-at", "-id"), limit=_REPLIES)):
+        for letter in await self.store.table(Delivery).find(*where, order=("-at", "-id"), limit=_REPLIES):
             first = await self.store.execution.earlier_delivery(letter)
             if first is not None and call_id in (None, letter.call_id, first.call_id):
                 self._compare(first, words)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, LiveDelta, Thread
 from lockstitch.model.codec import storable_text
+from lockstitch.store import Store, Where
 
 EventType = Literal[
     "started",
@@ -110,8 +110,8 @@ class _Part:
 class LiveTextWriter:
     """What is said in one drive of one thread. Numbers rise over the whole life of a thread."""
 
-    def __init__(self, backend: FullBackend, head: Thread) -> None:
-        self._backend = backend
+    def __init__(self, store: Store, head: Thread) -> None:
+        self._table = store.table(LiveDelta)
         self._thread_id = head.id
         self._first = self._number = first_delta_number(head)
         self._attempts: defaultdict[UUID, int] = defaultdict(int)
@@ -178,19 +178,25 @@ class LiveTextWriter:
                     await self._closing.wait()
             heard, self._heard = self._heard, []
             over, self._over = self._over, {}
-            gone = [
-                Find(LiveDelta, (*self._of(run_id), Where("number", "<=", number))) for run_id, number in over.items()
+            of_thread = Where("thread_id", "=", self._thread_id)
+            gone: list[tuple[Where, ...]] = [
+                (of_thread, Where("run_id", "=", run_id), Where("number", "<=", number))
+                for run_id, number in over.items()
             ]
             if heard and not self._cleaned:
                 self._cleaned = True
-                gone.append(
-                    Find(LiveDelta, (Where("thread_id", "=", self._thread_id), Where("number", "<", self._first)))
-                )
+                gone.append((of_thread, Where("number", "<", self._first)))
             self._written.update(part.run_id for part in heard)
-            await _attempt(self._backend, gone, [self._delta(part) for part in heard])
+            await self._attempt(gone, [self._delta(part) for part in heard])
 
-    def _of(self, run_id: UUID) -> tuple[Where, Where]:
-        return Where("thread_id", "=", self._thread_id), Where("run_id", "=", run_id)
+    async def _attempt(self, gone: Sequence[Sequence[Where]], new: Sequence[LiveDelta]) -> None:
+        try:
+            for where in gone:
+                await self._table.delete(*where)
+            if new:
+                await self._table.put(*new)
+        except Exception as exc:  # nobody may be harmed by what is only shown
+            _log.debug("Live text was not written: %s", exc)
 
     def _delta(self, part: _Part) -> LiveDelta:
         self._number += 1
@@ -207,30 +213,18 @@ class LiveTextWriter:
         )
 
 
-async def sweep(backend: FullBackend, threads: Sequence[UUID] | None = None) -> None:
+async def sweep(store: Store, threads: Sequence[UUID] | None = None) -> None:
     """Take away what killed workers have left: of these threads, or of all that nobody holds any more."""
+    table = store.table(LiveDelta)
     try:
         if threads is None:
-            found = await backend.find(Find(LiveDelta, limit=_MANY))
-            ids = {delta.thread_id for delta in found}
-            held = {
-                head.id for head in await backend.find(Find(Thread, (Where("id", "in", sorted(ids)),))) if head.held
-            }
-            threads = sorted(ids - held)
+            ids = {delta.thread_id for delta in await table.find(limit=_MANY)}
+            heads = await store.threads_by_id(ids, all_projects=True)
+            threads = sorted(ids - {head.id for head in heads.values() if head.held})
         if threads:
-            await backend.delete(Find(LiveDelta, (Where("thread_id", "in", list(threads)),)))
+            await table.delete(Where("thread_id", "in", list(threads)))
     except LockstitchError as exc:
         _log.debug("Leftovers of live text stay: %s", exc)
-
-
-async def _attempt(backend: FullBackend, gone: Sequence[Find[LiveDelta]], new: Sequence[LiveDelta]) -> None:
-    try:
-        for find in gone:
-            await backend.delete(find)
-        if new:
-            await backend.put(new)
-    except Exception as exc:  # nobody may be harmed by what is only shown
-        _log.debug("Live text was not written: %s", exc)
 
 
 async def event_iterator(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:

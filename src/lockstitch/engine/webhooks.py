@@ -12,14 +12,13 @@ from datetime import timedelta
 from typing import Any, Final, Literal, cast
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.engine.concurrency import run_blocking
 from lockstitch.engine.decision.action import Finish
 from lockstitch.engine.session.run_context import RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Json, Wait, WebhookEvent, codec, format_time
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 Webhook = str | Callable[[Json], "Awaitable[object] | object"]
 """A URL that a notice is posted to as JSON, or a function that gets it."""
@@ -79,14 +78,14 @@ class WebhookDispatcher:
             _log.warning("What is to be told waits: %s", exc)
 
     async def _tell_all(self, store: Store, where: Sequence[Where]) -> None:
-        for notice in await store.backend.find(Find(WebhookEvent, where, order=("due_at", "id"), limit=AT_ONCE)):
+        for notice in await store.table(WebhookEvent).find(*where, order=("due_at", "id"), limit=AT_ONCE):
             await self._tell(store, notice)
 
     async def _tell(self, store: Store, notice: WebhookEvent) -> None:
         pause = min(FIRST_PAUSE * 2**notice.tries, LONGEST_PAUSE)
         later = store.clock.now() + timedelta(seconds=pause)
         # First, so that others who look meanwhile leave it alone, and a hook that kills us is not tried at once.
-        await store.backend.put([notice.changed(tries=notice.tries + 1, due_at=later)])
+        await store.table(WebhookEvent).put(notice.changed(tries=notice.tries + 1, due_at=later))
         told: Json = {"id": str(notice.id), "at": format_time(notice.at), **notice.body}
         try:
             async with asyncio.timeout(TIMEOUT):
@@ -94,7 +93,7 @@ class WebhookDispatcher:
         except Exception as exc:  # somebody else's code or server
             _log.warning("The hook %s could not be told, and is tried again in %.0f s: %s", notice.hook, pause, exc)
             return
-        await store.backend.delete(Find(WebhookEvent, (Where("id", "=", notice.id),)))
+        await store.table(WebhookEvent).delete(Where("id", "=", notice.id))
 
 
 def _name(hook: Webhook) -> str:

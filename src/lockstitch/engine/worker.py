@@ -23,13 +23,12 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 from weakref import WeakSet
 
-from lockstitch.backend import WATCHING, WORK_READY
 from lockstitch.engine.events import LiveTextWriter, sweep
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.result import Result
 from lockstitch.errors import Conflict, LockstitchError, StoreError
 from lockstitch.model import RetryWait, Thread
-from lockstitch.store import Store
+from lockstitch.store import WATCHING, WORK_READY, Store
 from lockstitch.store.lease_keeper import executing
 
 POLL: Final = 2.0
@@ -329,7 +328,7 @@ class WorkerLoop:
 
     async def _drive(self, head: Thread) -> None:
         store = self._store.in_project(head.project)
-        live = LiveTextWriter(store.backend, head)
+        live = LiveTextWriter(store, head)
         driver = self._host.executor(
             head,
             store,
@@ -410,7 +409,7 @@ class WorkerLoop:
         """Turn the store's hints into news."""
         while True:
             try:
-                async with aclosing(self._store.backend.watch()) as sightings:
+                async with aclosing(self._store.changes()) as sightings:
                     async for sighting in sightings:
                         # What became ready before there was anybody to hear it is looked for once.
                         if sighting in (WATCHING, WORK_READY):
@@ -423,7 +422,7 @@ class WorkerLoop:
         """Give back what dead workers hold, and tell what is still to be told."""
         with suppress(LockstitchError):
             await self._store.execution.forget_dead_workers(self._store.clock.now() - KEPT)
-        await sweep(self._store.backend)
+        await sweep(self._store)
         while True:
             began = time.monotonic()
             try:
@@ -432,7 +431,7 @@ class WorkerLoop:
                     await self._store.register_worker()
                 if given_back := await self._store.reap():
                     self._wake_event.set()
-                    await sweep(self._store.backend, given_back)
+                    await sweep(self._store, given_back)
                 await self._store.execution.reconcile()
                 await self._host.deliver_webhooks(self._store)
             except Exception as exc:  # without this task the lease of an idle worker runs out

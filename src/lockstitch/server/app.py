@@ -49,7 +49,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
         store,
         app,
         settings,
-        ChangeFeed(store.backend),
+        ChangeFeed(store),
         IngestBuffer(store, settings),
         extensions=server_extensions_of(app),
     )

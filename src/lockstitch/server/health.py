@@ -8,7 +8,6 @@ from typing import Any, Final, get_args
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from lockstitch.backend import Find
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Worker
 from lockstitch.model.thread import Status
@@ -51,7 +50,7 @@ async def readyz(request: Request) -> Response:
     house = server_state(request)
     try:
         async with asyncio.timeout(PATIENCE):
-            await house.store.backend.find(Find(Worker, limit=1))
+            await house.store.ping()
             queue = await house.intake.queue().status()
     except (LockstitchError, TimeoutError) as exc:
         said = str(exc) or f"The store did not answer within {PATIENCE:g} s."
@@ -87,7 +86,7 @@ async def metrics(caller: Admin) -> Response:
 
 async def _gauges(store: Store, queue: QueueStatus) -> dict[str, Any]:
     threads = [({"status": status}, await store.count(status=status, all_projects=True)) for status in get_args(Status)]
-    workers = await store.backend.find(Find(Worker))
+    workers = await store.table(Worker).find()
     alive = sum(not worker.dead for worker in workers)
     arrivals = queue.waiting + queue.quarantined
     return {

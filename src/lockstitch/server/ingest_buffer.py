@@ -88,7 +88,7 @@ class IngestBuffer:
         self._bytes += size
         self._came = asyncio.get_running_loop().time()
         try:
-            await self._store.backend.put([row])
+            await self._store.table(IngestBody).put(row)
         except BaseException as exc:
             self._bytes -= size
             if isinstance(exc, StoreError):
@@ -117,7 +117,9 @@ class IngestBuffer:
         """Return the ingest queue of one project, or of all."""
         found = self._queues.get(project)
         if found is None:
-            found = self._queues[project] = IngestQueue(self._store.backend, self._store.clock, project)
+            store = self._store
+            found = store.ingest_queue_of_all if project is None else store.in_project(project).ingest_queue
+            self._queues[project] = found
         return found
 
     async def counts(self, project: str | None = None) -> Counts:

@@ -1,5 +1,19 @@
 """The rules of keeping: opening a store, and everything that is asked of one."""
 
+from lockstitch.backend import (
+    ANSWER,
+    WATCHING,
+    WORK_READY,
+    ChangeHint,
+    Fields,
+    Find,
+    QueryResult,
+    Receipt,
+    SearchHit,
+    Sizes,
+    ThreadUsage,
+    Where,
+)
 from lockstitch.store.maintenance.copy import CopyReport
 from lockstitch.store.maintenance.doctor import DoctorReport
 from lockstitch.store.open import open_store
@@ -8,4 +22,25 @@ from lockstitch.store.store import Store
 from lockstitch.store.transaction import ThreadUpdate
 from lockstitch.store.writes.writer import Committed
 
-__all__ = ["Committed", "CopyReport", "DoctorReport", "HistoryPage", "Store", "ThreadUpdate", "Turn", "open_store"]
+__all__ = [
+    "ANSWER",
+    "WATCHING",
+    "WORK_READY",
+    "ChangeHint",
+    "Committed",
+    "CopyReport",
+    "DoctorReport",
+    "Fields",
+    "Find",
+    "HistoryPage",
+    "QueryResult",
+    "Receipt",
+    "SearchHit",
+    "Sizes",
+    "Store",
+    "ThreadUpdate",
+    "ThreadUsage",
+    "Turn",
+    "Where",
+    "open_store",
+]

@@ -1,5 +1,8 @@
 """Threads that start with a goal, with imported messages, or as a fork."""
 
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -199,10 +202,10 @@ async def start(store: StoreCore, fields: Fields, at: datetime | None, connectio
         return await store.create(**given)
     if given.get("parent_id") is not None:
         raise Refused("A child is made by its parent, not in a transaction of yours; leave parent_id out.")
-    if not isinstance(store.backend, JoinsTransactions):
+    if not isinstance(store._backend, JoinsTransactions):
         raise Refused("Only a store on PostgreSQL can take part in your transaction; leave `connection` out.")
     thread = store.new_thread(**given)
-    await store.backend.insert_within(connection, thread)
+    await store._backend.insert_within(connection, thread)
     return thread
 
 

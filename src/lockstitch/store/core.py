@@ -1,6 +1,6 @@
 """The core of a store: writing to threads, the leases under which that is done, and their logs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -58,7 +58,7 @@ class StoreCore(ThreadsApi):
         create: bool = True,
         again: Callable[[], FullBackend] | None = None,
     ) -> None:
-        self.backend = backend
+        self._backend = backend
         self.clock = clock
         self.project = project
         self._migrate = migrate
@@ -97,11 +97,11 @@ class StoreCore(ThreadsApi):
 
     async def migrate(self) -> int:
         """Bring the store's schema to this version of Lockstitch; the version."""
-        return await self.backend.migrate()
+        return await self._backend.migrate()
 
     async def close(self) -> None:
         await self._leases.end()
-        await self.backend.close()
+        await self._backend.close()
 
     # Writing
 
@@ -196,7 +196,7 @@ class StoreCore(ThreadsApi):
         """
         fresh = await self.thread(head.id)
         where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-        letters = await self.backend.find(Find(Delivery, where, order=("id",)))
+        letters = await self._backend.find(Find(Delivery, where, order=("id",)))
         seen = head.changed(
             delivered=fresh.delivered,
             pending_children=fresh.pending_children,
@@ -258,7 +258,7 @@ class StoreCore(ThreadsApi):
     async def stitch(self, stitch_id: UUID | str) -> Stitch:
         """One stitch by its id."""
         wanted = as_id(stitch_id)
-        found = await self.backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
+        found = await self._backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
         if not found:
             raise NotFound(f"There is no stitch {stitch_id} in this store; an archived one is read through its run.")
         await self.thread(found[0].thread_id)
@@ -267,10 +267,10 @@ class StoreCore(ThreadsApi):
     async def run(self, run_id: UUID | str) -> Run:
         """One run by its id, or a mirror by the id that its own system knows it by."""
         wanted = as_id(run_id)
-        found = await self.backend.get(Run, (wanted,)) if wanted else None
+        found = await self._backend.get(Run, (wanted,)) if wanted else None
         if found is None:
             name = codec.check_text(str(run_id), "The id")
-            found = await self.backend.mirrored_run(self.project, name)
+            found = await self._backend.mirrored_run(self.project, name)
         if found is None:
             raise NotFound(f"There is no run {run_id} in this store.")
         await self.thread(found.thread_id)
@@ -279,12 +279,46 @@ class StoreCore(ThreadsApi):
     async def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
         """All runs of a thread in the order in which they began."""
         head = await self.thread(ref)
-        return await self.backend.find(Find(Run, (Where("thread_id", "=", head.id),), order=("sequence",), limit=limit))
+        return await self.find_runs(head.id, limit=limit)
+
+    async def find_runs(
+        self,
+        threads: UUID | Collection[UUID],
+        *where: Where,
+        order: Sequence[str] = ("sequence",),
+        limit: int | None = None,
+    ) -> list[Run]:
+        """The runs of one thread or of several that meet all conditions."""
+        of_threads = (
+            Where("thread_id", "=", threads) if isinstance(threads, UUID) else Where("thread_id", "in", list(threads))
+        )
+        return await self._backend.find(Find(Run, (of_threads, *where), order=order, limit=limit))
+
+    async def runs_by_id(self, thread_id: UUID, ids: Collection[UUID]) -> dict[UUID, Run]:
+        """The runs of a thread with these ids."""
+        runs = await self._backend.find(Find(Run, (Where("id", "in", list(ids)),))) if ids else []
+        return {run.id: run for run in runs if run.thread_id == thread_id}
+
+    async def find_stitches(
+        self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
+    ) -> list[Stitch]:
+        """The stitches of a thread that meet all conditions, without archived turns and large media."""
+        of_thread = Where("thread_id", "=", thread_id)
+        return await self._backend.find(Find(Stitch, (of_thread, *where), order=order, limit=limit))
+
+    async def count_stitches(self, thread_id: UUID, *where: Where) -> int:
+        """The number of stitches that `find_stitches` would return."""
+        return await self._backend.count(Find(Stitch, (Where("thread_id", "=", thread_id), *where)))
+
+    async def stitches_by_id(self, threads: Collection[UUID], ids: Collection[UUID]) -> list[Stitch]:
+        """The stitches of these threads with these ids, without large media."""
+        stitches = await self._backend.find(Find(Stitch, (Where("id", "in", list(ids)),))) if ids else []
+        return [stitch for stitch in stitches if stitch.thread_id in threads]
 
     async def _require_record(self) -> None:
         """Ask for a row that no schema lacks the table of: nothing is made in a database that is somebody else's."""
         try:
-            await self.backend.count(Find(Thread, (Where("id", "=", UUID(int=0)),)))
+            await self._backend.count(Find(Thread, (Where("id", "=", UUID(int=0)),)))
         except (StoreDamaged, StoreUnreachable):
             raise
         except (StoreError, Refused) as exc:

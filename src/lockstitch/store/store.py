@@ -1,17 +1,23 @@
 """The store: what people and the runtime call. Rules live in the modules beside it; here they meet."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from copy import copy
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
-from lockstitch.backend import FullBackend, QueryResult, SearchHit, Sizes, ThreadUsage
+from lockstitch.backend import ChangeHint, Find, FullBackend, QueryResult, SearchHit, Sizes, ThreadUsage, Where
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
-from lockstitch.model import ERROR_TYPES, Clock, Json, Message, Record, Stitch, Thread, codec
+from lockstitch.model import ERROR_TYPES, Clock, Json, Limit, Message, Record, Run, Stitch, Thread, Worker, codec
 from lockstitch.store import conversations, tables
 from lockstitch.store.core import StoreCore
 from lockstitch.store.ingest_queue import IngestQueue
@@ -19,12 +25,16 @@ from lockstitch.store.maintenance import copy as copying
 from lockstitch.store.maintenance import doctor, retention
 from lockstitch.store.queries import overview
 from lockstitch.store.queries.log import HistoryPage
-from lockstitch.store.queries.overview import Overview
+from lockstitch.store.queries.overview import Node, Overview
 from lockstitch.store.reports.diff import Difference, difference
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.reports.traces import LINES, Trace, TraceReader
-from lockstitch.store.tables import Audits, Tokens
+from lockstitch.store.tables import Audits, RecordTable, Tokens
 from lockstitch.store.threads import ThreadRef
+
+R = TypeVar("R", bound=Record)
+
+_HELD: Final = Where("worker_id", "is not null")
 
 
 class Store(StoreCore):
@@ -42,6 +52,8 @@ class Store(StoreCore):
         scratch: "Callable[[], Store] | None" = None,
     ) -> None:
         super().__init__(backend, clock=clock, project=project, migrate=migrate, create=create, again=again)
+        self._extended: set[Extension] = set()
+        """Extensions that this store has, so that `extend` is cheap. Views of other projects share it."""
         self._scratch = scratch
         """Makes a store in memory, for questions that need SQL where the backend speaks none."""
 
@@ -54,30 +66,70 @@ class Store(StoreCore):
         return view
 
     @property
+    def identity(self) -> object:
+        """An object that all views of this store share: a key for caches, also a weak one."""
+        return self._backend
+
+    @property
+    def backend_name(self) -> str:
+        """Where the record is: files, sqlite or postgresql."""
+        package = type(self._backend).__module__.split(".")[-2]
+        return "postgresql" if package == "postgres" else package
+
+    @property
+    def has_sql(self) -> bool:
+        """Whether the backend itself answers SQL. If not, the store copies the record to SQLite for each question."""
+        return self._backend.lens(catalog.NAMES[0]) is not None
+
+    @property
     def statistics(self) -> Statistics:
         """Figures over the runs of this project, or of all."""
-        return Statistics(self.backend, self.project)
+        return Statistics(self._backend, self.project)
 
     @property
     def tokens(self) -> Tokens:
         """Who may call a server for this project."""
-        return Tokens(self.backend, self.clock, self.project)
+        return Tokens(self._backend, self.clock, self.project)
 
     @property
     def ingest_queue(self) -> IngestQueue:
         """The bodies of traces that wait to be read, and those in quarantine, of the project."""
-        return IngestQueue(self.backend, self.clock, self.project)
+        return IngestQueue(self._backend, self.clock, self.project)
+
+    @property
+    def ingest_queue_of_all(self) -> IngestQueue:
+        """The same of all projects."""
+        return IngestQueue(self._backend, self.clock)
 
     @property
     def audits(self) -> Audits:
         """Who did what to this project."""
-        return Audits(self.backend, self.clock, self.project)
+        return Audits(self._backend, self.clock, self.project)
 
     # Reading
 
     async def overview(self, threads: Sequence[Thread]) -> list[Overview]:
         """Each of these threads with the sums over its own runs, in the same order."""
-        return await overview.overviews(self.backend, threads)
+        return await overview.overviews(self._backend, threads)
+
+    async def trees(self, threads: Sequence[Thread]) -> list[Node]:
+        """These threads with all their descendants."""
+        return await overview.trees(self._backend, threads)
+
+    async def whole_trees(self, threads: Sequence[Thread]) -> list[Node]:
+        """The trees that these threads are part of, each once, from the root."""
+        return await overview.whole_trees(self._backend, threads)
+
+    async def projects(self, limit: int = 100) -> list[str]:
+        """The names of the projects that have threads, in order. Each costs one step in the index."""
+        names: list[str] = []
+        while len(names) < limit:
+            where = (Where("project", ">", names[-1]),) if names else ()
+            threads = await self._backend.find(Find(Thread, where, order=("project",), limit=1))
+            if not threads:
+                break
+            names.append(threads[0].project)
+        return names
 
     async def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
         """The message list the model would get now."""
@@ -131,15 +183,15 @@ class Store(StoreCore):
 
     async def average_tokens(self, since: datetime) -> list[ThreadUsage]:
         """Per thread, the average of input and output tokens of its turns started since then."""
-        return await self.backend.average_tokens(self.project, since)
+        return await self._backend.average_tokens(self.project, since)
 
     async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
         """Where every word of `text` stands: in titles, in what was asked and what was answered. Best first."""
-        return await self.backend.search(self.project, codec.check_text(text, "The text"), limit)
+        return await self._backend.search(self.project, codec.check_text(text, "The text"), limit)
 
     async def size(self, ref: ThreadRef | None = None) -> Sizes:
         """Bytes kept, for a thread or for the whole store."""
-        return await self.backend.size(None if ref is None else (await self.thread(ref)).id)
+        return await self._backend.size(None if ref is None else (await self.thread(ref)).id)
 
     async def sql(
         self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
@@ -163,27 +215,73 @@ class Store(StoreCore):
         async with open_lens(self, name, blocking=False) as connection:
             yield connection
 
+    def table(self, kind: type[R]) -> RecordTable[R]:
+        """The records of one kind: side records, deliveries, workers, or records of an application.
+
+        Threads, runs and stitches change by commits alone. They have calls of their own: `find_threads`, `find_runs`,
+        `find_stitches`.
+        """
+        if issubclass(kind, Thread | Run | Stitch):
+            raise TypeError(f"{kind.__name__} has no table; see find_threads, find_runs and find_stitches.")
+        return RecordTable(self._backend, kind)
+
+    async def ping(self) -> None:
+        """Ask the backend for one row. Raises StoreError if it does not answer."""
+        await self._backend.find(Find(Worker, limit=1))
+
+    def changes(self) -> AsyncGenerator[ChangeHint, None]:
+        """Hints that threads of any project have changed, also in other processes.
+
+        The first is `WATCHING`: from then on no change is missed. `WORK_READY` says that a thread can be claimed.
+        """
+        return self._backend.watch()
+
+    # Workers and limits
+
+    async def held_by(self, workers: Collection[UUID]) -> list[Thread]:
+        """The threads of all projects that these workers hold."""
+        if not workers:
+            return []
+        return await self._backend.find(Find(Thread, (Where("worker_id", "in", list(workers)),)))
+
+    async def limits(self) -> list[tuple[Limit, int]]:
+        """The limits by name, each with the number of threads that are held of its agents."""
+        return [
+            (limit, await self._backend.count(Find(Thread, (_HELD, Where("agent", "in", limit.agents)))))
+            for limit in await self._backend.find(Find(Limit, order=("name",)))
+        ]
+
+    async def set_limit(self, limit: Limit) -> None:
+        """Store a limit. It covers its own agents and those that the stored limit of this name covers."""
+        stored = await self._backend.get(Limit, (limit.name,))
+        agents = {*limit.agents, *(stored.agents if stored is not None else ())}
+        limit = limit.changed(agents=sorted(agents))
+        if limit != stored:
+            await self._backend.put([limit])
+
     # Applications
 
     async def extend(self, extension: Extension) -> None:
         """Make the tables of an application, or bring them to its version. Refused for a store of files."""
-        await tables.extend(self.backend, extension)
+        if extension not in self._extended:
+            await tables.extend(self._backend, extension)
+            self._extended.add(extension)
 
     async def query(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
         """What a named query of an application gives that only reads: tuples, or records of the kind `into`."""
-        return await tables.ask(self.backend, extension, name, values, record_type)
+        return await tables.ask(self._backend, extension, name, values, record_type)
 
     async def execute(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
         """The same for one that writes, in a transaction of its own."""
-        return await tables.ask(self.backend, extension, name, values, record_type, writes=True)
+        return await tables.ask(self._backend, extension, name, values, record_type, writes=True)
 
     async def lens_sql(self, name: str, dialect: str) -> list[str]:
         """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
-        added = [one.lens(catalog.check(name), dialect) for one in await tables.installed_extensions(self.backend)]
+        added = [one.lens(catalog.check(name), dialect) for one in await tables.installed_extensions(self._backend)]
         return [part for part in added if part]
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
@@ -237,6 +335,10 @@ class Store(StoreCore):
         """Compress the turns that ended before then and that no context needs; how many turns."""
         return await retention.archive(self, self._archives, before)
 
+    async def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
+        """Replace the log of a thread that nobody holds by redacted stitches, in an archive. Conflict if it changed."""
+        await self._archives.replace(head, [redact(stitch) for stitch in await self.stitches(head)])
+
     async def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
         """Delete whole trees: ended before then, expired, or of one user with all that is theirs; how many threads."""
         return await retention.purge(self, before, user_id, force)
@@ -261,6 +363,30 @@ class Store(StoreCore):
         return await doctor.rebuild(self)
 
 
+def on_loop(store: Store, submit: Callable[[Coroutine[Any, Any, Any]], Future[Any]]) -> Store:
+    """The same store for callers on another event loop. `submit` starts a coroutine on the loop of the store."""
+    backend = cast("FullBackend", _OtherLoopBackend(store._backend, submit))
+    return Store(backend, clock=store.clock, project=store.project, migrate=False)
+
+
+class _OtherLoopBackend:
+    """A backend for callers on another loop: each call is submitted to the backend's own loop."""
+
+    def __init__(self, backend: FullBackend, submit: Callable[[Coroutine[Any, Any, Any]], Future[Any]]) -> None:
+        self._backend = backend
+        self._submit = submit
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._backend, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+
+        async def call(*values: Any, **named: Any) -> Any:
+            return await asyncio.wrap_future(self._submit(method(*values, **named)))
+
+        return call
+
+
 async def ask(
     store: Store,
     query: str,
@@ -274,23 +400,23 @@ async def ask(
     """`store.sql`, and with `own` the same for a statement that Lockstitch has written itself."""
     if lens is not None:
         catalog.check(lens)
-    answer = await store.backend.query(query, limit=limit, seconds=seconds, lens=lens, force=force, own=own)
+    answer = await store._backend.query(query, limit=limit, seconds=seconds, lens=lens, force=force, own=own)
     if answer is not None:
         return answer
-    async with _copied(store, store._scratch) as copy:  # pyright: ignore[reportPrivateUsage]
+    async with _copied(store, store._scratch) as copy:
         return await ask(copy, query, limit=limit, seconds=seconds, lens=lens, own=own)
 
 
 @asynccontextmanager
 async def open_lens(store: Store, name: str, *, blocking: bool) -> AsyncGenerator[Any]:
     """`store.lens`, for those who await (`blocking=False`) and for those who do not."""
-    opened = store.backend.lens(catalog.check(name), blocking=blocking)
+    opened = store._backend.lens(catalog.check(name), blocking=blocking)
     if opened is not None:
         async with opened as connection:
             yield connection
         return
     async with (
-        _copied(store, store._scratch) as copy,  # pyright: ignore[reportPrivateUsage]
+        _copied(store, store._scratch) as copy,
         open_lens(copy, name, blocking=blocking) as connection,
     ):
         yield connection

@@ -14,31 +14,59 @@ from lockstitch.model.side_records import Audit, Token
 
 R = TypeVar("R", bound=Record)
 
+Rows = list[R]
+"""The method `list` of a table hides the type of that name."""
+
 
 class RecordTable(Generic[R]):
-    """Keeps records of one kind: put replaces the one with the same key."""
+    """Records of one kind, of all projects: pass a condition on `project` where a table has one."""
 
     def __init__(self, backend: FullBackend, kind: type[R]) -> None:
         self._backend = backend
         self._kind = kind
 
-    async def put(self, *records: R) -> None:
-        await self._backend.put(records)
+    async def put(self, *records: R, new: bool = False) -> None:
+        """Write records, all or none. Each replaces the record with the same key; if `new`, Conflict is raised."""
+        await self._backend.put(records, new=new)
 
     async def get(self, *key: Any) -> R:
         """The record with this primary key, or NotFound."""
-        found = await self._backend.get(self._kind, key)
-        if found is None:
+        record = await self.get_or_none(*key)
+        if record is None:
             raise NotFound(f"There is no {self._kind.__name__.lower()} {' '.join(map(str, key))} in this store.")
-        return found
+        return record
+
+    async def get_or_none(self, *key: Any) -> R | None:
+        """The record with this primary key, or None."""
+        return await self._backend.get(self._kind, key)
+
+    async def find(
+        self,
+        *where: Where,
+        order: Sequence[str] = (),
+        after: Sequence[Any] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> Rows[R]:
+        """The records that meet all conditions; see `Find` for the order and the page."""
+        return await self._backend.find(Find(self._kind, where, order, after, limit, offset))
+
+    async def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
+        """The first record that meets all conditions, or None."""
+        records = await self.find(*where, order=order, limit=1)
+        return records[0] if records else None
+
+    async def count(self, *where: Where) -> int:
+        """The number of records that meet all conditions."""
+        return await self._backend.count(Find(self._kind, where))
 
     async def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
         """The records whose fields equal these, in the order of their keys."""
         return await self._backend.find(Find(self._kind, _where(equal), order=self._kind.primary_key, limit=limit))
 
-    async def delete(self, **equal: Any) -> int:
-        """Delete the records whose fields equal these; how many."""
-        return await self._backend.delete(Find(self._kind, _where(equal)))
+    async def delete(self, *where: Where, **equal: Any) -> int:
+        """Delete the records that meet all conditions and whose fields equal these; how many."""
+        return await self._backend.delete(Find(self._kind, (*where, *_where(equal))))
 
 
 def _where(equal: dict[str, Any]) -> list[Where]:

@@ -1,6 +1,6 @@
 """Threads: making them, finding them, and their families."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ ThreadRef = Thread | UUID | str
 class ThreadsApi:
     """The threads of a project."""
 
-    backend: FullBackend
+    _backend: FullBackend
     clock: Clock
     project: str
     _appender: CommitWriter
@@ -70,14 +70,14 @@ class ThreadsApi:
         """The thread as it is now, by id or key. NotFound when this project has none."""
         wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
         if wanted is not None:
-            found = await self.backend.get(Thread, (wanted,))
+            found = await self._backend.get(Thread, (wanted,))
             # Who holds a Thread has been let in already; an id alone does not cross projects.
             if found is not None and (isinstance(ref, Thread) or found.project == self.project):
                 return found
         if isinstance(ref, str):
             codec.check_text(ref, "The key")
             where = (Where("project", "=", self.project), Where("key", "=", ref))
-            by_key = await self.backend.find(Find(Thread, where, limit=1))
+            by_key = await self._backend.find(Find(Thread, where, limit=1))
             if by_key:
                 return by_key[0]
         raise NotFound(f"There is no thread {wanted or ref} in project {self.project} of this store.")
@@ -111,7 +111,7 @@ class ThreadsApi:
     ) -> list[Thread]:
         """Threads by last activity, newest first. `after` is the last one of the page before; others are equal."""
         find = self._threads(since, all_projects, equal)
-        return await self.backend.find(
+        return await self._backend.find(
             Find(
                 Thread,
                 find.where,
@@ -122,24 +122,43 @@ class ThreadsApi:
             )
         )
 
+    async def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
+        """The threads with these ids, as far as this project has them."""
+        if not ids:
+            return {}
+        project = () if all_projects else (Where("project", "=", self.project),)
+        threads = await self._backend.find(Find(Thread, (Where("id", "in", list(ids)), *project)))
+        return {thread.id: thread for thread in threads}
+
+    async def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
+        """The threads of this project that meet all conditions."""
+        return await self._backend.find(
+            Find(Thread, (Where("project", "=", self.project), *where), order=order, limit=limit)
+        )
+
     async def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
         """How many threads `threads` would list."""
-        return await self.backend.count(self._threads(since, all_projects, equal))
+        return await self._backend.count(self._threads(since, all_projects, equal))
 
     async def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
         """Threads that wait for a person, the longest first. `after` is the last one of the page before."""
         find = self._asking()
         order = ("asks_since", "id")
         seen = (after.asks_since, after.id) if after else None
-        return await self.backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
+        return await self._backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
 
     async def count_awaiting_person(self) -> int:
         """How many threads wait for a person."""
-        return await self.backend.count(self._asking())
+        return await self._backend.count(self._asking())
 
     async def children(self, ref: ThreadRef) -> list[Thread]:
         head = await self.thread(ref)
-        return await self.backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
+        return await self._backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
+
+    async def children_of(self, parents: Sequence[UUID], *, limit: int | None = None) -> list[Thread]:
+        """The children of several threads, by parent and age."""
+        where = (Where("parent_id", "in", parents),)
+        return await self._backend.find(Find(Thread, where, order=("parent_id", "id"), limit=limit))
 
     async def ancestors(self, ref: ThreadRef) -> list[Thread]:
         """Parent, grandparent and so on up to the root."""
@@ -152,7 +171,7 @@ class ThreadsApi:
 
     async def tree(self, ref: ThreadRef) -> list[Thread]:
         """The thread and all its descendants, parents before children."""
-        return await descendants_of(self.backend, [await self.thread(ref)])
+        return await descendants_of(self._backend, [await self.thread(ref)])
 
     async def request_cancel(self, ref: ThreadRef) -> list[Thread]:
         """Request the end of a thread and of all its descendants. Returns those that have not ended, parents first.
@@ -180,7 +199,7 @@ class ThreadsApi:
         """Mark threads as to be cancelled, in one commit. Waiting threads are woken."""
         fields = {"cancel_requested": True, "wake_at": self.clock.now()}
         ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
-        await self.backend.append(Commit([ThreadEdit(head.id, fields) for head in ordered]))
+        await self._backend.append(Commit([ThreadEdit(head.id, fields) for head in ordered]))
 
     async def edit(self, ref: ThreadRef, **fields: Any) -> None:
         """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
@@ -197,12 +216,17 @@ class ThreadsApi:
         """
         root, *below = await self.tree(ref)
         ids = [root.id, *(thread.id for thread in below)]
-        deleted = await self.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
+        deleted = await self._backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
         if deleted and root.parent_id is not None and not root.ended:
             letter = _deleted(root, self.clock.now())
             with suppress(NotFound):
                 await self._appender.deliver([(root.depth - 1, letter)])
         return deleted
+
+    async def delete_threads(self, ids: Collection[UUID], *, force: bool = False) -> int:
+        """Delete roots of this project with everything of theirs, all or none; how many roots. ThreadBusy if held."""
+        where = (Where("id", "in", list(ids)), Where("project", "=", self.project))
+        return await self._backend.delete(Find(Thread, where), force=force)
 
     def _asking(self) -> Find[Thread]:
         where = (

@@ -1,13 +1,12 @@
 """The core of the blocking face, as `Core` is that of a store: writing to threads, leases, and their logs."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Fields, Receipt
 from lockstitch.model import (
     Clock,
     Delivery,
@@ -24,7 +23,7 @@ from lockstitch.model import (
     WebhookEvent,
     Worker,
 )
-from lockstitch.store import Committed, Store, ThreadUpdate
+from lockstitch.store import Committed, Fields, Receipt, Store, ThreadUpdate, Where
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import CLOSING, Portal
 from lockstitch.sync.tables import SyncAgents, SyncTable
@@ -121,6 +120,12 @@ class SyncStoreCore:
             )
         )
 
+    def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
+        return self._call(self._store.threads_by_id(ids, all_projects=all_projects))
+
+    def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
+        return self._call(self._store.find_threads(*where, order=order, limit=limit))
+
     def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
         return self._call(self._store.count(since=since, all_projects=all_projects, **equal))
 
@@ -132,6 +137,9 @@ class SyncStoreCore:
 
     def children(self, ref: ThreadRef) -> list[Thread]:
         return self._call(self._store.children(ref))
+
+    def children_of(self, parents: Sequence[UUID], *, limit: int | None = None) -> list[Thread]:
+        return self._call(self._store.children_of(parents, limit=limit))
 
     def ancestors(self, ref: ThreadRef) -> list[Thread]:
         return self._call(self._store.ancestors(ref))
@@ -150,6 +158,9 @@ class SyncStoreCore:
 
     def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
         return self._call(self._store.delete(ref, force=force))
+
+    def delete_threads(self, ids: Collection[UUID], *, force: bool = False) -> int:
+        return self._call(self._store.delete_threads(ids, force=force))
 
     # Writing
 
@@ -254,6 +265,29 @@ class SyncStoreCore:
 
     def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
         return self._call(self._store.runs(ref, limit=limit))
+
+    def find_runs(
+        self,
+        threads: UUID | Collection[UUID],
+        *where: Where,
+        order: Sequence[str] = ("sequence",),
+        limit: int | None = None,
+    ) -> list[Run]:
+        return self._call(self._store.find_runs(threads, *where, order=order, limit=limit))
+
+    def runs_by_id(self, thread_id: UUID, ids: Collection[UUID]) -> dict[UUID, Run]:
+        return self._call(self._store.runs_by_id(thread_id, ids))
+
+    def find_stitches(
+        self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
+    ) -> list[Stitch]:
+        return self._call(self._store.find_stitches(thread_id, *where, order=order, limit=limit))
+
+    def count_stitches(self, thread_id: UUID, *where: Where) -> int:
+        return self._call(self._store.count_stitches(thread_id, *where))
+
+    def stitches_by_id(self, threads: Collection[UUID], ids: Collection[UUID]) -> list[Stitch]:
+        return self._call(self._store.stitches_by_id(threads, ids))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._portal.call(work)

@@ -1,7 +1,6 @@
-"""The event loop in a background thread; backend calls from another loop."""
+"""The event loop in a background thread."""
 
 import asyncio
-import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -10,7 +9,6 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from lockstitch.backend import FullBackend
 from lockstitch.errors import Refused, StoreUnreachable
 
 T = TypeVar("T")
@@ -135,21 +133,3 @@ class PortalTask(Generic[E, T]):
         if self._task.done() and not self._task.cancelled():
             # Looked at, so that nobody is told later that nobody did.
             self._task.exception()
-
-
-class Elsewhere:
-    """A backend for callers on another loop: each call is handed to its own."""
-
-    def __init__(self, backend: FullBackend, portal: Portal) -> None:
-        self._backend = backend
-        self._portal = portal
-
-    def __getattr__(self, name: str) -> Any:
-        there = getattr(self._backend, name)
-        if not inspect.iscoroutinefunction(there):
-            return there
-
-        async def call(*values: Any, **named: Any) -> Any:
-            return await asyncio.wrap_future(self._portal.submit(there(*values, **named)))
-
-        return call

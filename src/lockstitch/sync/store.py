@@ -1,26 +1,38 @@
 """The store without await. What the methods do is told at their twins in `Store`."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import FullBackend, QueryResult, SearchHit, Sizes, ThreadUsage
 from lockstitch.extension import Extension
-from lockstitch.model import Clock, Json, Message, Record, Stitch, Thread
-from lockstitch.store import CopyReport, DoctorReport, HistoryPage, Store
+from lockstitch.model import Clock, Json, Limit, Message, Record, Stitch, Thread
+from lockstitch.store import (
+    ChangeHint,
+    CopyReport,
+    DoctorReport,
+    HistoryPage,
+    QueryResult,
+    SearchHit,
+    Sizes,
+    Store,
+    ThreadUsage,
+)
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.conversations import Task
 from lockstitch.store.maintenance.copy import Progress
-from lockstitch.store.queries.overview import Overview
+from lockstitch.store.queries.overview import Node, Overview
 from lockstitch.store.reports.diff import Difference
 from lockstitch.store.reports.traces import LINES, Trace
-from lockstitch.store.store import ThreadRef, open_lens
+from lockstitch.store.store import ThreadRef, on_loop, open_lens
 from lockstitch.sync.core import SyncStoreCore
-from lockstitch.sync.portal import CLOSING, Elsewhere
-from lockstitch.sync.tables import SyncStatistics
+from lockstitch.sync.portal import CLOSING
+from lockstitch.sync.tables import SyncStatistics, SyncTable
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 _END: Any = object()
 
@@ -87,6 +99,15 @@ class SyncStore(SyncStoreCore):
     def overview(self, threads: Sequence[Thread]) -> list[Overview]:
         return self._call(self._store.overview(threads))
 
+    def trees(self, threads: Sequence[Thread]) -> list[Node]:
+        return self._call(self._store.trees(threads))
+
+    def whole_trees(self, threads: Sequence[Thread]) -> list[Node]:
+        return self._call(self._store.whole_trees(threads))
+
+    def projects(self, limit: int = 100) -> list[str]:
+        return self._call(self._store.projects(limit))
+
     # Reading
 
     def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
@@ -142,6 +163,26 @@ class SyncStore(SyncStoreCore):
         finally:
             self._call(opened.__aexit__(None, None, None))
 
+    def table(self, kind: type[R]) -> SyncTable[R]:
+        return SyncTable(self._store.table(kind), self._portal)
+
+    def ping(self) -> None:
+        self._call(self._store.ping())
+
+    def changes(self) -> Generator[ChangeHint, None, None]:
+        return self._each(self._store.changes())
+
+    # Workers and limits
+
+    def held_by(self, workers: Collection[UUID]) -> list[Thread]:
+        return self._call(self._store.held_by(workers))
+
+    def limits(self) -> list[tuple[Limit, int]]:
+        return self._call(self._store.limits())
+
+    def set_limit(self, limit: Limit) -> None:
+        self._call(self._store.set_limit(limit))
+
     # Applications
 
     def extend(self, extension: Extension) -> None:
@@ -159,27 +200,15 @@ class SyncStore(SyncStoreCore):
         return self._portal.call(self._store.lens_sql(name, dialect))
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> Generator[Stitch, None, None]:
-        source = self._store.watch(ref, after=after, recent=recent)
-
-        async def following() -> Stitch:
-            return await anext(source, _END)
-
-        async def finish() -> None:
-            await source.aclose()
-
-        try:
-            while (stitch := self._call(following())) is not _END:
-                yield stitch
-        finally:
-            # Never at the price of hanging: an iterator may be collected on any thread, at any time.
-            if self._portal.alive and not self._portal.inside:
-                with suppress(TimeoutError, RuntimeError):
-                    self._portal.call(finish(), CLOSING)
+        return self._each(self._store.watch(ref, after=after, recent=recent))
 
     # Keeping
 
     def archive(self, before: datetime) -> int:
         return self._call(self._store.archive(before))
+
+    def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
+        self._call(self._store.redact(head, redact))
 
     def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
         return self._call(self._store.purge(before=before, user_id=user_id, force=force))
@@ -198,7 +227,22 @@ class SyncStore(SyncStoreCore):
     def rebuild_files(self) -> bool:
         return self._call(self._store.rebuild_files())
 
+    def _each(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        async def following() -> T:
+            return await anext(source, _END)
+
+        async def finish() -> None:
+            await source.aclose()
+
+        try:
+            while (item := self._call(following())) is not _END:
+                yield item
+        finally:
+            # Never at the price of hanging: an iterator may be collected on any thread, at any time.
+            if self._portal.alive and not self._portal.inside:
+                with suppress(TimeoutError, RuntimeError):
+                    self._portal.call(finish(), CLOSING)
+
     def _as_target(self) -> Store:
         """This store for a copy that runs on another store's loop."""
-        backend = cast("FullBackend", Elsewhere(self._store.backend, self._portal))
-        return Store(backend, clock=self._store.clock, project=self._store.project, migrate=False)
+        return on_loop(self._store, self._portal.submit)

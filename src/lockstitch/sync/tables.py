@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, Unpack
+from uuid import UUID
 
 from lockstitch.model import Agent, AgentVersion, DailyMetric, Json, Record, Run
 from lockstitch.model.statistics import Group, LatencyRow, Span
+from lockstitch.store import Where
 from lockstitch.store.reports.statistics import RunFilter, Statistics, UsageTable
-from lockstitch.store.tables import Agents, RecordTable
+from lockstitch.store.tables import Agents, RecordTable, Rows
 from lockstitch.sync.portal import Portal
 
 R = TypeVar("R", bound=Record)
@@ -19,17 +21,36 @@ class SyncTable(Generic[R]):
         self._shelf = shelf
         self._portal = portal
 
-    def put(self, *records: R) -> None:
-        self._portal.call(self._shelf.put(*records))
+    def put(self, *records: R, new: bool = False) -> None:
+        self._portal.call(self._shelf.put(*records, new=new))
 
     def get(self, *key: Any) -> R:
         return self._portal.call(self._shelf.get(*key))
 
+    def get_or_none(self, *key: Any) -> R | None:
+        return self._portal.call(self._shelf.get_or_none(*key))
+
+    def find(
+        self,
+        *where: Where,
+        order: Sequence[str] = (),
+        after: Sequence[Any] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> Rows[R]:
+        return self._portal.call(self._shelf.find(*where, order=order, after=after, limit=limit, offset=offset))
+
+    def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
+        return self._portal.call(self._shelf.first(*where, order=order))
+
+    def count(self, *where: Where) -> int:
+        return self._portal.call(self._shelf.count(*where))
+
     def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
         return self._portal.call(self._shelf.list(limit=limit, **equal))
 
-    def delete(self, **equal: Any) -> int:
-        return self._portal.call(self._shelf.delete(**equal))
+    def delete(self, *where: Where, **equal: Any) -> int:
+        return self._portal.call(self._shelf.delete(*where, **equal))
 
 
 class SyncAgents(SyncTable[Agent]):
@@ -90,3 +111,6 @@ class SyncStatistics:
 
     def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> Sequence[DailyMetric]:
         return self._portal.call(self._statistics.daily(all_projects=all_projects, **only))
+
+    def daily_of_threads(self, threads: Sequence[UUID]) -> Sequence[DailyMetric]:
+        return self._portal.call(self._statistics.daily_of_threads(threads))

@@ -29,7 +29,7 @@ async def begin(store: Store, notebook: Notebook, session_id: str | None = None,
 
 async def columns(store: Store, table: str) -> dict[str, tuple[Any, ...]]:
     """The columns of a table of the database: type, whether it may be NULL, default."""
-    if isinstance(store.backend, SqliteBackend):
+    if isinstance(store._backend, SqliteBackend):
         ((made,),) = (await store.sql(f"SELECT sql FROM sqlite_master WHERE name = '{table}'")).rows
         with closing(sqlite3.connect(":memory:")) as copy:
             copy.execute(made)
@@ -79,7 +79,7 @@ async def test_the_database_itself_says_when_a_notebook_was_updated(
     notebooks: Notebooks, store: Store, books: Notebook
 ) -> None:
     # Whoever writes with SQL of their own, and does not say when.
-    await store.backend.put([books.changed(title="Other books")])
+    await store._backend.put([books.changed(title="Other books")])
     after = await shelf.get(store, books.number)
     assert after.title == "Other books"
     assert after.updated_at > books.updated_at
@@ -139,7 +139,7 @@ async def test_the_link_of_a_chat_is_what_the_document_says(
         {"session_id": "new", "thread_id": "0198b3c0-0000-7000-8000-000000000000", "notebook_id": other.number},
     ):
         with pytest.raises(LockstitchError):
-            await store.backend.put([NotebookSession(**wrong, created_at=now)])
+            await store._backend.put([NotebookSession(**wrong, created_at=now)])
     with pytest.raises(Refused, match="session_id"):
         NotebookSession(session_id="x" * 256, thread_id=theirs.id, notebook_id=1, created_at=now)
 
@@ -248,7 +248,7 @@ async def test_two_processes_may_make_the_tables_at_once(
         made = await shelf.create(one, "Books")
         await Notebooks().setup(two)
         assert await shelf.get(two, made.number) == made
-        assert await one.backend.find(Find(Notebook, (Where("project", "=", "default"),))) == [made]
+        assert await one._backend.find(Find(Notebook, (Where("project", "=", "default"),))) == [made]
 
 
 async def test_a_store_of_files_has_no_notebooks(tmp_path: Path) -> None:

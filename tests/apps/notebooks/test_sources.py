@@ -34,7 +34,7 @@ Two copies, one on loan. YANG, Kelly: Front Desk. A ten-year-old runs the desk o
 
 async def counts(store: Store) -> list[int]:
     kinds: Sequence[type[Record]] = (Source, Passage, PassageVector)
-    return [await store.backend.count(Find(kind)) for kind in kinds]
+    return [await store._backend.count(Find(kind)) for kind in kinds]
 
 
 @pytest.mark.req("S4-065")

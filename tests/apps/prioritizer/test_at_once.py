@@ -107,7 +107,7 @@ async def test_of_two_who_keep_a_file_of_one_name_at_once_neither_removes_what_t
     contents = ("# Shop\n- [ ] Buy\n", "# Club\n- [ ] Dance\n")
     read = [await repository.read_file(office, "ada", content, "plan.md") for content in contents]
     for made in read:
-        await office.backend.append(Commit(records=made.records))
+        await office._backend.append(Commit(records=made.records))
     for made in reversed(read):
         await repository.drop_stale(office, made)
     kept = await repository.documents(office, "ada")
@@ -142,7 +142,7 @@ async def test_who_begins_a_session_is_not_held_up_by_one_that_goes_while_it_exp
     clock.advance(8 * 86_400)
     await repository.add_file(timed_office, "bea", CHECKOUT, "plan.md")
     other = await repository.add_outcome(timed_office, "bea", "Open the checkout")
-    backend = timed_office.backend
+    backend = timed_office._backend
     inner = backend.put
 
     async def put(records: Sequence[Record], **more: Any) -> None:
@@ -161,9 +161,9 @@ async def test_whoever_looks_at_a_session_that_is_put_aside_meanwhile_sees_it_so
     first = await app.start(office, "ada", outcome.id)
     await cancel(office, first.thread_id)
     # As one who had no code of the prioritiser would have ended it: its row does not know yet.
-    await office.backend.delete(Find(Session, (Where("thread_id", "=", first.thread_id),)))
-    await office.backend.put([first])
-    backend = office.backend
+    await office._backend.delete(Find(Session, (Where("thread_id", "=", first.thread_id),)))
+    await office._backend.put([first])
+    backend = office._backend
     inner, begun = backend.put, list[Session]()
 
     async def put(records: Sequence[Record], **more: Any) -> None:

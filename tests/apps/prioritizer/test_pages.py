@@ -74,7 +74,7 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
         odd = await send(http, "/plans", {"outcome": "x", "user": "ada"}, files={"file": ("a.csv", b"\xff\xfe\x00")})
         assert odd.status_code == 422
         for kind in (Session, Document, Outcome):
-            assert await store.backend.count(Find(kind)) == 0, "nothing was changed"
+            assert await store._backend.count(Find(kind)) == 0, "nothing was changed"
         assert (await http.post("/plans", data={"outcome": "x", "tasks": TEN, "user": "ada"})).status_code == 403
 
         made = await send(http, "/plans", {"outcome": "Open the checkout", "tasks": TEN, "user": "ada"})

@@ -26,7 +26,7 @@ async def prepare(store: Store, user: str = "ada") -> Outcome:
 
 
 async def stitches(store: Store, session: Session) -> list[Stitch]:
-    return await store.backend.read(session.thread_id, [(1, None)])
+    return await store._backend.read(session.thread_id, [(1, None)])
 
 
 async def count(store: Store, query: str, lens: str) -> Any:
@@ -117,7 +117,7 @@ async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: Fak
     await Prioritizer().prioritize(timed_office, "ada", outcome.id)
     other = await prepare(timed_office, "bea")
     written: list[str] = []
-    backend = timed_office.backend
+    backend = timed_office._backend
     for verb in ("append", "put", "delete"):
         inner = getattr(backend, verb)
 
@@ -144,6 +144,6 @@ async def test_what_is_a_users_goes_with_them(office: Store) -> None:
     await Prioritizer().prioritize(office, "ada", outcome.id)
     await prepare(office, "bea")
     await office.purge(user_id="ada")
-    assert await office.backend.find(Find(Session)) == []
+    assert await office._backend.find(Find(Session)) == []
     assert {one.user_id for one in await repository.documents(office)} == {"bea"}
     assert {one.user_id for one in await repository.outcomes(office)} == {"bea"}

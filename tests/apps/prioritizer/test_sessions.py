@@ -308,7 +308,7 @@ async def test_outcomes_that_are_not_ones_own(office: Store) -> None:
         await app.start(office.in_project("other"), "ada", outcome.id)
     with pytest.raises(ProviderError):
         await Prioritizer(model="nobody:x").start(office, "ada", outcome.id)
-    assert await office.backend.find(Find(Thread)) == []
+    assert await office._backend.find(Find(Thread)) == []
 
 
 async def test_a_list_and_an_outcome_in_one_transaction(office: Store) -> None:
@@ -330,7 +330,7 @@ async def test_a_list_and_an_outcome_in_one_transaction(office: Store) -> None:
         with pytest.raises(Refused):
             await app.begin(office, user, outcome, content)
     assert [one.thread_id for one in await sessions(office)] == [third]
-    assert len(await office.backend.find(Find(Document))) == 3
+    assert len(await office._backend.find(Find(Document))) == 3
 
 
 # What is cut
@@ -350,7 +350,7 @@ async def test_one_that_was_cancelled_or_failed_is_not_running(office: Store) ->
         "failed",
         "The session was cancelled. Start it again.",
     )
-    assert (await office.backend.find(Find(Session)))[0].status == "failed"
+    assert (await office._backend.find(Find(Session)))[0].status == "failed"
     broken = planner({"fail": "request", "message": "No such model."})
     session = await broken.prioritize(office, "ada", outcome.id)
     assert (session.status, metadata_of(session).status_note) == ("failed", "No such model.")

@@ -49,14 +49,14 @@ async def of(direct: Direct, what: str, thread_id: UUID) -> object:
 @pytest.mark.req("S1-001", "S1-005", "S1-007", "S1-008")
 async def test_a_session_by_plain_sql(office: Store, direct: Direct) -> None:
     id = await row(office, direct)
-    (session,) = await office.backend.find(Find(Session))
+    (session,) = await office._backend.find(Find(Session))
     assert (session.thread_id, session.plan, session.metadata, session.is_active) == (id, None, {}, True)
     assert session.created_at.tzinfo is not None
     with pytest.raises(Refused):
         await row(office, direct, "bea", thread_id=f"'{id}'")
     await direct("UPDATE prioritizer_sessions SET updated_at = '2020-01-01T00:00:00.000000Z'")
     await direct("UPDATE prioritizer_sessions SET steps_taken = 1")
-    assert (await office.backend.find(Find(Session)))[0].updated_at > session.created_at, "refreshed by the database"
+    assert (await office._backend.find(Find(Session)))[0].updated_at > session.created_at, "refreshed by the database"
 
 
 @pytest.mark.req("S1-002", "S1-015", "S1-078")
@@ -76,9 +76,9 @@ async def test_a_session_goes_with_its_outcome_and_its_thread(office: Store, dir
     await refused(office, direct, thread_id=f"'{uuid4()}'")
     by_thread, by_outcome = await row(office, direct), await row(office, direct, "bea")
     await office.delete(by_thread)
-    assert [one.thread_id for one in await office.backend.find(Find(Session))] == [by_outcome]
+    assert [one.thread_id for one in await office._backend.find(Find(Session))] == [by_outcome]
     await direct("DELETE FROM user_outcomes")
-    assert await office.backend.find(Find(Session)) == []
+    assert await office._backend.find(Find(Session)) == []
 
 
 @pytest.mark.req("S1-004", "S1-006", "S1-011", "S1-023", "S1-078")
@@ -113,9 +113,9 @@ async def test_a_session_that_has_ended_stays_so(office: Store, direct: Direct) 
         with pytest.raises(Refused):
             await become(id, status, given)
     assert (await of(direct, "status", done), await of(direct, "status", failed)) == ("completed", "failed")
-    (session,) = [one for one in await office.backend.find(Find(Session)) if one.thread_id == failed]
+    (session,) = [one for one in await office._backend.find(Find(Session)) if one.thread_id == failed]
     with pytest.raises(Refused):
-        await office.backend.put([session.changed(status="running")])
+        await office._backend.put([session.changed(status="running")])
 
 
 @pytest.mark.req("S1-009", "S1-027")
@@ -147,16 +147,16 @@ async def test_migrations_are_ordered_and_repeatable(store: Store) -> None:
     assert numbers["sqlite"] == numbers["postgres"] == [(1, "0001_outcomes"), (2, "0002_sessions")]
     await asyncio.gather(*(store.extend(EXTENSION) for _ in range(3)))
     await store.extend(EXTENSION)
-    assert await store.backend.find(Find(Session)) == []
+    assert await store._backend.find(Find(Session)) == []
 
 
 @pytest.mark.req("S1-084", "S1-085")
 async def test_documents_and_relationships(office: Store, direct: Direct) -> None:
     made = await repository.add_file(office, "ada", CHECKOUT, "plan.md")
     assert [document.title for document in made.documents] == ["Checkout brief", "Legal review"]
-    documents = await office.backend.find(Find(Document, order=("created_at", "title")))
+    documents = await office._backend.find(Find(Document, order=("created_at", "title")))
     assert [task["id"] for task in documents[0].structured_output["tasks"]] == ["T4", "T1", "T2", "T5"]
-    assert len(await office.backend.find(Find(TaskRelationship))) == 4
+    assert len(await office._backend.find(Find(TaskRelationship))) == 4
     for wrong in ("{}", '{"tasks": 3}'):
         with pytest.raises(Refused):
             await direct(f"UPDATE processed_documents SET structured_output = '{wrong}'")
@@ -175,7 +175,7 @@ async def test_documents_and_relationships(office: Store, direct: Direct) -> Non
             )
     await direct("UPDATE task_relationships SET updated_at = '2020-01-01T00:00:00.000000Z'")
     await direct("UPDATE task_relationships SET detection = 'ai' WHERE source_task_id = 'T2'")
-    touched = [one for one in await office.backend.find(Find(TaskRelationship)) if one.detection == "ai"]
+    touched = [one for one in await office._backend.find(Find(TaskRelationship)) if one.detection == "ai"]
     assert [one.updated_at.year > 2020 for one in touched] == [True]
 
 
@@ -186,7 +186,7 @@ async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -
     await repository.add_file(office, "ada", "# Checkout brief\n- [ ] T4: Choose\n- [ ] Go (after: T4)", "plan.md")
     documents = await repository.documents(office, "ada")
     assert [(one.title, [task.id for task in one.tasks]) for one in documents] == [("Checkout brief", ["T4", "go"])]
-    relationships = await office.backend.find(Find(TaskRelationship))
+    relationships = await office._backend.find(Find(TaskRelationship))
     assert [one.source_task_id for one in relationships if one.user_id == "ada"] == ["go"]
     assert len([one for one in relationships if one.user_id == "bea"]) == 4, "another user's are left alone"
     before = await repository.documents(office)
@@ -194,7 +194,7 @@ async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -
         await repository.add_file(office, "ada", "- [ ] Go (after: nothing)", "plan.md")
     assert await repository.documents(office) == before
     await repository.remove_document(office, documents[0].id)
-    assert [one.user_id for one in await office.backend.find(Find(TaskRelationship))] == ["bea"] * 4
+    assert [one.user_id for one in await office._backend.find(Find(TaskRelationship))] == ["bea"] * 4
 
 
 async def test_what_others_have(office: Store) -> None:

@@ -70,7 +70,7 @@ async def test_a_committed_one_is_there_with_the_callers_row_and_a_worker_runs_i
 
 async def test_workers_are_told_at_the_commit_and_not_before(store: Store, url: str) -> None:
     async with (
-        aclosing(store.backend.watch()) as sightings,
+        aclosing(store._backend.watch()) as sightings,
         await psycopg.AsyncConnection.connect(url) as connection,
     ):
         assert await anext(sightings) == WATCHING

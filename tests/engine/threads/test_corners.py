@@ -264,7 +264,7 @@ async def test_what_was_made_by_who_is_dead_and_has_not_heard_of_it_goes_on(stor
         return ""
 
     async with open_store(store_url) as here, open_store(store_url) as there:
-        await there.backend.release((await here.register_worker()).id)
+        await there._backend.release((await here.register_worker()).id)
         stale = asyncio.create_task(
             Agent("helper", model=Scripted(slow), title=False).run("Go", store=here, thread="t")
         )
@@ -288,7 +288,7 @@ async def test_who_is_declared_dead_before_it_has_made_its_thread_makes_it_as_so
         async def instructions(_: Any) -> str:
             if not died:
                 worker = await here.register_worker()
-                await there.backend.release(worker.id)
+                await there._backend.release(worker.id)
                 died.append(await here.lease_keeper.check_declared_dead())
             return ""
 

@@ -116,7 +116,7 @@ async def suspect(store: Store, steps: Steps, agent: Agent, goal: str = "suspect
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     lost = (await store.thread(head)).changed(**{"losses": 1, "lost_by": new_id(), **fields})
-    await store.backend.put([lost])
+    await store._backend.put([lost])
     return lost
 
 
@@ -125,7 +125,7 @@ LATER = timedelta(days=1)
 
 async def appear(store: Store, head: Thread) -> None:
     """Make a suspect ready that was not."""
-    await store.backend.put([(await store.thread(head)).changed(wake_at=store.clock.now())])
+    await store._backend.put([(await store.thread(head)).changed(wake_at=store.clock.now())])
 
 
 @asynccontextmanager
@@ -246,7 +246,7 @@ async def test_in_process_run_of_a_suspect_is_not_alone(store: Store):
 
     worker = (await store.thread(waiting)).worker_id
     assert worker is not None
-    await store.backend.release(worker, cause="died")
+    await store._backend.release(worker, cause="died")
     lost = await store.thread(waiting)
     assert (lost.losses, lost.crashes, lost.lost_by) == (2, 2, worker)
     steps.open.add("all")
@@ -321,7 +321,7 @@ async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_c
     """The worker leaves its free places to the suspect, but only for as long as a suspect is executed alone."""
     steps = Steps()
     limited, walker = steps.agent("limited"), steps.agent()
-    await store.backend.put([Limit(name="one", at_most=1, agents=["limited"])])
+    await store._backend.put([Limit(name="one", at_most=1, agents=["limited"])])
     waiting = await suspect(store, steps, limited, wake_at=store.clock.now() + LATER)
     await store.claim(await limited.start(store=store, goal="held"))
     await walker.start(store=store, goal="endless")
@@ -345,7 +345,7 @@ async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_c
 async def test_does_not_release_threads_again_and_again_for_a_suspect_that_a_limit_keeps(store: Store):
     steps = Steps()
     limited, walker = steps.agent("limited"), steps.agent(steps=3)
-    await store.backend.put([Limit(name="one", at_most=1, agents=["limited"])])
+    await store._backend.put([Limit(name="one", at_most=1, agents=["limited"])])
     waiting = await suspect(store, steps, limited, wake_at=store.clock.now() + LATER)
     await store.claim(await limited.start(store=store, goal="held"))
     await walker.start(store=store, goal="healthy")

@@ -55,7 +55,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 async def notices(store: Store) -> list[WebhookEvent]:
-    return await store.backend.find(Find(WebhookEvent, order=("id",)))
+    return await store._backend.find(Find(WebhookEvent, order=("id",)))
 
 
 async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monkeypatch: Any):
@@ -133,7 +133,7 @@ async def test_a_notice_waits_longer_each_time(store: Store):
     await lead.run("Go", store=store, thread="t")
     (kept,) = await notices(store)
     assert kept.due_at - store.clock.now() > timedelta(seconds=3)
-    await store.backend.put([kept.changed(tries=20, due_at=store.clock.now())])
+    await store._backend.put([kept.changed(tries=20, due_at=store.clock.now())])
     await app.deliver_webhooks(store)
     (kept,) = await notices(store)
     assert timedelta(minutes=59) < kept.due_at - store.clock.now() <= timedelta(hours=1)

@@ -130,7 +130,7 @@ async def test_limits_hold_across_processes(store: Store, other: Store):
         await asyncio.sleep(0.01)
     held = [head for head in await store.threads(status="running") if head.agent == "lead"]
     assert len(held) == 2
-    limits = {limit.name: limit for limit in await store.backend.find(Find(Limit))}
+    limits = {limit.name: limit for limit in await store._backend.find(Find(Limit))}
     assert limits["agent:lead"].agents == ["lead"]
     assert limits["provider:scripted"].agents == ["free", "lead"]
     gate.open.set()
@@ -242,7 +242,7 @@ async def crash(store: Store, suspects: bool | None) -> None:
     """Claim the one thread that is ready, as a worker does, and let the process end."""
     (_,) = await store.claim_next(suspects=suspects, alone=bool(suspects))
     worker = await store.register_worker()
-    await store.backend.release(worker.id, cause="died")
+    await store._backend.release(worker.id, cause="died")
     store._leases.forget(worker.id)
 
 
@@ -273,7 +273,7 @@ async def test_what_a_dead_worker_held_goes_on(store: Store, other: Store):
     held = await other.claim(goal)
     worker = await other.register_worker()
     # A process that surely is no more: this host, another start.
-    await other.backend.put([worker.changed(process_started="1")])
+    await other._backend.put([worker.changed(process_started="1")])
 
     await work_off(App([lead]), store)
 
@@ -317,7 +317,7 @@ async def test_it_wakes_when_there_is_work(store: Store, other: Store):
 
 
 async def _registered(store: Store) -> bool:
-    return bool(await store.backend.find(Find(Worker)))
+    return bool(await store._backend.find(Find(Worker)))
 
 
 async def test_leaving_gives_back_at_the_next_commit(store: Store):

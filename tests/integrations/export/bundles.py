@@ -31,7 +31,7 @@ async def tell(store: Store) -> Thread:
     now = store.clock.now()
     times: dict[str, Any] = {"created_at": now, "last_updated_at": now}
     await store.files.put(File(thread_id=head.id, file_id="f", filename="f.txt", **times))
-    await store.backend.put(
+    await store._backend.put(
         [Feedback(project=store.project, thread_id=head.id, name="good", score=1.0, created_at=now, updated_at=now)]
     )
     assert await store.archive(now + timedelta(days=1)) >= 1

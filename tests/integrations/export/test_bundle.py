@@ -58,10 +58,10 @@ async def home(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Store]:
 
 async def refused(home: Store, path: Path) -> str:
     """The reason why a bundle is refused, which leaves the store as it was."""
-    before = await everything(home.backend)
+    before = await everything(home._backend)
     with pytest.raises(Refused) as caught:
         await import_bundle(home, path)
-    assert await everything(home.backend) == before
+    assert await everything(home._backend) == before
     return str(caught.value)
 
 
@@ -521,30 +521,30 @@ async def test_rejects_bundle_of_other_project(bundle: Bundle, tmp_path: Path) -
     async with open_store(f"sqlite:///{tmp_path / 'home.db'}", project="mine") as home:
         with pytest.raises(NotFound, match="project default"):
             await import_bundle(home, bundle.write(tmp_path / "b.zip"))
-        assert not any((await everything(home.backend)).values())
+        assert not any((await everything(home._backend)).values())
 
 
 async def test_overwrites_no_thread_of_other_project(store: Store, bundle: Bundle, tmp_path: Path) -> None:
     """A stranger who knows the id of a thread must not take its place, nor that of its records."""
     path = bundle.write(tmp_path / "b.zip")
     root = Path(bundle.name(HEADS)).stem
-    victim = Store(store.backend, clock=store.clock, project="victim")
-    await store.backend.put([victim.new_thread(title="Mine").changed(id=new_id().__class__(root))])
-    before = await everything(store.backend)
+    victim = Store(store._backend, clock=store.clock, project="victim")
+    await store._backend.put([victim.new_thread(title="Mine").changed(id=new_id().__class__(root))])
+    before = await everything(store._backend)
     with pytest.raises(Conflict, match="project victim"):
         await import_bundle(store, path)
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
 
 
 async def test_overwrites_no_run_of_other_thread(store: Store, bundle: Bundle, tmp_path: Path) -> None:
     path = bundle.write(tmp_path / "b.zip")
     taken = new_id().__class__(Path(bundle.name(RUNS)).stem)
     victim = await store.create(title="Mine")
-    await store.backend.put([store.new_run(victim, input_position=1).changed(id=taken, model="mine")])
-    before = await everything(store.backend)
+    await store._backend.put([store.new_run(victim, input_position=1).changed(id=taken, model="mine")])
+    before = await everything(store._backend)
     with pytest.raises(Conflict):
         await import_bundle(store, path)
-    assert await everything(store.backend) == before
+    assert await everything(store._backend) == before
 
 
 # Bombs
@@ -650,7 +650,7 @@ async def test_rejects_bundle_beyond_limit(
     monkeypatch.setattr(bundle_archive, limit, value)
     with pytest.raises(Refused, match=reason):
         await import_bundle(home, path)
-    assert not any((await everything(home.backend)).values())
+    assert not any((await everything(home._backend)).values())
 
 
 async def test_rejects_bundle_that_is_packed_too_well(

@@ -414,16 +414,16 @@ async def test_feedback_and_attachments_hang_on_their_span(store: Store) -> None
         assert outcome.refused == []
 
     (row,) = [row for row in await rows_of(store, "llm_call") if row.data["id"] == span]
-    (feedback,) = await store.backend.find(Find(Feedback))
-    (file,) = await store.backend.find(Find(File))
-    blob = await store.backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
+    (feedback,) = await store._backend.find(Find(Feedback))
+    (file,) = await store._backend.find(Find(File))
+    blob = await store._backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
     assert (feedback.stitch_id, feedback.run_id, feedback.score, feedback.name) == (row.id, row.run_id, 0.5, "helpful")
     assert (file.filename, file.mime_type, file.created_in_run, blob and blob.content) == (
         *("chart.png", "image/png", row.run_id),
         b"\x89PNG",
     )
     await store.delete((await store.threads(kind="trace"))[0])
-    assert await store.backend.find(Find(File)) == []
+    assert await store._backend.find(Find(File)) == []
 
 
 @pytest.mark.req("S2-049")

@@ -123,10 +123,10 @@ async def test_keeps_feedback_and_attachments_of_merged_traces(store: Store) -> 
 
     (thread,) = await store.threads(kind="trace", limit=None)
     (run,) = await store.runs(thread)
-    (remark,) = await store.backend.find(Find(Feedback))
-    (file,) = await store.backend.find(Find(File))
-    (blob,) = await store.backend.find(Find(Blob))
-    (use,) = await store.backend.find(Find(BlobUse))
+    (remark,) = await store._backend.find(Find(Feedback))
+    (file,) = await store._backend.find(Find(File))
+    (blob,) = await store._backend.find(Find(Blob))
+    (use,) = await store._backend.find(Find(BlobUse))
     assert before.id != thread.id
     assert (remark.thread_id, remark.run_id) == (thread.id, run.id)
     assert remark.stitch_id in {row.id for row in await store.stitches(thread)}
@@ -141,7 +141,7 @@ async def test_counts_model_calls_once_after_merge(store: Store) -> None:
     outputs = {"generations": [[{"text": "hi", "message": message}]]}
     call = {"run_type": "llm", "outputs": outputs, "end_time": moment(20)}
     await arrive(store, [post(3, 2, **call)], [post(4, 3, **call)], [post(2, 1)], [post(1)], [patch(1)])
-    (run,) = await store.backend.find(Find(Run))
+    (run,) = await store._backend.find(Find(Run))
     assert (run.steps, run.input_tokens, run.output_tokens) == (1, 100, 20)
 
 
@@ -165,10 +165,10 @@ async def test_arriving_again_changes_nothing(store: Store) -> None:
     batches = [[post(4, 3)], [post(3, 2), patch(4)], [patch(2)], [post(2, 1)], [patch(3)], [post(1)]]
     await arrive(store, *batches)
     before = await trees(store)
-    fences = {thread.id: thread.fence for thread in await store.backend.find(Find(Thread))}
+    fences = {thread.id: thread.fence for thread in await store._backend.find(Find(Thread))}
     await arrive(store, *batches)
     assert await trees(store) == before
-    assert {thread.id: thread.fence for thread in await store.backend.find(Find(Thread))} == fences
+    assert {thread.id: thread.fence for thread in await store._backend.find(Find(Thread))} == fences
 
 
 def test_end_of_a_circle_is_its_smallest_id() -> None:

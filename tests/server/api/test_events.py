@@ -92,7 +92,7 @@ async def test_a_server_that_leaves_ends_its_streams_at_once(store: Store) -> No
 
 async def test_who_leaves_costs_nothing_any_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ChangeFeed] = []
-    monkeypatch.setattr(server, "ChangeFeed", lambda backend: made.append(ChangeFeed(backend)) or made[-1])
+    monkeypatch.setattr(server, "ChangeFeed", lambda store: made.append(ChangeFeed(store)) or made[-1])
     ref = await written(store, 1)
     async with serving(store) as url, caller(url) as http:
         streams = [events(http, f"/api/threads/{ref}/events"), events(http, "/api/events")]
@@ -156,7 +156,7 @@ async def test_what_is_said_is_told_while_it_is_said_by_a_worker_elsewhere(store
     positions = [one.id for one in told if one.type == "stitch"]
     assert positions == list(range(1, len(positions) + 1))
     assert told[-1].type == "end"
-    assert await store.backend.find(Find(LiveDelta)) == []
+    assert await store._backend.find(Find(LiveDelta)) == []
 
 
 async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http: httpx2.AsyncClient) -> None:
@@ -174,20 +174,20 @@ async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http:
         return [one.data["text"] async for one in told if one.type == "delta"]
 
     base = first.fence << 32
-    await store.backend.put([delta(base + 1, 1, "half an", "1.0")])
+    await store._backend.put([delta(base + 1, 1, "half an", "1.0")])
     assert await said() == ["half an"]
     # Somebody else takes it: what the first one said counts no more.
-    await store.backend.release(first.worker_id)  # type: ignore[arg-type]
+    await store._backend.release(first.worker_id)  # type: ignore[arg-type]
     with suppress(ThreadBusy):
         await store.register_worker()
     second = await store.claim(head)
     assert second.fence > first.fence
     assert await said() == []
-    await store.backend.put([delta((second.fence << 32) + 1, 1, "whole", "2.0")])
+    await store._backend.put([delta((second.fence << 32) + 1, 1, "whole", "2.0")])
     assert await said() == ["whole"]
     await store.append(
         second, [Entry(type="llm_call", run_id=run.id, step_number=1)], run_updates=[(run, {"steps": 1})]
     )
     assert await said() == []
-    live = LiveTextWriter(store.backend, second)
+    live = LiveTextWriter(store, second)
     await live.close()

@@ -101,7 +101,7 @@ async def everything(store: Store) -> list[Any]:
     kinds = (Thread, Run, Stitch, Memory, Feedback, File, Agent, AgentVersion, Token)
     rows: list[Any] = []
     for kind in kinds:
-        found = await store.backend.find(Find(kind, order=kind.primary_key))
+        found = await store._backend.find(Find(kind, order=kind.primary_key))
         own = {row.id for row in rows if isinstance(row, Thread)}
         rows += [
             row

@@ -66,7 +66,7 @@ async def test_body_that_unpacks_to_too_much_is_refused(store: Store, path: str)
 @pytest.mark.parametrize("zeros", [1 << 20, 500 << 20])
 async def test_gzipped_zeros_end(store: Store, http: httpx2.AsyncClient, zeros: int) -> None:
     """A kilobyte took 22 seconds, and half a megabyte never ended."""
-    await store.backend.put(
+    await store._backend.put(
         [IngestBody(source="otel", headers={"path": "/v1/traces"}, body=_zeros(zeros), at=store.clock.now())]
     )
     async with serving(store) as url, caller(url) as http:

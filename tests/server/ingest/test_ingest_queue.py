@@ -63,7 +63,7 @@ async def test_a_body_that_ends_the_process_is_put_aside(store: Store) -> None:
     """What was under way when the process ended too often is not tried for ever."""
     now = store.clock.now()
     headers = {"path": "/runs", "attempts": processor.ATTEMPTS}
-    await store.backend.put(
+    await store._backend.put(
         [
             IngestBody(source="langsmith", headers=headers, body=json.dumps(run_of(name="bad")).encode(), at=now),
             IngestBody(source="langsmith", headers={"path": "/runs"}, body=json.dumps(run_of()).encode(), at=now),

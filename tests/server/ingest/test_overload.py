@@ -58,7 +58,7 @@ async def test_a_store_that_takes_nothing(
         raise error("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.backend, "put", put)
+        patch.setattr(store._backend, "put", put)
         answer = await http.post("/runs", json=run_of())
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
     assert (await http.post("/runs", json=run_of())).status_code == 202
@@ -116,7 +116,7 @@ async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -
         await settled(http)
         assert (await http.get("/sessions?name=late")).json()[0]["name"] == "late"
     assert len(await lens_rows(store, "agent_runs")) == statuses.count(202) + 1
-    assert await store.backend.find(Find(IngestBody)) == []
+    assert await store._backend.find(Find(IngestBody)) == []
 
 
 async def test_names_that_are_not_kept(store: Store) -> None:
@@ -146,7 +146,7 @@ async def test_the_quarantine_is_of_one_project(store: Store) -> None:
         async with asyncio.timeout(60):
             while not held:
                 await asyncio.sleep(0.01)
-                held = [row for row in await store.backend.find(Find(IngestBody)) if row.problem]
+                held = [row for row in await store._backend.find(Find(IngestBody)) if row.problem]
         said = (await http.get("/api/arrivals", headers=theirs)).json()
         assert (said["quarantined"], said["quarantine"]) == (0, [])
         assert (await http.delete(f"/api/arrivals/{held[0].id}", headers=theirs)).status_code == 404

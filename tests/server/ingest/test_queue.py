@@ -39,14 +39,14 @@ async def poison(store: Store) -> dict[str, Any]:
     thread = await store.create()
     await store.append(thread, [Entry(type="system", data={})])
     (stitch,) = await store.stitches(thread)
-    await store.backend.put(
+    await store._backend.put(
         [Stitch.unchecked({**stitch.__dict__, "id": MirrorIds(store.project, "langsmith").span(run["id"])})]
     )
     return run
 
 
 async def names(store: Store) -> set[str]:
-    return {str(row.name) for row in await store.backend.find(Find(Stitch)) if row.name}
+    return {str(row.name) for row in await store._backend.find(Find(Stitch)) if row.name}
 
 
 def body_of(**fields: Any) -> IngestBody:
@@ -182,7 +182,7 @@ async def test_readyz_and_metrics_tell_backlog_age_and_stuck_bodies(store: Store
         now = store.clock.now()
         old = [body_of(at=now - timedelta(seconds=120)), body_of(at=now), body_of(at=now, problem="broken")]
         # The digester sweeps every ten seconds, so these are seen as waiting before.
-        await store.backend.put(old)
+        await store._backend.put(old)
         told = (await http.get("/readyz")).text
         said = (await http.get("/readyz", headers={"Accept": "application/json"})).json()
         figures = (await http.get("/metrics")).text
@@ -201,7 +201,7 @@ async def test_readyz_and_metrics_tell_backlog_age_and_stuck_bodies(store: Store
 
 async def test_readyz_is_503_when_bodies_wait_for_too_long(store: Store) -> None:
     async with serving(store, settings=Settings(backlog_seconds=100)) as url, caller(url) as http:
-        await store.backend.put([body_of(at=store.clock.now() - timedelta(seconds=120))])
+        await store._backend.put([body_of(at=store.clock.now() - timedelta(seconds=120))])
         answer = await http.get("/readyz")
         assert (answer.status_code, answer.json()["title"]) == (503, "Not ready")
         assert "1 waiting bodies" in answer.json()["detail"]
@@ -212,21 +212,21 @@ async def test_readyz_is_503_when_bodies_wait_for_too_long(store: Store) -> None
 async def test_retry_starts_the_waiting_time_again(store: Store) -> None:
     came = store.clock.now() - timedelta(hours=1)
     row = body_of(at=came, problem="broken")
-    await store.backend.put([row])
+    await store._backend.put([row])
     queue = store.ingest_queue
     await queue.retry(row.id)
     status = await queue.status()
     assert (status.waiting, status.stuck, status.quarantined) == (1, 0, 0)
     assert (status.oldest_seconds or 0) < 60
-    (waiting,) = await store.backend.find(Find(IngestBody))
-    await store.backend.put([waiting.changed(problem="broken again")])
+    (waiting,) = await store._backend.find(Find(IngestBody))
+    await store._backend.put([waiting.changed(problem="broken again")])
     (held,) = await queue.quarantined()
     assert held.at == came
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
 async def test_normal_stop_of_server_is_no_attempt(store: Store) -> None:
-    await store.backend.put([body_of(at=store.clock.now()) for _ in range(3)])
+    await store._backend.put([body_of(at=store.clock.now()) for _ in range(3)])
     for _ in range(12):
         async with serving(store):
             pass

@@ -210,7 +210,7 @@ async def test_nothing_stored_has_a_secret(store: Store) -> None:
             body = (await http.get(f"/api/arrivals/{row['id']}/body")).content
             assert WORD.encode() not in body
             assert b"[redacted]" in body
-    rows = await store.backend.find(Find(IngestBody))
+    rows = await store._backend.find(Find(IngestBody))
     assert len(rows) == 2
 
 

@@ -126,5 +126,5 @@ async def many(store: Store, number: int) -> Run:
         group = one if first else group
         made.stitches.append(one)
     await made.put(store)
-    await store.backend.put([made.threads[0].changed(position=number, last_sequence=1, last_turn=1, total_runs=1)])
+    await store._backend.put([made.threads[0].changed(position=number, last_sequence=1, last_turn=1, total_runs=1)])
     return run

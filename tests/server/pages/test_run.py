@@ -252,7 +252,7 @@ async def test_takeover_is_shown_on_the_pages_of_run_and_thread(store: Store, ht
     agent = scripted("Done.", name="helper")
     goal = await agent.start(store=store, goal="g")
     await agent.executor(store, detach=True).resume(goal)
-    await store.backend.put([(await store.thread(goal)).changed(losses=1, lost_by=new_id())])
+    await store._backend.put([(await store.thread(goal)).changed(losses=1, lost_by=new_id())])
     await agent.executor(store).resume(await store.thread(goal))
     (taken,) = [one for one in await store.stitches(goal) if one.type == "thread_taken_over"]
     assert taken.name is not None

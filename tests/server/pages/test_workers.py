@@ -37,7 +37,7 @@ async def crowd(store: Store) -> dict[str, Worker]:
     old = Worker(host="loom-5", pid=55, started_at=ago, beat_at=now - timedelta(hours=2), dead=True)
     held = new_id()
     doing = {str(held): {"act": f"model {HOSTILE}", "since": format_time(ago)}}
-    await store.backend.put([acts.changed(doing=doing), idle, silent, dead, old])
+    await store._backend.put([acts.changed(doing=doing), idle, silent, dead, old])
     common = {"kind": "goal", "goal": "go", "worker_id": acts.id, "fence": 1, "status": "running"}
     await store.create(id=held, agent="weaver", title=f"Held {HOSTILE}", **common)
     await store.in_project("elsewhere").create(agent="secret-agent", title="Not for others", **common)
@@ -46,9 +46,9 @@ async def crowd(store: Store) -> dict[str, Worker]:
     await store.in_project("elsewhere").create(agent="secret-agent", kind="goal", goal="Hidden", status="pending")
     later = now + timedelta(hours=2)
     await store.create(agent="weaver", title="Later", status="waiting", wake_at=later, waiting_for=[])
-    await store.backend.put([Limit(name="few weavers", at_most=2, agents=["weaver"])])
+    await store._backend.put([Limit(name="few weavers", at_most=2, agents=["weaver"])])
     body = IngestBody(source="langsmith", body=b"\x00odd", parsed=True, problem=f"No JSON {HOSTILE}", at=ago)
-    await store.backend.put([body, body.changed(id=uuid4(), project="elsewhere", problem="Not for others")])
+    await store._backend.put([body, body.changed(id=uuid4(), project="elsewhere", problem="Not for others")])
     return {"acts": acts, "idle": idle, "silent": silent, "dead": dead}
 
 
@@ -94,5 +94,5 @@ async def test_in_a_browser(store: Store, url: str, page: Page) -> None:
     await expect(page.locator("#store")).to_contain_text("Stitches")
     await look(page, "workers")
 
-    await store.backend.put([made["idle"].changed(host="loom-9")])
+    await store._backend.put([made["idle"].changed(host="loom-9")])
     await expect(page.get_by_text("loom-9")).to_be_visible()

@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from lockstitch.agents.evals.grader import Case, Grader
-from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict
 from lockstitch.model import Eval, Json, codec, foreign_id, text_of
 from lockstitch.model.message import user
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ class EvaluationStore:
                 updated_at=now,
             )
             try:
-                await self._store.backend.put([made], new=True)
+                await self._store.evals.put(made, new=True)
             except Conflict:
                 # Somebody else has just begun one of this number: it is the same, or ours is the next.
                 continue
@@ -209,7 +208,7 @@ class EvaluationStore:
         found: dict[str, CaseOutcome] = {}
         for start in range(0, len(cases), _AT_ONCE):
             ids = [case_id(evaluation, case) for case in cases[start : start + _AT_ONCE]]
-            for one in await self._store.backend.find(Find(Eval, (Where("id", "in", ids),))):
+            for one in await self._store.evals.find(Where("id", "in", ids)):
                 found[str(one.input["case"])] = CaseOutcome.from_json({"case": one.input["case"], **one.result})
         return found
 

@@ -11,10 +11,8 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from lockstitch.agents.tools.function import tool
-from lockstitch.backend import Find, Where
 from lockstitch.engine.ports.tool import EndStatus, Mode, Tool, ToolContext, ToolFailed
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import Agent as AgentRecord
 from lockstitch.model import Json, Thread, format_time, text_of
 from lockstitch.model.delivery import reporting_lane
 
@@ -183,8 +181,7 @@ def _numbered(tasks: list[Task | str] | list[Task]) -> list[Json]:
 
 async def _require_agent(ctx: ToolContext, name: str) -> None:
     """A child of an agent that nobody has ever heard of would wait for ever."""
-    where = (Where("project", "=", ctx.thread.project),)
-    known = {*ctx.agents, *(one.name for one in await ctx.store.backend.find(Find(AgentRecord, where)))}
+    known = {*ctx.agents, *(one.name for one in await ctx.store.agents.list(project=ctx.thread.project))}
     if name not in known:
         raise ToolFailed(f"There is no agent {name}. Agents: {', '.join(sorted(known))}.")
 

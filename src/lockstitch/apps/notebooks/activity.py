@@ -9,7 +9,6 @@ from uuid import UUID
 from lockstitch.apps.notebooks import notebooks
 from lockstitch.apps.notebooks.citations import CitationView, citations_of_runs
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
-from lockstitch.backend import Find, Where
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, Thread, answer_of, format_time, text_of
 from lockstitch.store import Store
 
@@ -152,10 +151,7 @@ class ChatTurn:
 async def chats(store: Store, notebook: Notebook, *, user_id: str | None = None) -> list[Chat]:
     """The chats of a notebook, the most recently active first; of one user only, if one is named."""
     links = {link.thread_id: link for link in await notebooks.sessions(store, notebook.number)}
-    where = [Where("id", "in", list(links)), Where("project", "=", store.project)]
-    if user_id is not None:
-        where.append(Where("user_id", "=", user_id))
-    threads = await store.backend.find(Find(Thread, where, order=("-recent_at", "-id"))) if links else []
+    threads = await store.threads(limit=None, id=list(links), user_id=user_id) if links else []
     return [Chat(links[thread.id], thread) for thread in threads]
 
 

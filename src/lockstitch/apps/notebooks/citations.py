@@ -11,10 +11,9 @@ from lockstitch.apps.notebooks.passages import best
 from lockstitch.apps.notebooks.readers.reader import Location, clean
 from lockstitch.apps.notebooks.records import EXTENSION, Citation, Finding, Passage, Source
 from lockstitch.apps.notebooks.search import Found, Key, passages_of
-from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.model import Json, Run, Thread
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 _GROUP: Final = re.compile(
     r"(?<![\\!])\[\s*(\d{1,4}(?:\s*(?:[,;\u2013-]|and)\s*\d{1,4})*)\s*\](?!\(|:\s*\S+://)"
@@ -83,7 +82,7 @@ async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None 
     where = [Where("thread_id", "=", thread_id)]
     if numbers is not None:
         where.append(Where("number", "in", list(numbers)))
-    return await store.backend.find(Find(Finding, where, order=("number",)))
+    return await store.table(Finding).find(*where, order=("number",))
 
 
 async def citations(store: Store, run: Run, answer: str) -> list[Citation]:
@@ -107,9 +106,9 @@ async def _number(store: Store, thread: Thread, run_id: UUID, query: str, found:
         Where("passage", "=", passage.number),
     )
     for _ in range(_ATTEMPTS):
-        known = await store.backend.find(Find(Finding, where, limit=1))
-        if known:
-            return known[0].number
+        known = await store.table(Finding).first(*where)
+        if known is not None:
+            return known.number
         new: Sequence[Any] = await store.execute(
             EXTENSION,
             "finding_new",
@@ -205,7 +204,7 @@ async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID,
     if not run_ids:
         return {}
     where = (Where("run_id", "in", list(run_ids)),)
-    kept = await store.backend.find(Find(Citation, where, order=("run_id", "place")))
+    kept = await store.table(Citation).find(*where, order=("run_id", "place"))
     if not kept:
         return {}
     numbers = sorted({one.number for one in kept})
@@ -220,7 +219,7 @@ async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID,
 async def _resolved(store: Store, found: Sequence[Finding], said: str = "") -> list[CitationView]:
     ids = {one.source_id for one in found if one.source_id is not None}
     where = (Where("id", "in", list(ids)), Where("project", "=", store.project))
-    sources = {one.id: one for one in await store.backend.find(Find(Source, where))} if ids else {}
+    sources = {one.id: one for one in await store.table(Source).find(*where)} if ids else {}
     keys = [
         (one.source_id, number)
         for one in found

@@ -7,11 +7,10 @@ from uuid import UUID
 
 from lockstitch.apps.notebooks.readers.reader import clean
 from lockstitch.apps.notebooks.records import EXTENSION, UNTITLED, Notebook, NotebookSession
-from lockstitch.backend import Fields, Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.model import Thread, as_id, codec, new_id
 from lockstitch.model.clock import parse_time
-from lockstitch.store import Store
+from lockstitch.store import Fields, Store, Where
 
 _LARGEST = 2**63
 _CHANGEABLE = ("title", "description", "instructions")
@@ -46,16 +45,16 @@ async def create(
 async def get(store: Store, notebook_id: int) -> Notebook:
     """One notebook of this project. NotFound when it has none of this id."""
     where = (Where("id", "=", notebook_id), Where("project", "=", store.project))
-    found = await store.backend.find(Find(Notebook, where)) if 0 < notebook_id < _LARGEST else []
-    if not found:
+    notebook = await store.table(Notebook).first(*where) if 0 < notebook_id < _LARGEST else None
+    if notebook is None:
         raise missing(store, notebook_id)
-    return found[0]
+    return notebook
 
 
 async def listed(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Notebook]:
     """The notebooks of this project, the most recently updated first."""
     where = (Where("project", "=", store.project),)
-    return await store.backend.find(Find(Notebook, where, order=("-updated_at", "-id"), limit=limit, offset=offset))
+    return await store.table(Notebook).find(*where, order=("-updated_at", "-id"), limit=limit, offset=offset)
 
 
 async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Counted]:
@@ -98,7 +97,7 @@ async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False,
         if not keep_sessions:
             ids = [session.thread_id for session in await sessions(store, notebook_id)]
             if ids:
-                removed += await store.backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
+                removed += await store.delete_threads(ids, force=force)
         gone: Sequence[Any] = await store.execute(
             EXTENSION, "notebook_remove", id=notebook_id, project=store.project, keep_sessions=int(keep_sessions)
         )
@@ -111,7 +110,7 @@ async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False,
 async def sessions(store: Store, notebook_id: int) -> list[NotebookSession]:
     """Which threads are chats of a notebook, in the order in which they were begun."""
     where = (Where("notebook_id", "=", notebook_id), Where("project", "=", store.project))
-    return await store.backend.find(Find(NotebookSession, where, order=("id",)))
+    return await store.table(NotebookSession).find(*where, order=("id",))
 
 
 async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
@@ -168,7 +167,7 @@ async def ensure(
 
 async def link_of(store: Store, thread: Thread) -> NotebookSession | None:
     """The link of a thread to its notebook, if it is a chat of one."""
-    return await store.backend.get(NotebookSession, (thread.id,))
+    return await store.table(NotebookSession).get_or_none(thread.id)
 
 
 async def chat(store: Store, notebook: Notebook, session_id: str, *, user_id: str | None = None) -> Thread:
@@ -179,7 +178,7 @@ async def chat(store: Store, notebook: Notebook, session_id: str, *, user_id: st
 async def unlink(store: Store, notebook: Notebook, session_id: str) -> Thread:
     """Take a chat out of its notebook; it stays as a thread."""
     thread = await chat(store, notebook, session_id)
-    await store.backend.delete(Find(NotebookSession, (Where("thread_id", "=", thread.id),)))
+    await store.table(NotebookSession).delete(Where("thread_id", "=", thread.id))
     return thread
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from weakref import WeakSet
 
 from lockstitch.agents import Event, Result, Tool
 from lockstitch.agents.embedders import Embedder
@@ -23,7 +22,6 @@ from lockstitch.apps.notebooks.records import EXTENSION, Source
 from lockstitch.apps.notebooks.search import Found
 from lockstitch.apps.notebooks.sources import Indexing, Raw
 from lockstitch.apps.notebooks.team import notebook_team
-from lockstitch.backend import FullBackend
 from lockstitch.engine.concurrency import run_blocking
 from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
@@ -79,7 +77,6 @@ class Notebooks:
             tools=tools,
             **settings,
         )
-        self._extended: WeakSet[FullBackend] = WeakSet()
         self._underway: list[Underway] = []
 
     @property
@@ -92,9 +89,7 @@ class Notebooks:
 
     async def setup(self, store: Store) -> None:
         """Have the store keep notebooks. Refused for a store of files."""
-        if store.backend not in self._extended:
-            await store.extend(EXTENSION)
-            self._extended.add(store.backend)
+        await store.extend(EXTENSION)
 
     # Sources
 

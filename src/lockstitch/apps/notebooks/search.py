@@ -9,9 +9,8 @@ from uuid import UUID
 
 from lockstitch.agents.embedders import Embedder
 from lockstitch.apps.notebooks.records import EXTENSION, FoundBy, Notebook, Passage, Source
-from lockstitch.backend import Find, Where
 from lockstitch.engine.concurrency import run_blocking
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 Key = tuple[UUID, int]
 """A passage: its source and its number there."""
@@ -68,7 +67,7 @@ async def passages_of(store: Store, keys: Iterable[Key]) -> dict[Key, Passage]:
     found: dict[Key, Passage] = {}
     for source_id, numbers in wanted.items():
         where = (Where("source_id", "=", source_id), Where("number", "in", numbers))
-        for passage in await store.backend.find(Find(Passage, where)):
+        for passage in await store.table(Passage).find(*where):
             found[source_id, passage.number] = passage
     return found
 
@@ -143,7 +142,7 @@ def _nearest(asked: Sequence[float], rows: Sequence[Any], least: float) -> list[
 
 async def _sources(store: Store, notebook: Notebook, ids: set[UUID]) -> Mapping[UUID, Source]:
     where = (Where("notebook_id", "=", notebook.number), Where("id", "in", list(ids)))
-    return {source.id: source for source in await store.backend.find(Find(Source, where))} if ids else {}
+    return {source.id: source for source in await store.table(Source).find(*where)} if ids else {}
 
 
 def _stem(word: str) -> str:

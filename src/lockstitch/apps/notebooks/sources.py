@@ -15,10 +15,9 @@ from lockstitch.apps.notebooks.readers.reader import Document, Kind, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of, read
 from lockstitch.apps.notebooks.records import Notebook, Passage, PassageVector, Source
 from lockstitch.apps.notebooks.search import packed
-from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.model import codec
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 _BATCH: Final = 16
 """Passages that an embedder is given at once."""
@@ -90,12 +89,12 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
 async def listed(store: Store, notebook: Notebook) -> list[Source]:
     """The sources of a notebook, in the order in which they were added."""
     where = (Where("notebook_id", "=", notebook.number), Where("project", "=", store.project))
-    return await store.backend.find(Find(Source, where, order=("created_at", "id")))
+    return await store.table(Source).find(*where, order=("created_at", "id"))
 
 
 async def get(store: Store, notebook: Notebook, source_id: UUID) -> Source:
     """One source of a notebook. NotFound when it has none of this id."""
-    found = await store.backend.get(Source, (source_id,))
+    found = await store.table(Source).get_or_none(source_id)
     if found is None or found.notebook_id != notebook.number or found.project != store.project:
         raise NotFound(f"Notebook {notebook.id} has no source {source_id}.")
     return found
@@ -104,7 +103,7 @@ async def get(store: Store, notebook: Notebook, source_id: UUID) -> Source:
 async def passages(store: Store, source: Source, *, after: int = 0, limit: int | None = None) -> list[Passage]:
     """The passages of a source in their order; side by side they are its text."""
     where = (Where("source_id", "=", source.id), Where("number", ">", after))
-    return await store.backend.find(Find(Passage, where, order=("number",), limit=limit))
+    return await store.table(Passage).find(*where, order=("number",), limit=limit)
 
 
 async def text(store: Store, source: Source) -> str:
@@ -115,15 +114,15 @@ async def text(store: Store, source: Source) -> str:
 async def remove(store: Store, notebook: Notebook, source_id: UUID) -> None:
     """Remove a source. Answers that cite it say from then on that it is gone."""
     source = await get(store, notebook, source_id)
-    await store.backend.delete(Find(Source, (Where("id", "=", source.id),)))
+    await store.table(Source).delete(Where("id", "=", source.id))
     await notebooks.touch(store, notebook.number)
 
 
 async def _refuse_known(store: Store, notebook: Notebook, name: str, digest: str) -> None:
     where = (Where("notebook_id", "=", notebook.number), Where("sha256", "=", digest))
-    known = await store.backend.find(Find(Source, where, limit=1))
-    if known:
-        raise Refused(f"{name} is a source of this notebook already, as {known[0].name}. Nothing was added.")
+    known = await store.table(Source).first(*where)
+    if known is not None:
+        raise Refused(f"{name} is a source of this notebook already, as {known.name}. Nothing was added.")
 
 
 async def _vectors(document: Document, pieces: Sequence[Piece], embedder: Embedder | None) -> list[bytes]:

@@ -162,7 +162,7 @@ class Ending:
         self._meaning = meaning
 
     async def __call__(self, store: Store, head: Thread, run: Run, told: Json) -> Sequence[Record]:
-        session = await store.backend.get(Session, (head.id,))
+        session = await store.table(Session).get_or_none(head.id)
         if session is None or session.status != "running":
             return []
         stitches = {stitch.id: stitch for stitch in await store.stitches(head, run.first_position)}

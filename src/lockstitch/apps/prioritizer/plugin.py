@@ -43,7 +43,6 @@ from lockstitch.errors import Conflict, NotFound, Refused, ThreadEnded
 from lockstitch.model import Json, Record
 from lockstitch.model.ids import new_id
 from lockstitch.store import Store
-from lockstitch.store.reports.statistics import figures_of
 
 _AT_ONCE: Final = 10
 """Tool calls that run at once."""
@@ -231,7 +230,7 @@ class Prioritizer:
         session = await session_of(store, session_id)
         if session.status == "failed":
             session = session.changed(metadata={**session.metadata, "status_note": why})
-            await store.backend.put([session])
+            await store.table(Session).put(session)
         return session
 
     async def _out_of_the_way(self, store: Store, user_id: str, replace: bool) -> Session | None:
@@ -280,7 +279,7 @@ class Prioritizer:
             aside.append(before.changed(is_active=False, updated_at=now))
         elif before is not None:
             removed.append(before.thread_id)
-            aside += await figures_of(store.backend, removed)
+            aside += await store.statistics.daily_of_threads(removed)
         about: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
             about["documents"] = [str(one) for one in documents]

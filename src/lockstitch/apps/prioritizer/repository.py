@@ -11,11 +11,10 @@ from lockstitch.apps.prioritizer.list_parsers import read_list
 from lockstitch.apps.prioritizer.models import RelationshipType, Task, TaskDependency, as_json
 from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
 from lockstitch.apps.prioritizer.task_lists import TaskList
-from lockstitch.backend import Commit, Find, Where
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Record, Thread, as_id
 from lockstitch.model.ids import foreign_id
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class TaskBase:
 async def base_of(store: Store, thread: Thread) -> TaskBase:
     """What the session of this thread is about, as it stands now."""
     outcome_id = as_id(str(thread.extras.get("outcome_id")))
-    outcome = await store.backend.get(Outcome, (outcome_id,)) if outcome_id else None
+    outcome = await store.table(Outcome).get_or_none(outcome_id) if outcome_id else None
     named = thread.extras.get("documents")
     documents = None if named is None else [UUID(str(one)) for one in named]
     return await base_for(store, thread.project, thread.user_id or "", documents, outcome)
@@ -57,12 +56,12 @@ async def base_for(
 ) -> TaskBase:
     """The documents of a user, all or these, oldest first."""
     theirs = (Where("project", "=", project), Where("user_id", "=", user_id))
-    found = await store.backend.find(Find(Document, theirs, order=("created_at", "id")))
+    found = await store.table(Document).find(*theirs, order=("created_at", "id"))
     if documents is not None:
         place = {id: number for number, id in enumerate(documents)}
         found = sorted((one for one in found if one.id in place), key=lambda one: place[one.id])
     order = ("source_task_id", "target_task_id", "relationship_type")
-    relationships = await store.backend.find(Find(TaskRelationship, theirs, order=order))
+    relationships = await store.table(TaskRelationship).find(*theirs, order=order)
     return TaskBase(outcome, found, relationships)
 
 
@@ -104,13 +103,13 @@ def new_outcome(store: Store, user_id: str, statement: str) -> Outcome:
 
 async def add_outcome(store: Store, user_id: str, statement: str) -> Outcome:
     outcome = new_outcome(store, user_id, statement)
-    await store.backend.put([outcome])
+    await store.table(Outcome).put(outcome)
     return outcome
 
 
 async def outcome_of(store: Store, outcome_id: UUID) -> Outcome:
     """An outcome of this project, or NotFound."""
-    found = await store.backend.get(Outcome, (outcome_id,))
+    found = await store.table(Outcome).get_or_none(outcome_id)
     if found is None or found.project != store.project:
         raise NotFound(f"There is no outcome {outcome_id} in project {store.project} of this store.")
     return found
@@ -118,23 +117,23 @@ async def outcome_of(store: Store, outcome_id: UUID) -> Outcome:
 
 async def outcomes(store: Store, user_id: str | None = None) -> list[Outcome]:
     """The outcomes of a user or of all, newest first."""
-    return await store.backend.find(Find(Outcome, _theirs(store, user_id), order=("-created_at", "-id")))
+    return await store.table(Outcome).find(*_theirs(store, user_id), order=("-created_at", "-id"))
 
 
 async def set_active(store: Store, outcome_id: UUID, active: bool) -> Outcome:
     outcome = (await outcome_of(store, outcome_id)).changed(is_active=active, updated_at=store.clock.now())
-    await store.backend.put([outcome])
+    await store.table(Outcome).put(outcome)
     return outcome
 
 
 async def documents(store: Store, user_id: str | None = None) -> list[Document]:
     """The documents of a user or of all, oldest first."""
-    return await store.backend.find(Find(Document, _theirs(store, user_id), order=("created_at", "id")))
+    return await store.table(Document).find(*_theirs(store, user_id), order=("created_at", "id"))
 
 
 async def of_file(store: Store, user_id: str, name: str) -> list[Document]:
     """The documents that a user's file of this name is."""
-    return await store.backend.find(Find(Document, (*_theirs(store, user_id), Where("source", "=", name))))
+    return await store.table(Document).find(*_theirs(store, user_id), Where("source", "=", name))
 
 
 async def read_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
@@ -191,7 +190,7 @@ def imported(store: Store, user_id: str, name: str, found: TaskList, before: Seq
 async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
     """Keep the tasks of a file. What the file said before is replaced."""
     made = await read_file(store, user_id, content, name)
-    await store.backend.append(Commit(records=made.records))
+    await store.commit([], records=made.records)
     await drop_stale(store, made)
     return made
 
@@ -204,14 +203,14 @@ async def drop_stale(store: Store, made: Imported) -> None:
     if stale:
         written = list({one.updated_at for one in stale})
         where = (Where("id", "in", [one.id for one in stale]), Where("updated_at", "in", written))
-        await store.backend.delete(Find(Document, where))
+        await store.table(Document).delete(*where)
 
 
 async def remove_document(store: Store, document_id: UUID) -> None:
-    found = await store.backend.get(Document, (document_id,))
+    found = await store.table(Document).get_or_none(document_id)
     if found is None or found.project != store.project:
         raise NotFound(f"There is no document {document_id} in project {store.project} of this store.")
-    await store.backend.delete(Find(Document, (Where("id", "=", document_id),)))
+    await store.table(Document).delete(Where("id", "=", document_id))
 
 
 async def add_relationship(
@@ -233,7 +232,7 @@ async def add_relationship(
         created_at=now,
         updated_at=now,
     )
-    await store.backend.put([made])
+    await store.table(TaskRelationship).put(made)
     return made
 
 

@@ -8,17 +8,14 @@ of its log until then.
 """
 
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Final
 
 from lockstitch.apps.prioritizer.records import KINDS, Document, Outcome, Session, TaskRelationship
-from lockstitch.backend import Commit, Find, ThreadChange, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.extension import Extension
-from lockstitch.model import Archive, Json, Stitch, Thread, codec
+from lockstitch.model import Json, Stitch
 from lockstitch.model.message import blocks
-from lockstitch.store import Store
-from lockstitch.store.writes.archive import pack
+from lockstitch.store import Store, Where
 
 _AT_ONCE: Final = 50
 GONE: Final = "[expired]"
@@ -44,49 +41,17 @@ async def expire(store: Store, extension: Extension) -> int:
 async def forget(store: Store, extension: Extension, session: Session) -> bool:
     """Remove the reasoning of a session, unless somebody goes on with it or it is gone; whether it was removed."""
     try:
-        await _forget(store, await store.thread(session.thread_id))
+        await store.redact(await store.thread(session.thread_id), silenced)
     except (Conflict, NotFound):
         return False
     except Refused:
         # The database refuses what is of a thread that has just gone.
-        if await store.backend.get(Thread, (session.thread_id,)) is not None:
+        if await store.threads_by_id([session.thread_id]):
             raise
         return False
     # Nothing else of the session is written: it may have been put aside, or replaced, meanwhile.
     await store.execute(extension, "session_forgotten", thread=session.thread_id)
     return True
-
-
-async def _forget(store: Store, head: Thread) -> None:
-    """Have the log of a thread at rest say what was done and no more, in an archive.
-
-    First the archive is durable, then the head says that all stands there, then the rows go. Whatever is cut short in
-    between, the next call does it again.
-    """
-    log = [silenced(stitch) for stitch in await store.stitches(head)]
-    runs = [stitch.run_id for stitch in log if stitch.run_id is not None]
-    if not runs:
-        return
-    text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in log)
-    encoding = store.backend.archive_encoding
-    archive = Archive(
-        thread_id=head.id,
-        first_position=1,
-        last_position=head.position,
-        run_id=runs[0],
-        encoding=encoding,
-        sha256=sha256(text).hexdigest(),
-        content=pack(text, encoding),
-        created_at=store.clock.now(),
-    )
-    await store.backend.put([archive])
-    of_it = Where("thread_id", "=", head.id)
-    await store.backend.delete(Find(Archive, (of_it, Where("first_position", ">", 1))))
-    if head.first_position <= head.position:
-        fields = {"first_position": head.position + 1}
-        await store.backend.append(Commit([ThreadChange(head.id, head.fence, head.position, head=fields)]))
-    where = (of_it, Where("position", ">=", 1), Where("position", "<=", head.position))
-    await store.backend.delete(Find(Stitch, where))
 
 
 def silenced(stitch: Stitch) -> Stitch:
@@ -119,7 +84,7 @@ async def _purging(store: Store, _before: datetime | None, user_id: str | None) 
         return
     theirs = (Where("project", "=", store.project), Where("user_id", "=", user_id))
     for kind in (TaskRelationship, Document, Outcome):
-        await store.backend.delete(Find(kind, theirs))
+        await store.table(kind).delete(*theirs)
 
 
 EXTENSION: Final = Extension("prioritizer", "lockstitch.apps.prioritizer.sql", kinds=KINDS, on_purge=_purging)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from lockstitch.apps.prioritizer.conclusion import over, why_failed
@@ -9,10 +10,9 @@ from lockstitch.apps.prioritizer.models import AgentSession, ExecutionMetadata, 
 from lockstitch.apps.prioritizer.reasoning import metadata, parsed
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
 from lockstitch.apps.prioritizer.repository import base_of
-from lockstitch.backend import Find, Where
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.model import Run, Thread
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Placed:
 
 async def session_of(store: Store, session_id: UUID) -> Session:
     """A session as it stands. NotFound when this project has none of that id."""
-    found = await store.backend.get(Session, (session_id,))
+    found = await store.table(Session).get_or_none(session_id)
     here = await settled(store, found) if found is not None and found.project == store.project else None
     if here is None:
         raise NotFound(f"There is no session {session_id} in project {store.project} of this store.")
@@ -39,14 +39,8 @@ async def sessions(
     where = [Where("project", "=", store.project)]
     if user_id is not None:
         where.append(Where("user_id", "=", user_id))
-    wanted = Find(
-        Session,
-        where,
-        order=("-created_at", "-thread_id"),
-        after=(after.created_at, after.thread_id) if after else None,
-        limit=limit,
-    )
-    return await _all_settled(store, wanted)
+    last = (after.created_at, after.thread_id) if after else None
+    return await _all_settled(store, *where, order=("-created_at", "-thread_id"), after=last, limit=limit)
 
 
 async def latest(store: Store, user_id: str) -> Session:
@@ -64,14 +58,14 @@ async def active(store: Store, user_id: str) -> Session | None:
         Where("user_id", "=", user_id),
         Where("is_active", "=", True),
     )
-    found = await _all_settled(store, Find(Session, where, limit=1))
+    found = await _all_settled(store, *where, limit=1)
     return found[0] if found else None
 
 
-async def _all_settled(store: Store, wanted: Find[Session]) -> list[Session]:
+async def _all_settled(store: Store, *where: Where, **page: Any) -> list[Session]:
     """Sessions as they are in truth; looked for anew when one of them has just been replaced."""
     while True:
-        found = [await settled(store, one) for one in await store.backend.find(wanted)]
+        found = [await settled(store, one) for one in await store.table(Session).find(*where, **page)]
         there = [one for one in found if one is not None]
         if len(there) == len(found):
             return there
@@ -92,15 +86,15 @@ async def settled(store: Store, session: Session) -> Session | None:
     if not head.ended:
         return session
     # Both end in one commit, so who saw the thread's end sees the session's.
-    fresh = await store.backend.get(Session, (session.thread_id,))
+    fresh = await store.table(Session).get_or_none(session.thread_id)
     if fresh is None or fresh.status != "running":
         return fresh
     ended = await _ended(store, head, fresh)
     try:
-        await store.backend.put([ended])
+        await store.table(Session).put(ended)
     except (Conflict, Refused):
         # Somebody else has ended it in between, and may have put it aside; or it is gone.
-        return await store.backend.get(Session, (session.thread_id,))
+        return await store.table(Session).get_or_none(session.thread_id)
     return ended
 
 
@@ -132,7 +126,7 @@ async def tasks_of(store: Store, session: Session) -> dict[str, Placed]:
 async def outcomes_of(store: Store, found: Sequence[Session]) -> dict[UUID, Outcome]:
     """The outcomes of sessions by their ids."""
     ids = list({session.outcome_id for session in found})
-    rows = await store.backend.find(Find(Outcome, (Where("id", "in", ids),))) if ids else []
+    rows = await store.table(Outcome).find(Where("id", "in", ids)) if ids else []
     return {row.id: row for row in rows}
 
 
@@ -160,8 +154,7 @@ def shown(session: Session) -> AgentSession:
 
 
 async def _run(store: Store, thread_id: UUID) -> Run | None:
-    where = (Where("thread_id", "=", thread_id), Where("parent_run_id", "is null"))
-    found = await store.backend.find(Find(Run, where, order=("-sequence",), limit=1))
+    found = await store.find_runs(thread_id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
     return found[0] if found else None
 
 

@@ -9,7 +9,6 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from lockstitch.backend import SearchHit
 from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Lines, RunName, Since, examples
 from lockstitch.cli.render import messages
@@ -18,6 +17,7 @@ from lockstitch.cli.render.threads import name_of
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, Stitch, Thread, codec, text_of
+from lockstitch.store import SearchHit
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()

@@ -61,7 +61,7 @@ def threads(
         raise Refused("A thread is named with --tree only; `lockstitch show` tells of one.")
     with session.open() as store:
         if thread is not None:
-            _show_trees(session, store.portal.call(overview.trees(store.async_store.backend, [store.thread(thread)])))
+            _show_trees(session, store.trees([store.thread(thread)]))
             return
         anywhere = status or kind or user or agent
         found = store.threads(
@@ -77,7 +77,7 @@ def threads(
             depth=0 if tree and not anywhere else None,
         )
         if tree:
-            _show_trees(session, store.portal.call(overview.whole_trees(store.async_store.backend, found)))
+            _show_trees(session, store.whole_trees(found))
         else:
             _show_list(session, store.overview(found), projects=all_projects)
     if len(found) == limit:

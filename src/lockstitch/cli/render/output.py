@@ -15,10 +15,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from lockstitch.backend import QueryResult
 from lockstitch.errors import Refused
 from lockstitch.model import as_id, codec
 from lockstitch.model.format import age, cost, distinct, duration, plain, plural, shown, size
+from lockstitch.store import QueryResult
 
 GAP = 2
 NARROWEST = 6

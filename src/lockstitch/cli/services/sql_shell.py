@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from lockstitch.backend import ANSWER, QueryResult
 from lockstitch.cli.render import output
 from lockstitch.cli.render.output import Output
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.lenses import catalog
 from lockstitch.model import SIDE_RECORDS, Delivery, Record, Run, Stitch, Thread, Worker, columns
+from lockstitch.store import ANSWER, QueryResult
 from lockstitch.sync import SyncStore
 
 CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)

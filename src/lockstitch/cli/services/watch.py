@@ -170,7 +170,7 @@ def _hints(store: SyncStore) -> Generator[int, None, None]:
     async def listen(_: object) -> None:
         while True:
             with suppress(LockstitchError):
-                async with aclosing(store.async_store.backend.watch()) as sightings:
+                async with aclosing(store.async_store.changes()) as sightings:
                     async for _ in sightings:
                         with suppress(BlockingIOError):
                             # A full pipe says all there is to say.

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.engine.config import AgentDefinition
 from lockstitch.engine.decision.in_doubt import shown
 from lockstitch.engine.decision.snapshot import unsettled
@@ -33,7 +32,7 @@ from lockstitch.model import (
     text_of,
 )
 from lockstitch.model.message import user
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 
 async def history_window(
@@ -97,8 +96,8 @@ def _hidden(
 
 
 async def _turns(store: Store, head: Thread, status: Where, limit: int | None = None) -> list[Run]:
-    where = (Where("thread_id", "=", head.id), Where("parent_run_id", "is null"), status)
-    return await store.backend.find(Find(Run, where, order=("-sequence",), limit=limit))
+    top_level = Where("parent_run_id", "is null")
+    return await store.find_runs(head.id, top_level, status, order=("-sequence",), limit=limit)
 
 
 def _sequence(run: Run) -> int:

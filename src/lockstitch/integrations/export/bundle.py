@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lockstitch.backend import Find, Where
 from lockstitch.backends.files import disk
 from lockstitch.errors import Conflict, NotFound, Refused, StoreError
 from lockstitch.integrations.export.bundle_archive import FORMAT, MANIFEST, VERSION
@@ -19,6 +18,7 @@ from lockstitch.integrations.export.bundle_reader import BundleReader
 from lockstitch.integrations.export.lens_tables import free_place
 from lockstitch.model import Json, Stitch, codec
 from lockstitch.store import CopyReport, Store, open_store
+from lockstitch.store.maintenance.copy import put_copies
 from lockstitch.store.threads import ThreadRef
 
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
@@ -81,21 +81,20 @@ async def import_bundle(store: Store, path: Path) -> CopyReport:
 
 async def _fill(scratch: Store, bundle: BundleReader) -> None:
     """Put all records of a bundle into an empty store. Logs come last, because they refer to runs."""
-    put = scratch.backend.put
     for head in bundle.threads():
-        await put([head])
+        await put_copies(scratch, [head])
     for record in bundle.records():
-        await put([record])
+        await put_copies(scratch, [record])
     page: list[Stitch] = []
     for stitch in bundle.stitches():
         page.append(stitch)
         if len(page) == _PAGE:
-            await put(page)
+            await put_copies(scratch, page)
             page = []
-    await put(page)
+    await put_copies(scratch, page)
     for head in bundle.threads():
         first, last = bundle.positions(head.id)
-        kept = await scratch.backend.count(Find(Stitch, (Where("thread_id", "=", head.id),)))
+        kept = await scratch.count_stitches(head.id)
         if kept != last - first + 1:
             raise Refused(
                 f"The log of thread {head.id} has {kept} of {last - first + 1} positions. Nothing was written."

@@ -43,7 +43,7 @@ class Snapshot(Protocol):
 @asynccontextmanager
 async def snapshot(store: Store, lens: str) -> AsyncGenerator[Snapshot]:
     """The lens of a store. Of a store of files a copy is read, on disk, since nobody knows how large it is."""
-    if store.backend.lens(lens) is None:
+    if not store.has_sql:
         with TemporaryDirectory(prefix="lockstitch-") as folder:
             async with open_store(f"sqlite:///{folder}/copy.db?synchronous=normal") as copy:
                 await store.copy_to(copy)

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound
-from lockstitch.model import Json, Run, Stitch, Thread, as_id, foreign_id, format_time
+from lockstitch.model import Json, Run, Stitch, Thread, foreign_id, format_time
 from lockstitch.model.context import history
 from lockstitch.model.message import blocks, text_of, tool_uses
 from lockstitch.store import Store
@@ -60,18 +58,9 @@ async def export_run(store: Store, ref: str) -> list[Json]:
 
 async def find_run(store: Store, ref: str) -> Run:
     """A run by its id, or by the id that the source gave it, within the project."""
-    for source in _SOURCES:
-        found = await store.backend.get(Run, (foreign_id(store.project, source, f"run:{ref}"),))
-        if found is not None:
-            return found
-    if as_id(ref):
-        run = await store.backend.get(Run, (as_id(ref),))
-        if run is not None:
-            return run
-    for run in await store.backend.find(Find(Run, (Where("foreign_id", "=", ref),))):
-        if (await store.thread(run.thread_id)).project == store.project:
-            return run
-    raise NotFound(f"There is no run {ref} in this store.")
+    ids = [foreign_id(store.project, source, f"run:{ref}") for source in _SOURCES]
+    mirrors = await store.mirrors.runs(ids)
+    return next((mirrors[id] for id in ids if id in mirrors), None) or await store.run(ref)
 
 
 def given_back(piece: Json) -> Json:

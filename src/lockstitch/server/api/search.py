@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from lockstitch.backend import QueryResult
 from lockstitch.lenses import catalog
 from lockstitch.model import Json, Run, format_time
 from lockstitch.model.format import plain
@@ -14,6 +13,7 @@ from lockstitch.model.statistics import Group
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Since, TextParam, TimeParam, rows
 from lockstitch.server.auth import Admin, Caller, Reader
+from lockstitch.store import QueryResult
 from lockstitch.store.reports.statistics import RunFilter, Statistics
 
 statistics_router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=ExactJSON)

@@ -27,7 +27,6 @@ from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 from lockstitch.store.conversations import Task
-from lockstitch.store.queries.overview import trees
 
 router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_class=ExactJSON)
 
@@ -145,7 +144,7 @@ async def delete(
 async def tree(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """The thread with everything below it, each with its children in it."""
     head = await _known(caller.store, ref)
-    return ExactJSON((await trees(caller.store.backend, [head]))[0].as_json())
+    return ExactJSON((await caller.store.trees([head]))[0].as_json())
 
 
 @router.get("/{ref}/children", response_model=list[responses.ThreadRow])

@@ -20,7 +20,6 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.engine.ports.provider import Usage
 from lockstitch.engine.usage import price
 from lockstitch.errors import (
@@ -36,12 +35,11 @@ from lockstitch.integrations.spans.batch import BatchOutcome
 from lockstitch.integrations.spans.budget import ReadingStopped
 from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback
-from lockstitch.model import Worker
 from lockstitch.model.side_records import IngestBody
 from lockstitch.server.ingest.body_reader import SOURCES, Reader, bridge_of
 from lockstitch.server.ingest_buffer import IngestBuffer, Waiting
 from lockstitch.server.settings import Settings
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from lockstitch.store.ingest_queue import WAITING
 
 ITEMS: Final = 64
@@ -106,6 +104,7 @@ class IngestProcessor:
         self._survived: Counter[UUID] = Counter()
         """Attempts on a body that were counted and that did not end the process."""
         self._readers: list[Reader] = []
+        self._bodies = store.table(IngestBody)
 
     async def run(self) -> None:
         """Read until told to leave."""
@@ -143,7 +142,7 @@ class IngestProcessor:
     async def _rows(self, rows: list[Waiting]) -> None:
         groups: dict[tuple[str, str], list[IngestBody]] = {}
         try:
-            for row in await self._bodies(rows):
+            for row in await self._with_bodies(rows):
                 groups.setdefault((row.project, row.source), []).append(row)
             for group in groups.values():
                 await self._digest(group)
@@ -154,13 +153,13 @@ class IngestProcessor:
         if not self._leaving:
             self._intake.done(rows)
 
-    async def _bodies(self, rows: Sequence[Waiting]) -> list[IngestBody]:
+    async def _with_bodies(self, rows: Sequence[Waiting]) -> list[IngestBody]:
         """The rows with their bodies, from memory where they are; one that is gone was read by another process."""
         absent = [row.id for row in rows if row.body is None]
         found: dict[UUID, IngestBody] = {}
         if absent:
             where = (Where("id", "in", absent), *WAITING)
-            found = {row.id: row for row in await self._store.backend.find(Find(IngestBody, where))}
+            found = {row.id: row for row in await self._bodies.find(*where)}
         bodies = [row.body or found.get(row.id) for row in rows]
         return [body for body in bodies if body is not None]
 
@@ -170,7 +169,7 @@ class IngestProcessor:
         after: tuple[UUID] | None = None
         while not self._leaving:
             where = (*WAITING, Where("at", "<=", until))
-            found = await self._store.backend.find(Find(IngestBody, where, order=("id",), after=after, limit=1))
+            found = await self._bodies.find(*where, order=("id",), after=after, limit=1)
             if not found:
                 return
             row = found[0]
@@ -184,7 +183,7 @@ class IngestProcessor:
             # Before the attempt is counted: a process that is ended while it still loads has not tried anything.
             await self._make_ready()
             counted = row.changed(headers={**row.headers, "attempts": attempts + 1})
-            await self._store.backend.put([counted])
+            await self._bodies.put(counted)
             try:
                 done = await self._digest([counted])
             except StoreError:
@@ -192,7 +191,7 @@ class IngestProcessor:
                 raise
             if not done:
                 # The server is stopped, which is not the fault of the body.
-                await self._store.backend.put([row.changed(headers={**row.headers, "attempts": attempts})])
+                await self._bodies.put(row.changed(headers={**row.headers, "attempts": attempts}))
 
     async def _digest(self, rows: Sequence[IngestBody]) -> bool:
         """Write the bodies of one project and source into the record, and remove them from the queue.
@@ -239,7 +238,7 @@ class IngestProcessor:
             await self._take(ingest, part)
         done = [reader.row.id for reader in readers if not reader.problems]
         if done:
-            await self._store.backend.delete(Find(IngestBody, (Where("id", "in", done),)))
+            await self._bodies.delete(Where("id", "in", done))
         for reader in readers:
             if reader.problems:
                 await self._keep(reader.row, reader.problems)
@@ -295,7 +294,7 @@ class IngestProcessor:
         """True if the store answers a question, so that it is not the store that fails."""
         try:
             async with asyncio.timeout(ANSWER):
-                await self._store.backend.find(Find(Worker, limit=1))
+                await self._store.ping()
         except (StoreError, TimeoutError):
             return False
         return True
@@ -304,7 +303,7 @@ class IngestProcessor:
         """Put a body into quarantine."""
         said = "; ".join(dict.fromkeys(problems)).encode(errors="replace").decode().replace("\0", "\ufffd")
         headers = {name: value for name, value in row.headers.items() if name != "attempts"}
-        await self._store.backend.put([row.changed(problem=said[:_PROBLEM], headers=headers)])
+        await self._bodies.put(row.changed(problem=said[:_PROBLEM], headers=headers))
         _log.warning("A body of %s (%s) is in quarantine: %s", row.source, row.id, said[:200])
 
     async def _give_way(self) -> None:

@@ -6,18 +6,16 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Form, Request
 from starlette.responses import Response
 
-from lockstitch.backend import Find, Where
-from lockstitch.model import Thread, Worker
+from lockstitch.model import Worker
 from lockstitch.server.auth import PROJECT_COOKIE, Caller, FormWriter, caller_of
 from lockstitch.server.extensions import NavLink
 from lockstitch.server.pages.common.format import TimedCache
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 from lockstitch.server.problems import Problem
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 router = APIRouter(include_in_schema=False)
 
-_PROJECTS: Final = 100
 _SECONDS: Final = 5.0
 """How long the list of projects is good for."""
 
@@ -60,7 +58,7 @@ async def bar_of(caller: Caller) -> Bar:
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
         wants=await caller.store.count_awaiting_person(),
-        store=kind_of(caller.store),
+        store=caller.store.backend_name,
         workers=len(workers),
         alive=True,
     )
@@ -85,27 +83,10 @@ BarShown: Any = Depends(with_bar)
 async def _workers(store: Store) -> list[Worker]:
     """Those that beat: a lease that has run out is as good as dead."""
     now = store.clock.now()
-    found = await store.backend.find(Find(Worker, (Where("dead", "=", False),)))
+    found = await store.table(Worker).find(Where("dead", "=", False))
     return [one for one in found if (now - one.beat_at).total_seconds() <= one.lease_seconds]
 
 
 async def _projects(store: Store) -> list[str]:
     """The names of all projects that have threads, each found by one step in the index."""
-    return sorted({*await _known.get(store.backend, lambda: _all_projects(store)), store.project})
-
-
-async def _all_projects(store: Store) -> list[str]:
-    found: list[str] = []
-    while len(found) < _PROJECTS:
-        where = (Where("project", ">", found[-1]),) if found else ()
-        following = await store.backend.find(Find(Thread, where, order=("project",), limit=1))
-        if not following:
-            break
-        found.append(following[0].project)
-    return found
-
-
-def kind_of(store: Store) -> str:
-    """What the store is kept in: files, sqlite or postgresql."""
-    family = type(store.backend).__module__.split(".")[-2]
-    return {"postgres": "postgresql"}.get(family, family)
+    return sorted({*await _known.get(store.identity, store.projects), store.project})

@@ -10,7 +10,6 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
 from lockstitch.model import Thread
 from lockstitch.server.auth import Caller, FormWriter, Reader
@@ -147,8 +146,7 @@ async def _searched(store: Store, text: str) -> list[Thread]:
         named = []
     hits = await store.search(text, limit=FOUND)
     wanted = list(dict.fromkeys(hit.thread_id for hit in hits))
-    where = (Where("id", "in", wanted), Where("project", "=", store.project))
-    known = {thread.id: thread for thread in await store.backend.find(Find(Thread, where))} if wanted else {}
+    known = await store.threads_by_id(wanted)
     found = [known[one] for one in wanted if one in known]
     return [*named, *(thread for thread in found if thread not in named)]
 
@@ -193,7 +191,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         "kinds": KINDS,
         "spans": [(name, word) for name, (word, _) in SPANS.items()],
         "code": forms.agents_of(caller),
-        "cost": await _costs.get((store.backend, store.project), lambda: Costs(store, all_projects=False).today()),
+        "cost": await _costs.get((store.identity, store.project), lambda: Costs(store, all_projects=False).today()),
     }
     return render_page(request, caller, "threads/page.html", **shown)
 
@@ -255,7 +253,7 @@ async def begin(
 
 async def counts_of(store: Store) -> dict[str, int]:
     """How many threads there are of each status, and how many wait for a person."""
-    return await _counts.get((store.backend, store.project), lambda: _count(store))
+    return await _counts.get((store.identity, store.project), lambda: _count(store))
 
 
 def forget() -> None:

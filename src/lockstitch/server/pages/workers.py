@@ -10,14 +10,12 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Limit, Thread, Worker, parse_time
 from lockstitch.server.auth import Admin, Caller, Reader
 from lockstitch.server.pages.common.render import render_page
-from lockstitch.server.pages.navbar import kind_of
 from lockstitch.server.problems import problem_of
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from lockstitch.store.reports.dashboard import OPEN
 from lockstitch.version import VERSION
 
@@ -70,21 +68,20 @@ class WorkerOverview:
 
 async def crew_of(store: Store) -> WorkerOverview:
     now = store.clock.now()
-    find = store.backend.find
-    alive = await find(Find(Worker, (Where("dead", "=", False),), order=("-beat_at",)))
-    died = await find(Find(Worker, (Where("dead", "=", True), Where("beat_at", ">=", now - GONE)), order=("-beat_at",)))
+    workers = store.table(Worker)
+    alive = await workers.find(Where("dead", "=", False), order=("-beat_at",))
+    died = await workers.find(Where("dead", "=", True), Where("beat_at", ">=", now - GONE), order=("-beat_at",))
     held = await _held(store, [worker.id for worker in alive])
     hands = [_hand(store, worker, held.get(worker.id, []), now) for worker in alive]
-    mine = Where("project", "=", store.project)
-    ready = await find(Find(Thread, (mine, Where("status", "=", "pending")), order=("wake_at",), limit=_QUEUE))
-    timed = (mine, Where("status", "=", "waiting"), Where("wake_at", "is not null"))
+    ready = await store.find_threads(Where("status", "=", "pending"), order=("wake_at",), limit=_QUEUE)
+    timed = (Where("status", "=", "waiting"), Where("wake_at", "is not null"))
     return WorkerOverview(
         hands=sorted(hands, key=lambda hand: (-len(hand.held) - hand.elsewhere, hand.worker.host, hand.worker.pid)),
         gone=[_hand(store, worker, [], now) for worker in died[:_FEW]],
         queue=_queue(ready),
         more=len(ready) == _QUEUE,
         counts={status: await store.count(status=status) for status in OPEN},
-        due=await find(Find(Thread, timed, order=("wake_at",), limit=5)),
+        due=await store.find_threads(*timed, order=("wake_at",), limit=5),
     )
 
 
@@ -96,20 +93,14 @@ class Bound(NamedTuple):
 
 
 async def limits_of(store: Store) -> list[Bound]:
-    limits = await store.backend.find(Find(Limit, order=("name",)))
-    held = [
-        await store.backend.count(Find(Thread, (Where("worker_id", "is not null"), Where("agent", "in", limit.agents))))
-        for limit in limits
-    ]
-    return [Bound(limit, count) for limit, count in zip(limits, held, strict=True)]
+    return [Bound(limit, held) for limit, held in await store.limits()]
 
 
 async def _held(store: Store, workers: Sequence[UUID]) -> dict[UUID, list[Thread]]:
     found: defaultdict[UUID, list[Thread]] = defaultdict(list)
-    if workers:
-        for thread in await store.backend.find(Find(Thread, (Where("worker_id", "in", list(workers)),))):
-            if thread.worker_id is not None:
-                found[thread.worker_id].append(thread)
+    for thread in await store.held_by(workers):
+        if thread.worker_id is not None:
+            found[thread.worker_id].append(thread)
     return found
 
 
@@ -150,7 +141,7 @@ async def workers(request: Request, caller: Reader) -> HTMLResponse:
         settings=caller.state.settings,
         agents=sorted(caller.state.app.agents) if caller.state.app else [],
         version=VERSION,
-        store_kind=kind_of(caller.store),
+        store_kind=caller.store.backend_name,
     )
 
 

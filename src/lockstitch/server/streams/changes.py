@@ -9,8 +9,8 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.backend import WATCHING, WORK_READY, FullBackend
 from lockstitch.errors import LockstitchError
+from lockstitch.store import WATCHING, WORK_READY, Store
 
 _MOST: Final = 1000
 """Threads that one reader is told of by name; of more it only hears that there were many."""
@@ -46,8 +46,8 @@ class Subscription:
 class ChangeFeed:
     """What moves in a store, for readers of this process; and whether the process is about to leave."""
 
-    def __init__(self, backend: FullBackend) -> None:
-        self._backend = backend
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._of_thread: dict[UUID, set[Subscription]] = {}
         self._of_all: set[Subscription] = set()
         self._leaving = False
@@ -94,7 +94,7 @@ class ChangeFeed:
     async def _watch(self) -> None:
         while True:
             try:
-                async with aclosing(self._backend.watch()) as sightings:
+                async with aclosing(self._store.changes()) as sightings:
                     async for sighting in sightings:
                         if sighting == WATCHING:
                             # What moved before is found by whoever looks again.

@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.model import Json, Thread, format_time
 from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.server.streams.thread import BEAT, StreamItem
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 PACE: Final = 0.1
 """Seconds in which news are gathered, so that many stitches make one look."""
@@ -69,8 +68,7 @@ class ProjectStream:
         """Those of these threads that are the project's."""
         if not ids:
             return []
-        where = (Where("id", "in", list(ids)), Where("project", "=", self._store.project))
-        return await self._store.backend.find(Find(Thread, where, order=("id",)))
+        return await self._store.find_threads(Where("id", "in", list(ids)), order=("id",))
 
     def _changes(self, heads: Sequence[Thread]) -> Iterator[StreamItem]:
         for head in heads:

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.engine.events import first_delta_number
 from lockstitch.errors import NotFound
-from lockstitch.model import Json, LiveDelta, Run, Stitch, Thread, format_time
+from lockstitch.model import Json, LiveDelta, Stitch, Thread, format_time
 from lockstitch.model.thread import TERMINAL_STATUSES
 from lockstitch.model.wait import ChildrenWait, without_next_message
 from lockstitch.server.streams.changes import ChangeFeed
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 Until = Literal["end", "idle", "now"]
 """How long a thread is followed: to its end, until its run has ended or waits, or no further than it is now."""
@@ -156,7 +155,7 @@ class ThreadStream:
         """What is being said, as far as its stitch was not sent."""
         after = max(self._number, first_delta_number(head))
         where = (Where("thread_id", "=", head.id), Where("number", ">", after))
-        found = await self._store.backend.find(Find(LiveDelta, where, order=("number",), limit=_DELTAS))
+        found = await self._store.table(LiveDelta).find(*where, order=("number",), limit=_DELTAS)
         told: list[StreamItem] = []
         for delta in found:
             self._number = delta.number
@@ -167,8 +166,8 @@ class ThreadStream:
         return told
 
     async def _step(self, run_id: UUID) -> int:
-        run = await self._store.backend.get(Run, (run_id,))
-        return _ALL if run is None or run.status in TERMINAL_STATUSES else run.steps
+        runs = await self._store.find_runs(self._thread_id, Where("id", "=", run_id), limit=1)
+        return _ALL if not runs or runs[0].status in TERMINAL_STATUSES else runs[0].steps
 
     def _note(self, stitch: Stitch) -> None:
         if stitch.type != "llm_call" or stitch.run_id is None or stitch.step_number is None:

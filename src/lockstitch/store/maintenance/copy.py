@@ -5,6 +5,9 @@ and a second one copies nothing. A thread is copied log first and head last, so 
 Afterwards both logs are read and compared by count and by the sha256 of their canonical stitches.
 """
 
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -63,12 +66,12 @@ class CopyReport:
 
 async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progress: Progress | None) -> CopyReport:
     """Copy all of a store, or one tree of threads with what it uses."""
-    work = _Copy(source.backend, target.backend, progress or (lambda copied: None))
+    work = _Copy(source._backend, target._backend, progress or (lambda copied: None))
     if tree is None:
         await work.shelves()
-        async for head in _pages(source.backend, Find(Thread, order=("depth", "id"))):
+        async for head in _pages(source._backend, Find(Thread, order=("depth", "id"))):
             await work.thread(head)
-        for extension in await installed_extensions(source.backend):
+        for extension in await installed_extensions(source._backend):
             await work.extension(extension)
     else:
         heads = await source.tree(tree)
@@ -79,6 +82,11 @@ async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progre
         for head in heads:
             await work.thread(head)
     return work.copied
+
+
+async def put_copies(store: StoreCore, records: Sequence[Record]) -> None:
+    """Write records of one kind as another store has them, threads, runs and stitches too."""
+    await store._backend.put(records)
 
 
 class _Copy:

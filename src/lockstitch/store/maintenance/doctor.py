@@ -1,9 +1,12 @@
 """The doctor: reads everything and says what is wrong."""
 
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
+from lockstitch.backend import Find
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Run, Stitch, Thread, context
 from lockstitch.model.context import replaces_context
@@ -34,7 +37,7 @@ async def verify(store: StoreCore) -> DoctorReport:
     report = DoctorReport()
     last: Thread | None = None
     while True:
-        page = await store.backend.find(Find(Thread, order=("id",), after=(last.id,) if last else None, limit=_PAGE))
+        page = await store._backend.find(Find(Thread, order=("id",), after=(last.id,) if last else None, limit=_PAGE))
         for head in page:
             report.threads += 1
             await ThreadCheck(store, head, report).run()
@@ -45,13 +48,13 @@ async def verify(store: StoreCore) -> DoctorReport:
 
 async def glance(store: StoreCore) -> DoctorReport:
     """How much there is, as the store counts it: what a look without reading can say."""
-    count = store.backend.count
+    count = store._backend.count
     return DoctorReport(await count(Find(Thread)), await count(Find(Run)), await count(Find(Stitch)))
 
 
 async def rebuild(store: StoreCore) -> bool:
     """Only a store of files keeps anything that is derived; its log is the truth, so this loses nothing."""
-    rebuild_projections = getattr(store.backend, "rebuild_projections", None)
+    rebuild_projections = getattr(store._backend, "rebuild_projections", None)
     if rebuild_projections is None:
         return False
     await rebuild_projections()
@@ -75,7 +78,7 @@ class ThreadCheck:
         self._runs: set[UUID] = set()
 
     async def run(self) -> None:
-        runs = await self._store.backend.find(Find(Run, (Where("thread_id", "=", self._head.id),), order=("sequence",)))
+        runs = await self._store.find_runs(self._head.id)
         self._runs = {run.id for run in runs}
         self._report.runs += len(runs)
         if [run.sequence for run in runs] != list(range(1, len(runs) + 1)) or len(runs) != self._head.last_sequence:

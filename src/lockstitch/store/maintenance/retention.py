@@ -1,5 +1,8 @@
 """Retention: what is archived, and what is deleted with everything of its own."""
 
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -28,14 +31,14 @@ async def purge(store: StoreCore, before: datetime | None, user_id: str | None, 
 
     A user goes from the tables of applications too: Refused when the code of one is not here, unless forced.
     """
-    unknown = await missing_extensions(store.backend)
+    unknown = await missing_extensions(store._backend)
     if user_id is not None and unknown and not force:
         raise Refused(
             f"{', '.join(unknown)} may know this user and cannot be asked: the code is not found here. "
             "Install it with its entry point, or force the deletion of the rest; nothing was deleted."
         )
     number = await (_purge_user(store, user_id, force) if user_id is not None else _purge_old(store, before))
-    for extension in await installed_extensions(store.backend):
+    for extension in await installed_extensions(store._backend):
         if extension.on_purge is not None:
             await extension.on_purge(store, before, user_id)
     return number
@@ -82,7 +85,7 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
         await _keep_figures(store, tree)
         number += await store.delete(head, force=force)
     for kind in (Memory, Feedback):
-        await store.backend.delete(Find(kind, (Where("project", "=", store.project), theirs)))
+        await store._backend.delete(Find(kind, (Where("project", "=", store.project), theirs)))
     return number
 
 
@@ -100,7 +103,7 @@ async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
     """All threads of the project that fit, in the order of their ids, a page at a time."""
     last: Thread | None = None
     while True:
-        page = await store.backend.find(
+        page = await store._backend.find(
             Find(
                 Thread,
                 (Where("project", "=", store.project), *where),
@@ -119,6 +122,6 @@ async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
 async def _keep_figures(store: StoreCore, tree: list[Thread]) -> None:
     """Add the runs about to go to the day's totals, so that purging loses no figure."""
     for start in range(0, len(tree), _PAGE):
-        totals = await metrics_to_keep(store.backend, [head.id for head in tree[start : start + _PAGE]])
+        totals = await metrics_to_keep(store._backend, [head.id for head in tree[start : start + _PAGE]])
         if totals:
-            await store.backend.put(totals)
+            await store._backend.put(totals)

@@ -1,5 +1,8 @@
 """The dashboard snapshot; today's cost."""
 
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -44,7 +47,7 @@ class Costs:
                 after=(last.started_at, last.id) if last else None,
                 limit=_PAGE,
             )
-            page = await self._store.backend.find(find)
+            page = await self._store._backend.find(find)
             for run in await self._of_project(page):
                 if run.total_cost is not None:
                     self._costs[run.id] = run.total_cost
@@ -62,7 +65,7 @@ class Costs:
         unknown = {run.thread_id for run in runs} - self._ours.keys()
         if unknown:
             where = (Where("id", "in", list(unknown)), Where("project", "=", self._store.project))
-            ours = {thread.id for thread in await self._store.backend.find(Find(Thread, where))}
+            ours = {thread.id for thread in await self._store._backend.find(Find(Thread, where))}
             self._ours |= {thread_id: thread_id in ours for thread_id in unknown}
         return [run for run in runs if self._ours[run.thread_id]]
 
@@ -144,14 +147,14 @@ class DashboardReader:
     async def _trees(self) -> list[Node]:
         store = self._store
         if self._thread_id is not None:
-            return await trees(store.backend, [await store.thread(self._thread_id)])
+            return await trees(store._backend, [await store.thread(self._thread_id)])
         running = await store.threads(status="running", limit=RUNNING, all_projects=self._all_projects)
         waiting = await store.threads(status="waiting", limit=WAITING, all_projects=self._all_projects)
         busy = [thread for thread in waiting if without_next_message(thread.waits)]
-        return build_trees(await overviews(store.backend, [*running, *busy]))
+        return build_trees(await overviews(store._backend, [*running, *busy]))
 
     async def _workers(self, now: datetime) -> list[Worker]:
-        backend = self._store.backend
+        backend = self._store._backend
         alive = await backend.find(Find(Worker, (Where("dead", "=", False),), order=("id",)))
         fading = (Where("dead", "=", True), Where("beat_at", ">=", now - FADING))
         return [*alive, *await backend.find(Find(Worker, fading, order=("id",)))]
@@ -159,7 +162,7 @@ class DashboardReader:
     async def _held(self, workers: list[Worker]) -> dict[UUID, list[Thread]]:
         alive = [worker.id for worker in workers if not worker.dead]
         held: dict[UUID, list[Thread]] = {}
-        for thread in await self._store.backend.find(Find(Thread, (Where("worker_id", "in", alive),))):
+        for thread in await self._store._backend.find(Find(Thread, (Where("worker_id", "in", alive),))):
             if thread.worker_id is not None:
                 held.setdefault(thread.worker_id, []).append(thread)
         return held

@@ -100,6 +100,10 @@ class Statistics:
         """The daily metrics made anew from the runs that are there: what purging them would keep."""
         return await daily(self._backend, self._asked(all_projects, only))
 
+    async def daily_of_threads(self, threads: Sequence[UUID]) -> list[DailyMetric]:
+        """The daily metrics that a commit adds when it deletes these threads."""
+        return await figures_of(self._backend, threads)
+
     def _asked(self, all_projects: bool, only: RunFilter, by: Sequence[Group] = ()) -> StatsFilter:
         unknown = [*(only.keys() - RunFilter.__annotations__.keys()), *(set(by) - set(GROUPS))]
         if unknown:

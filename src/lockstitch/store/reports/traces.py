@@ -1,5 +1,8 @@
 """Trace trees read from the store; one-line summaries of stitches."""
 
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -150,7 +153,7 @@ class TraceReader:
             return mirror(run, log)
         root = native(run, log, await self._open_calls(head, log))
         members = Find(Run, (Where("parent_run_id", "=", run.id),), order=("sequence",))
-        for member in await self._store.backend.find(members):
+        for member in await self._store._backend.find(members):
             if member.thread_id == head.id:
                 nest(root, await self._grown(head, member, level + 2), member)
         await self._expand(root, level)
@@ -158,7 +161,7 @@ class TraceReader:
 
     async def _outline(self, head: Thread, run: Run) -> list[StitchOutline]:
         if run.first_position >= head.first_position:
-            return await self._store.backend.outline(run.id)
+            return await self._store._backend.outline(run.id)
         # Archived turns are read whole: they are packed whole.
         log = await self._archives.read(head, [(run.first_position, None)])
         return [outline(stitch) for stitch in log if stitch.run_id == run.id]
@@ -198,22 +201,22 @@ class TraceReader:
             if self._nodes >= self._limit or (self._depth is not None and here >= self._depth):
                 continue
             top = (Where("thread_id", "=", child.id), Where("parent_run_id", "is null"))
-            for run in await self._store.backend.find(Find(Run, top, order=("sequence",))):
+            for run in await self._store._backend.find(Find(Run, top, order=("sequence",))):
                 node.children.append(await self._grown(child, run, here + 1))
 
     async def _threads(self, ids: Sequence[UUID]) -> list[Thread]:
         found: list[Thread] = []
         for start in range(0, len(ids), _MANY):
             where = (Where("id", "in", ids[start : start + _MANY]),)
-            found += await self._store.backend.find(Find(Thread, where, order=("id",)))
+            found += await self._store._backend.find(Find(Thread, where, order=("id",)))
         return found
 
     async def _used(self, children: Sequence[Thread]) -> dict[UUID, list[Overview]]:
         """Each of these threads with all below it, and what their runs used."""
-        tree = await descendants_of(self._store.backend, children)
+        tree = await descendants_of(self._store._backend, children)
         top = {child.id: child.id for child in children}
         used: dict[UUID, list[Overview]] = {child.id: [] for child in children}
-        for one in await overviews(self._store.backend, tree):
+        for one in await overviews(self._store._backend, tree):
             thread = one.thread
             if thread.id not in top and thread.parent_id is not None:
                 top[thread.id] = top[thread.parent_id]

@@ -67,7 +67,7 @@ class Archives:
             ended = all(one.status in TERMINAL_STATUSES and (one.completed_at or before) < before for one in members)
             if not ended or last > limit or last < first:
                 break
-            await self._pack(head.id, run, first, last)
+            await self._pack(head.id, run.id, first, last, await self._backend.read(head.id, [(first, last)]))
             try:
                 await self._move(head, last + 1)
             except Conflict:
@@ -78,8 +78,23 @@ class Archives:
             number += 1
         return number
 
-    async def _pack(self, thread_id: UUID, run: Run, first: int, last: int) -> None:
-        stitches = await self._backend.read(thread_id, [(first, last)])
+    async def replace(self, head: Thread, stitches: Sequence[Stitch]) -> None:
+        """Put these stitches in the place of a thread's whole log, in one archive.
+
+        First the archive is durable, then the head says that all positions are in it, then the rows are deleted. After
+        an interruption the next call does it again.
+        """
+        run_id = next((stitch.run_id for stitch in stitches if stitch.run_id is not None), None)
+        if run_id is None:
+            return
+        await self._pack(head.id, run_id, 1, head.position, stitches)
+        where = (Where("thread_id", "=", head.id), Where("first_position", ">", 1))
+        await self._backend.delete(Find(Archive, where))
+        if head.first_position <= head.position:
+            await self._move(head, head.position + 1)
+        await self._remove(head.id, 1, head.position)
+
+    async def _pack(self, thread_id: UUID, run_id: UUID, first: int, last: int, stitches: Sequence[Stitch]) -> None:
         text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in stitches)
         encoding = self._backend.archive_encoding
         await self._backend.put(
@@ -88,7 +103,7 @@ class Archives:
                     thread_id=thread_id,
                     first_position=first,
                     last_position=last,
-                    run_id=run.id,
+                    run_id=run_id,
                     encoding=encoding,
                     sha256=sha256(text).hexdigest(),
                     content=pack(text, encoding),

@@ -153,6 +153,9 @@ class CommitWriter:
 
     async def _lookup_receipts(self, commit: Commit) -> list[Receipt] | None:
         """The receipts of a commit that happened, or None when it did not."""
+        if not commit.threads and not commit.steps:
+            # Records alone leave no trace to look for. To write them again is safe.
+            return None
         for thread in commit.threads:
             there = await self._backend.get(Thread, (thread.id,))
             # One of this id that somebody else has made is not this one.

@@ -10,12 +10,11 @@ from lockstitch.apps.notebooks.activity import RunActivity
 from lockstitch.apps.notebooks.pages import views
 from lockstitch.apps.notebooks.pages.views import AtWork, Did, MessageView, Open, TurnView
 from lockstitch.apps.notebooks.records import EXTENSION
-from lockstitch.backend import Find, Where
 from lockstitch.model import Json, Run, Stitch, Thread, answer_of, text_of
 from lockstitch.model.message import tool_uses
 from lockstitch.server.pages.common.content import LIMIT
 from lockstitch.server.pages.common.open_calls import load_open_calls
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 Calls = dict[UUID, dict[str, int]]
 """How often a run called which tools."""
@@ -29,12 +28,8 @@ class Runs:
 
     @classmethod
     async def of(cls, store: Store, head: Thread, first_turn: int, last_turn: int) -> "Runs":
-        where = (
-            Where("thread_id", "=", head.id),
-            Where("turn", ">=", first_turn),
-            Where("turn", "<=", last_turn),
-        )
-        return cls(await store.backend.find(Find(Run, where, order=("sequence",))))
+        turns = (Where("turn", ">=", first_turn), Where("turn", "<=", last_turn))
+        return cls(await store.find_runs(head.id, *turns))
 
     @property
     def open(self) -> list[Run]:
@@ -197,8 +192,8 @@ async def _calls(store: Store, head: Thread, runs: Runs) -> Calls:
 async def _read(store: Store, head: Thread, positions: set[int | None]) -> dict[int, Stitch]:
     """Single stitches of a log, by position."""
     wanted = sorted(place for place in positions if place)
-    where = (Where("thread_id", "=", head.id), Where("position", "in", wanted))
-    found = {one.position: one for one in await store.backend.find(Find(Stitch, where))} if wanted else {}
+    stitches = await store.find_stitches(head.id, Where("position", "in", wanted)) if wanted else []
+    found = {stitch.position: stitch for stitch in stitches}
     for place in wanted:
         if place not in found:
             # It was archived: the store reads through.
@@ -211,8 +206,8 @@ async def _ends(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, S
     wanted = [run.id for run in runs if run.status in ("failed", "cancelled")]
     if not wanted:
         return {}
-    where = (Where("thread_id", "=", head.id), Where("run_id", "in", wanted), Where("type", "in", list(_ENDS)))
-    found = await store.backend.find(Find(Stitch, where, order=("position",)))
+    where = (Where("run_id", "in", wanted), Where("type", "in", list(_ENDS)))
+    found = await store.find_stitches(head.id, *where)
     return {one.run_id: one for one in found if one.run_id is not None}
 
 
@@ -238,8 +233,8 @@ async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, 
     if not ids:
         return {}
     types = ["llm_call", "tool_call"]
-    where = (Where("thread_id", "=", head.id), Where("run_id", "in", ids), Where("type", "in", types))
-    recent = await store.backend.find(Find(Stitch, where, order=("-position",), limit=20))
+    where = (Where("run_id", "in", ids), Where("type", "in", types))
+    recent = await store.find_stitches(head.id, *where, order=("-position",), limit=20)
     answered = {(one.reply_to, one.call_index) for one in recent if one.type == "tool_call"}
     found: dict[UUID, str] = {}
     for one in reversed([one for one in recent if one.type == "llm_call"]):

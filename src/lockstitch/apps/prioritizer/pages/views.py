@@ -13,10 +13,9 @@ from lockstitch.apps.prioritizer.pages.text import cycle, hours, said, took
 from lockstitch.apps.prioritizer.reasoning import parsed, thought_of
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.sessions import metadata_of, outcomes_of, plan_of, session_of, sessions, tasks_of
-from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
 from lockstitch.model import Run, Stitch, format, tool_uses
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +208,7 @@ async def _places(store: Store, session: Session) -> Mapping[str, CardPosition]:
 
 
 async def _run(store: Store, thread_id: UUID) -> Run | None:
-    where = (Where("thread_id", "=", thread_id), Where("parent_run_id", "is null"))
-    found = await store.backend.find(Find(Run, where, order=("-sequence",), limit=1))
+    found = await store.find_runs(thread_id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
     return found[0] if found else None
 
 

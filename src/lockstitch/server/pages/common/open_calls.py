@@ -7,14 +7,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from lockstitch.backend import Find, Where
 from lockstitch.engine.config import AgentDefinition, ToolDefinition
 from lockstitch.engine.decision.snapshot import Call, RunSnapshot, starts_recent
 from lockstitch.errors import NotFound
 from lockstitch.model import Delivery, Run, Stitch, Thread, text_of, tool_uses
 from lockstitch.model.wait import FrontendToolWait, Wait, parse_waits, person_waits
 from lockstitch.server.pages.common.forms import Field, fields_of
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 _BACK: Final = 200
 """Stitches that are read back to find the last response."""
@@ -129,7 +128,7 @@ async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
 async def _queued(store: Store, head: Thread, run: Run | None) -> list[str]:
     """Messages in line: in the inbox, or in the log behind an open run."""
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-    letters = await store.backend.find(Find(Delivery, where, order=("id",), limit=20)) if head.delivered else []
+    letters = await store.table(Delivery).find(*where, order=("id",), limit=20) if head.delivered else []
     entries = [letter.as_entry() for letter in letters]
     return [text_of(entry.message) for entry in entries if entry.type == "input"]
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.model import (
     ChildrenWait,
     FrontendToolWait,
@@ -64,10 +63,11 @@ class StatusLine:
     @classmethod
     async def of(cls, store: Store, threads: Sequence[Thread]) -> "StatusLine":
         """With the last responses and results of these threads at hand."""
+        heads = {thread.id for thread in threads}
         tips: dict[UUID, Stitch] = {}
         wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
         for _ in range(_ASIDE):
-            found = await store.backend.find(Find(Stitch, (Where("id", "in", wanted),))) if wanted else []
+            found = await store.stitches_by_id(heads, wanted)
             tips |= {stitch.thread_id: stitch for stitch in found if stitch.message is not None}
             wanted = [one.previous_id for one in found if one.message is None and one.previous_id is not None]
         return cls(store, tips)
@@ -280,8 +280,8 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
 
 async def _runs(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Run]]:
     found: defaultdict[UUID, list[Run]] = defaultdict(list)
-    where = (Where("thread_id", "in", [thread.id for thread in threads]),)
-    for run in await store.backend.find(Find(Run, where, order=("thread_id", "sequence"))):
+    ids = [thread.id for thread in threads]
+    for run in await store.find_runs(ids, order=("thread_id", "sequence")):
         found[run.thread_id].append(run)
     return found
 
@@ -293,8 +293,7 @@ async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Th
     level = [thread.id for thread in threads]
     left = _FAMILY
     while level and left > 0:
-        where = (Where("parent_id", "in", level[:500]),)
-        found = await store.backend.find(Find(Thread, where, order=("parent_id", "id"), limit=left))
+        found = await store.children_of(level[:500], limit=left)
         for child in found:
             assert child.parent_id is not None
             above = owners[child.parent_id]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError, NotFound
 from lockstitch.model import Json, Run, Stitch, Thread, call_key, tool_uses
 from lockstitch.model.message import blocks
@@ -11,7 +10,7 @@ from lockstitch.model.statistics import TOOL_ERRORS
 from lockstitch.server.pages.run import parts as asked
 from lockstitch.server.pages.run import parts as spent
 from lockstitch.server.pages.run.parts import Part, data, facts, message_parts, note, place, text
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from lockstitch.store.reports.traces import error_summary
 
 _GOOD: Final = ("ok", "end_turn", "tool_use", "stop", "success", "completed", "settled")
@@ -238,7 +237,7 @@ async def _call_facts(
         ]
         if stitch is not None:
             where.append(Where("position", "<", stitch.position))
-        begun = await store.backend.count(Find(Stitch, where))
+        begun = await store.count_stitches(run.thread_id, *where)
         name = stitch.name if stitch is not None else str(use.get("name"))
         known += [
             ("Effect", await _effect(store, head, run, name)),

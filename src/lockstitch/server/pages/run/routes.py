@@ -13,7 +13,6 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
 from lockstitch.integrations.export.bundle import export_bundle
 from lockstitch.integrations.langsmith.export import export_run
@@ -25,6 +24,7 @@ from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
+from lockstitch.store import Where
 from lockstitch.store.reports.trace import Node
 from lockstitch.store.reports.traces import Trace
 
@@ -183,7 +183,7 @@ async def run_text(caller: Reader, ref: str, at: str, of: str = "stitch", pointe
 
 async def picture_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
     """The run as it is drawn now; a moment later it need not be drawn again."""
-    key = (id(caller.state.store.backend), caller.project, run.id, head.position, head.fence, head.updated_at)
+    key = (id(caller.state.store.identity), caller.project, run.id, head.position, head.fence, head.updated_at)
     known = _drawn.pop(key, None)
     if known is None or known[0] < time.monotonic():
         with _uncollected():
@@ -253,17 +253,16 @@ async def _panel(caller: Caller, run: Run, at: str) -> panel.Panel:
 
 async def _neighbours(caller: Caller, run: Run) -> tuple[Run | None, Run | None]:
     """The runs before and after, among those that are nobody's members."""
-    own = (Where("thread_id", "=", run.thread_id), Where("parent_run_id", "is null"))
-    find = caller.store.backend.find
-    before = await find(Find(Run, (*own, Where("sequence", "<", run.sequence)), order=("-sequence",), limit=1))
-    after = await find(Find(Run, (*own, Where("sequence", ">", run.sequence)), order=("sequence",), limit=1))
+    find, of = caller.store.find_runs, (run.thread_id, Where("parent_run_id", "is null"))
+    before = await find(*of, Where("sequence", "<", run.sequence), order=("-sequence",), limit=1)
+    after = await find(*of, Where("sequence", ">", run.sequence), limit=1)
     return (before or [None])[0], (after or [None])[0]
 
 
 async def _others(caller: Caller, run: Run) -> list[Run]:
     """The latest runs of the thread, to compare with."""
-    where = (Where("thread_id", "=", run.thread_id), Where("parent_run_id", "is null"))
-    found = await caller.store.backend.find(Find(Run, where, order=("-sequence",), limit=_OTHERS + 1))
+    top_level = Where("parent_run_id", "is null")
+    found = await caller.store.find_runs(run.thread_id, top_level, order=("-sequence",), limit=_OTHERS + 1)
     return [one for one in found if one.id != run.id][:_OTHERS]
 
 

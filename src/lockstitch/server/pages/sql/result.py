@@ -9,9 +9,9 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from lockstitch.backend import QueryResult
 from lockstitch.model import as_id, codec
 from lockstitch.model.format import distinct, plain, shown
+from lockstitch.store import QueryResult
 
 _LONGEST: Final = 300
 _ID: Final = re.compile(r"(^|_)(id|uuid)$")

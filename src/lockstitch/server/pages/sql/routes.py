@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.backend import QueryResult
 from lockstitch.errors import NotFound, Refused
 from lockstitch.lenses import catalog
 from lockstitch.model import as_id, codec
@@ -20,6 +19,7 @@ from lockstitch.server.pages.sql import result
 from lockstitch.server.pages.sql.result import QueryError, explain_query_error
 from lockstitch.server.pages.sql.schema import RECORD, Schema, examples, filled, schema_of
 from lockstitch.server.problems import Problem
+from lockstitch.store import QueryResult
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from lockstitch.backend import FullBackend
 from lockstitch.lenses import catalog
 from lockstitch.model import Delivery, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.side_records import SIDE_RECORDS
@@ -52,7 +51,7 @@ async def filled(caller: Caller, sql: str) -> str:
 
 _RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, Limit, *SIDE_RECORDS)
 
-_known: WeakKeyDictionary[FullBackend, dict[str, "Schema"]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[object, dict[str, "Schema"]] = WeakKeyDictionary()
 """What was told once: it does not change while a server runs."""
 
 
@@ -70,7 +69,7 @@ class Schema(NamedTuple):
 
 async def schema_of(store: Store, lens: str) -> Schema:
     """What can be asked through a lens, or of the record itself."""
-    found = _known.setdefault(store.backend, {})
+    found = _known.setdefault(store.identity, {})
     if lens not in found:
         found[lens] = await _told(store, lens)
     return found[lens]

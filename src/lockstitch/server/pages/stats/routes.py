@@ -9,7 +9,6 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Thread, as_id
 from lockstitch.model.statistics import Group, UsageRow
@@ -236,10 +235,7 @@ def _change(now: float | None, before: float | None) -> str:
 async def _trees(caller: Caller, rows: Sequence[UsageRow]) -> list[tuple[Thread | None, UsageRow]]:
     """Figures by tree with the thread at its root; None for what was removed."""
     ids = [found for row in rows if (found := as_id(row.group[0] or "")) is not None]
-    heads: dict[UUID, Thread] = {}
-    if ids:
-        where = (Where("id", "in", ids), Where("project", "=", caller.project))
-        heads = {head.id: head for head in await caller.store.backend.find(Find(Thread, where))}
+    heads = await caller.store.threads_by_id(ids)
     return [(heads.get(as_id(row.group[0] or "") or UUID(int=0)), row) for row in rows]
 
 

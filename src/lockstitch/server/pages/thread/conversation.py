@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import LockstitchError
 from lockstitch.model import ERROR_TYPES, Json, Run, Stitch, Thread, codec, text_of, tool_uses
 from lockstitch.model.message import blocks
@@ -71,13 +70,11 @@ class Conversation:
         if missing:
             found = await store.stitches(head, missing[0], missing[-1])
             known |= {stitch.position: stitch for stitch in found if stitch.position in missing}
-        wanted = list({one.run_id for one in stitches if one.run_id and (one.lane or one.type == "run_started")})
-        found_runs = await store.backend.find(Find(Run, (Where("id", "in", wanted),))) if wanted else []
-        ids = {one.child_id for one in stitches if one.child_id}
-        where = (Where("id", "in", list(ids)), Where("project", "=", head.project))
-        heads = await store.backend.find(Find(Thread, where)) if ids else []
-        children = {row.thread.id: row for row in await rows(store, heads)}
-        return cls(head, known, {run.id: run for run in found_runs}, children)
+        wanted = {one.run_id for one in stitches if one.run_id and (one.lane or one.type == "run_started")}
+        runs = await store.runs_by_id(head.id, wanted)
+        heads = await store.threads_by_id({one.child_id for one in stitches if one.child_id})
+        children = {row.thread.id: row for row in await rows(store, list(heads.values()))}
+        return cls(head, known, runs, children)
 
     def knots(self, stitches: Iterable[Stitch]) -> list[ConversationItem]:
         return [knot for stitch in stitches if (knot := self.knot(stitch)) is not None]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
 from lockstitch.errors import NotFound
 from lockstitch.model import ERROR_TYPES, Json, Stitch, Thread
 from lockstitch.model.wait import without_next_message
@@ -16,8 +15,8 @@ from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.content import one_line
 from lockstitch.server.pages.common.format import span
 from lockstitch.server.pages.common.rows import ThreadListRow, rows, title_of
-from lockstitch.store import Store
-from lockstitch.store.queries.overview import Node, overviews, roots_of, trees
+from lockstitch.store import Store, Where
+from lockstitch.store.queries.overview import Node
 
 THREADS: Final = 100
 STITCHES: Final = 80
@@ -90,8 +89,7 @@ class Graph:
 
 async def graph_of(store: Store, head: Thread) -> Graph:
     """The whole tree that a thread stands in, parents before children."""
-    roots = await roots_of(store.backend, [head])
-    nodes = [pair for root in await trees(store.backend, roots) for pair in root.walk()]
+    nodes = [pair for root in await store.whole_trees([head]) for pair in root.walk()]
     lanes: list[GraphLane] = []
     places: dict[UUID, tuple[int, int]] = {}
     """Where the stitch that made a thread stands."""
@@ -184,7 +182,7 @@ class Sidebar:
 
 async def side_of(store: Store, head: Thread) -> Sidebar:
     children = await store.children(head)
-    runs = (await overviews(store.backend, [head]))[0]
+    runs = (await store.overview([head]))[0]
     below = await rows(store, children[:_CHILDREN])
     last = await store.execution.last_run(head)
     costs = [cost for cost in (runs.total_cost, *(row.cost for row in below)) if cost is not None]
@@ -207,12 +205,8 @@ async def side_of(store: Store, head: Thread) -> Sidebar:
 async def _context(store: Store, head: Thread) -> Context | None:
     """Read off the newest response that tells it, a little before the end of the log."""
     first = max(head.first_position, head.position - 60)
-    where = (
-        Where("thread_id", "=", head.id),
-        Where("position", ">=", first),
-        Where("type", "=", "llm_call"),
-    )
-    found = await store.backend.find(Find(Stitch, where, order=("-position",), limit=5))
+    where = (Where("position", ">=", first), Where("type", "=", "llm_call"))
+    found = await store.find_stitches(head.id, *where, order=("-position",), limit=5)
     for stitch in found:
         if stitch.input_tokens is not None and stitch.lane is None and "purpose" not in stitch.data:
             limit = await _limit(store, head)
