@@ -5,16 +5,17 @@ that say which tool calls have started. Every process of the crash, chaos and ra
 """
 
 import os
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from lockstitch.backend import Commit
 from lockstitch.engine.actions import tools
 from lockstitch.errors import NotFound, StaleFence, StalePosition, ThreadHeld
 from lockstitch.model import Thread
 from lockstitch.store import core
 from lockstitch.store.lease_keeper import LeaseKeeper
-from lockstitch.store.transaction import Placed, ThreadUpdate, plan_commit
+from lockstitch.store.transaction import ThreadUpdate, Transaction, plan_commit
 from lockstitch.store.writes.writer import Committed, CommitWriter
 
 VARIABLE = "LOCKSTITCH_UNSAFE"
@@ -24,7 +25,7 @@ def install() -> None:
     """Switch off the safeguard that the environment names."""
     match os.environ.get(VARIABLE):
         case "fence":
-            core.CommitWriter = UnfencedAppender
+            core.CommitWriter = UnfencedWriter
             core.LeaseKeeper = DeafLeaseKeeper
         case "intent":
             tools.started_entries = _no_entries
@@ -32,31 +33,31 @@ def install() -> None:
             pass
 
 
-class UnfencedAppender(CommitWriter):
+class UnfencedWriter(CommitWriter):
     """Writes on top of the current state of a thread that another worker has taken over."""
 
     _lost: frozenset[UUID] = frozenset()
 
-    async def commit(self, drafts: Sequence[ThreadUpdate], *rest: Any, **options: Any) -> list[Committed]:
+    async def commit(self, transaction: Transaction) -> list[Committed]:
         while True:
             try:
-                return await super().commit(drafts, *rest, **options)
+                return await super().commit(transaction)
             except (StaleFence, StalePosition, ThreadHeld):
                 pass
-            self._lost |= {draft.head.id for draft in drafts}
-            drafts = [await self._current(draft) for draft in drafts]
+            self._lost |= {update.head.id for update in transaction.updates}
+            transaction = replace(transaction, updates=[await self._current(update) for update in transaction.updates])
 
-    def _build(self, drafts: Sequence[ThreadUpdate]) -> list[Placed]:
-        now = self._clock.now()
-        own = self._leases.worker_id
-        workers = [draft.head.worker_id if draft.head.id in self._lost else own for draft in drafts]
-        return [plan_commit(draft, worker, now) for draft, worker in zip(drafts, workers, strict=True)]
+    def plan(self, transaction: Transaction) -> Commit:
+        """Plan for the worker that took the thread over. The engine updates one thread per transaction."""
+        lost = [update.head for update in transaction.updates if update.head.id in self._lost]
+        worker_id = lost[0].worker_id if lost else self._leases.worker_id
+        return plan_commit(transaction, worker_id, self._clock.now())
 
-    async def _current(self, draft: ThreadUpdate) -> ThreadUpdate:
-        head = await self._backend.get(Thread, (draft.head.id,))
+    async def _current(self, update: ThreadUpdate) -> ThreadUpdate:
+        head = await self._backend.get(Thread, (update.head.id,))
         if head is None:
-            raise NotFound(f"Thread {draft.head.id} not found.")
-        return draft._replace(head=head)
+            raise NotFound(f"Thread {update.head.id} not found.")
+        return replace(update, head=head)
 
 
 class DeafLeaseKeeper(LeaseKeeper):

@@ -74,6 +74,7 @@ NAMES = [
     "Tool",
     "ToolContext",
     "ToolFailed",
+    "Transaction",
     "Turn",
     "Unreadable",
     "UnseenDeliveries",

@@ -18,7 +18,7 @@ import pytest
 import lockstitch
 from lockstitch import sync
 from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
-from lockstitch.model import Entry, FakeClock, Feedback, File, Limit, Memory, new_id, waiting
+from lockstitch.model import Entry, FakeClock, Feedback, File, Limit, Memory, new_id
 from lockstitch.store import WATCHING, Store, Where, open_store
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.tables import Agents, RecordTable

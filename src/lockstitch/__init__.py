@@ -90,7 +90,17 @@ if TYPE_CHECKING:
         Worker,
         tool_result,
     )
-    from lockstitch.store import Committed, CopyReport, DoctorReport, HistoryPage, Store, ThreadUpdate, Turn, open_store
+    from lockstitch.store import (
+        Committed,
+        CopyReport,
+        DoctorReport,
+        HistoryPage,
+        Store,
+        ThreadUpdate,
+        Transaction,
+        Turn,
+        open_store,
+    )
 
 __version__ = VERSION
 
@@ -157,6 +167,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolFailed",
+    "Transaction",
     "Turn",
     "Unreadable",
     "UnseenDeliveries",
@@ -180,7 +191,10 @@ __all__ = [
     "tool_result",
 ]
 
-_STORE = {"Committed", "CopyReport", "ThreadUpdate", "HistoryPage", "DoctorReport", "Store", "Turn", "open_store"}
+_STORE = {
+    *("Committed", "CopyReport", "DoctorReport", "HistoryPage", "Store", "ThreadUpdate", "Transaction", "Turn"),
+    "open_store",
+}
 _AGENTS = {
     *("Agent", "App", "Plugin", "Event", "Result", "Team", "Tool", "ToolContext", "ToolFailed", "answer"),
     *("approve", "cancel", "deny", "evaluate", "settle", "submit_results", "thread_tools", "tool", "run_worker"),

@@ -27,17 +27,18 @@ Fields = dict[str, Any]
 
 
 class ThreadChange(NamedTuple):
-    """What one commit does to one thread, if the thread is still as it was seen.
+    """The change of one thread in a commit, valid only if the thread is as its writer read it.
 
-    fence, position and worker_id (None: nobody holds it) are compared. `delivered` is compared too when given:
-    whoever sends a thread to wait or to its end gives it, so that a letter which came meanwhile is not
-    overlooked. `stitches` continue at position + 1; the backend itself sets position and tip_id. `head`
-    and `runs` are changed fields, written field by field. `spawned` is added to pending_children, which letters
-    lower at the same time; a change that spawns is refused while somebody wants its thread to end, so that no child
-    escapes a cancel. `uses` are the hashes of blobs that the thread refers to from now on. `taken` are letters of
-    the inbox that became stitches of this change, with their positions. `replaced` are stitches of a mirror, at
-    positions up to the one that was seen, of which more is known now; native ones are never replaced. Whoever
-    replaces raises the fence, since the position alone would not tell another writer of it.
+    - The backend compares `fence`, `position` and `worker_id` (None: no worker holds the thread). It compares
+      `delivered` if it is not None. A change that makes a thread wait or end sets it, so that no delivery is missed.
+    - `stitches` start at `position + 1`. The backend sets the position and the tip_id of the head.
+    - `head` and `runs` are changed fields. The backend writes only these fields.
+    - The backend adds `new_children` to pending_children, which deliveries lower concurrently. While a cancel of the
+      thread is requested, it refuses a change with new children. So no child escapes a cancel.
+    - `consumed` are the deliveries of the inbox that become stitches of this change, with their positions.
+    - `blob_refs` are the hashes of the blobs that the thread refers to from now on.
+    - `replaced_stitches` are stitches of a mirror, up to `position`, that have more data now. Stitches of other threads
+      are never replaced. Such a change raises the fence, because the position does not show it to other writers.
     """
 
     thread_id: UUID
@@ -57,7 +58,7 @@ class ThreadChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadEdit:
-    """Fields that anybody may write at any time, because no decision rests on them: see `EDITABLE`."""
+    """Fields that every process may write at any time, because no decision depends on them: see `EDITABLE`."""
 
     thread_id: UUID
     fields: Fields
@@ -67,12 +68,15 @@ EDITABLE = frozenset({"title", "extras", "priority", "expires_at", "cancel_reque
 
 
 class Receipt(NamedTuple):
-    """What a step of a commit left behind.
+    """The result of one step of a commit.
 
-    For a change: the thread's position, and the counters by which its holder learns of letters and of a wish to
-    cancel. For a letter: the position of its stitch (None: it is in the inbox), whether it was new, and the id of
-    the stored delivery, which is that of the first one where the same was delivered before. A delivery to a thread that
-    has ended is not stored: it is not new, and it has no id. For an edit: nothing.
+    For a change: the position of the thread, and the values that show its holder new deliveries and a cancel request.
+
+    For a delivery: the position of its stitch (None: it is in the inbox), True if it is new, and the id of the stored
+    delivery. If the same was delivered before, that is the id of the first delivery. A delivery to a thread that has
+    ended is not stored: it is not new, and it has no id.
+
+    For an edit: nothing.
     """
 
     position: int | None
@@ -84,17 +88,19 @@ class Receipt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One transaction: threads that go, new threads, then steps in the order in which rows are locked, then notices,
-    and then records of an application, each put as `put` would. Only daily metrics are added to those that are there:
-    they are of what goes with this commit, and others may go at the same time.
+    """One transaction of a backend, made by `plan_commit`.
 
-    The order is fixed for every writer, descendants before ancestors and then by id, so that two commits cannot
-    wait for each other in a circle. Whoever builds a commit keeps it. Threads go as `delete` would have them go, with
-    all that is theirs; ThreadBusy when one of them is held.
+    The backend deletes `deleted_threads`, creates `threads`, executes the steps in their order, and then writes the
+    notices and the records of an application.
 
-    `superseded` are mirrors whose stitches this commit writes again in other threads. Each is compared like any change
-    and then deleted, before everything else. Its id, its key and the ids of its stitches are free for the rest of the
-    commit. `records` may then hold the side records of such threads.
+    - All writers order steps in the same way: descendants before ancestors, then by thread id. So two commits cannot
+      wait for each other in a circle.
+    - Threads are deleted as by `delete`, with all of their records. Raises `ThreadBusy` if a worker holds one of them.
+    - Records are written as by `put`. Only the values of daily metrics are added to the stored values: they count the
+      deleted threads, and several commits may delete threads at the same time.
+    - `superseded` are mirrors. This commit writes their stitches to other threads. The backend compares each of them
+      like a change and deletes it before everything else. Then its id, its key and the ids of its stitches are free for
+      the rest of the commit. `records` may contain the side records of these threads.
     """
 
     steps: Sequence[ThreadChange | Delivery | ThreadEdit] = ()
@@ -106,7 +112,7 @@ class Commit(NamedTuple):
 
     @property
     def is_record_only(self) -> bool:
-        """Whether it is of the record alone: nothing of an application, and nothing that goes."""
+        """True if the commit has no records of an application and deletes nothing."""
         return not self.records and not self.deleted_threads and not self.superseded
 
 
@@ -161,10 +167,11 @@ class Backend(Protocol):
     async def append(self, commit: Commit) -> list[Receipt]:
         """Commit all of `commit` or nothing, and return a receipt per step once it is durable.
 
-        Conflict when a change no longer fits. A letter is decided under its receiver's row lock by
-        `records.letter.receive`; one already delivered (same thread, sender and call) changes nothing and says so.
-        A stitch's run must exist. NotFound when a letter or an edit is for a thread that does not.
-        OutcomeUnknown when the connection broke in a way that leaves open whether it happened.
+        `apply_delivery` decides what a delivery changes, while the row of its receiver is locked. A second delivery
+        with the same thread, sender and call changes nothing, and its receipt says so. The run of a stitch must exist.
+
+        Raises `Conflict` if a thread is not as its change expects, `NotFound` if the thread of a delivery or of an edit
+        does not exist, and `OutcomeUnknown` if the connection broke and the commit may have happened.
         """
         ...
 

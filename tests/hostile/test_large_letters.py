@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lockstitch.model import Entry
-from lockstitch.store import Store, ThreadUpdate
+from lockstitch.store import Store, ThreadUpdate, Transaction
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def test_a_letter_of_10_mb(store: Store) -> None:
 async def test_a_commit_over_two_threads_with_10_mb_each(store: Store) -> None:
     one, other = await store.create(), await store.create()
     async with asyncio.timeout(SECONDS):
-        await store.commit([ThreadUpdate(one, [large()]), ThreadUpdate(other, [said("x"), large()])])
+        await store.commit(Transaction([ThreadUpdate(one, [large()]), ThreadUpdate(other, [said("x"), large()])]))
     assert [len(stitch.data["text"]) for stitch in await store.stitches(one)] == [len(TEXT)]
     assert [stitch.position for stitch in await store.stitches(other)] == [1, 2]
 

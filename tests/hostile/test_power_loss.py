@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.model import Entry
-from lockstitch.store import ThreadUpdate, open_store
+from lockstitch.store import ThreadUpdate, Transaction, open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +22,8 @@ async def written(folder: Path) -> Path:
         one, other = await store.create(key="one"), await store.create(key="other")
         for number in range(COMMITS):
             entry = {"type": "llm_call", "data": {"commit": number, "text": "x" * (number * 1500)}}
-            drafts = [ThreadUpdate(one, [Entry(**entry), Entry(**entry)]), ThreadUpdate(other, [Entry(**entry)])]
-            one, other = (appended.head for appended in await store.commit(drafts))
+            updates = [ThreadUpdate(one, [Entry(**entry), Entry(**entry)]), ThreadUpdate(other, [Entry(**entry)])]
+            one, other = (appended.head for appended in await store.commit(Transaction(updates)))
         copy = folder / "copy.db"
         shutil.copy(path, copy)
         shutil.copy(f"{path}-wal", f"{copy}-wal")

@@ -9,10 +9,9 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lockstitch.backend import Commit
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
 from lockstitch.model import Delivery, Entry, Thread
-from lockstitch.store import Store, ThreadUpdate
+from lockstitch.store import Store, Transaction
 from lockstitch.store.transaction import plan_commit
 from tests.machine import model
 from tests.machine.bench import PROCESSES, Bench
@@ -313,17 +312,16 @@ class Ground(RuleBasedStateMachine):
         """Write on a stale head under the worker that held it: nothing at all happens, wherever it would have."""
         known = next((one for one in self.model.threads.values() if one.id == head.id), None)
         store = self._process(data).store
-        draft = ThreadUpdate(head, self._entries(data, data.draw(st.integers(0, 1), label="number")))
-        threads: list[Thread] = []
-        letters: list[Delivery] = []
+        transaction = Transaction()
+        update = transaction.update(head)
+        update.entries = self._entries(data, data.draw(st.integers(0, 1), label="number"))
         if act == "spawn" and known is not None:
-            threads.append(store.new_thread(kind="task", goal="g", parent_id=head.id, depth=head.depth + 1))
-            draft = draft._replace(new_children=1)
+            transaction.new_threads.append(store.new_thread(kind="task", goal="g", parent_id=head.id))
         elif act == "end":
-            draft = draft._replace(fields=ending("cancelled"))
-            letters = self._report(store, known)[0] if known is not None else []
-        change = plan_commit(draft, head.worker_id, self._now).change
-        self._refused(Conflict, store._backend.append(Commit([change, *letters], threads)))
+            update.fields = ending("cancelled")
+            transaction.deliveries = self._report(store, known)[0] if known is not None else []
+        commit = plan_commit(transaction, head.worker_id, self._now)
+        self._refused(Conflict, store._backend.append(commit))
 
 
 def resting(waits: list[model.Wait], now: datetime, wake_at: datetime | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.model import Entry, Thread
-from lockstitch.store import Store, ThreadUpdate, open_store
+from lockstitch.store import Store, ThreadUpdate, Transaction, open_store
 from tests.races.processes import Gate
 from tests.waits import waiting
 
@@ -24,7 +24,7 @@ async def family(store: Store) -> Thread:
         for _ in range(CHILDREN)
     ]
     lowest = [store.new_thread(kind="task", goal="leaf", parent_id=one.id, depth=2) for one in children]
-    await store.commit([], threads=[root, *children, *lowest])
+    await store.commit(Transaction(new_threads=[root, *children, *lowest]))
     return root
 
 
@@ -42,8 +42,8 @@ async def end(store: Store, thread: Thread) -> None:
 async def cancel(store: Store, root: Thread) -> None:
     """End whatever of the tree nobody holds, in one commit over all of it."""
     open_threads = [head for head in await store.tree(root) if not head.ended and not head.held]
-    drafts = [ThreadUpdate(head, [Entry(type="run_failed")], {"status": "cancelled"}) for head in open_threads]
-    await store.commit(drafts)
+    updates = [ThreadUpdate(head, [Entry(type="run_failed")], {"status": "cancelled"}) for head in open_threads]
+    await store.commit(Transaction(updates))
 
 
 async def play(store: Store, role: str, root: Thread, chance: random.Random) -> None:

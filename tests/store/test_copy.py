@@ -25,7 +25,7 @@ from lockstitch.model import (
     Stitch,
     Thread,
 )
-from lockstitch.store import CopyReport, Store, open_store
+from lockstitch.store import CopyReport, Store, Transaction, open_store
 from lockstitch.store.maintenance import copy as copying
 from lockstitch.store.maintenance.copy import canonical
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
@@ -249,7 +249,7 @@ async def test_long_logs_and_many_threads_are_copied_page_by_page(
     run = store.new_run(head)
     notes = [Entry(type="span", run_id=run.id, data={"n": number}) for number in range(14)]
     head = (await store.append(head, notes, new_runs=[run])).head
-    await store.commit([], threads=[store.new_thread() for _ in range(11)])
+    await store.commit(Transaction(new_threads=[store.new_thread() for _ in range(11)]))
     await finish_turn(store, head, run, "done")
 
     copied = await store.copy_to(twin)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.model import Entry, Thread, new_id
-from lockstitch.store import Store, open_store
+from lockstitch.store import Store, Transaction, open_store
 from lockstitch.store.maintenance import doctor
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 from tests.store.damage import Damage
@@ -132,7 +132,7 @@ async def test_many_threads_and_long_logs_are_read_page_by_page(store: Store, mo
         head = await store.create()
         if length:
             await store.append(head, [Entry(type="span", data={"n": number}) for number in range(length)])
-    await store.commit([], threads=[store.new_thread() for _ in range(7)])
+    await store.commit(Transaction(new_threads=[store.new_thread() for _ in range(7)]))
 
     report = await store.verify()
     assert (report.ok, report.threads, report.stitches) == (True, 12, 30)

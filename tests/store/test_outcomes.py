@@ -10,7 +10,7 @@ import pytest
 from lockstitch.backend import Commit, Find, FullBackend, Receipt
 from lockstitch.errors import Conflict, OutcomeUnknown, StoreUnreachable
 from lockstitch.model import Delivery, Entry, Feedback, Thread, new_id
-from lockstitch.store import Store, ThreadUpdate
+from lockstitch.store import Store, ThreadUpdate, Transaction
 from lockstitch.store.writes import writer
 from tests.engine.agents import until
 from tests.samples import said
@@ -179,7 +179,8 @@ async def test_several_threads_move_once_and_together(store: Store, shaky: Calla
     heads = [await goal(store) for _ in range(3)]
     child = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
 
-    moved = await shaky().commit([ThreadUpdate(head, [said("on")]) for head in heads], threads=[child])
+    updates = [ThreadUpdate(head, [said("on")]) for head in heads]
+    moved = await shaky().commit(Transaction(updates, new_threads=[child]))
 
     assert [await store.thread(head) for head in heads] == [one.head for one in moved]
     assert await store.thread(child.id) == child

@@ -8,7 +8,7 @@ import pytest
 from lockstitch.backend import Find
 from lockstitch.errors import NotFound, ThreadBusy
 from lockstitch.model import DailyMetric, Delivery, FakeClock, Feedback, Memory, Run, Stitch, Thread
-from lockstitch.store import Store
+from lockstitch.store import Store, Transaction
 from lockstitch.store.maintenance import retention
 from tests.samples import begin_turn, finish_turn, said, turn
 from tests.waits import waiting
@@ -192,7 +192,7 @@ async def test_more_threads_than_a_page_are_purged(
     timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "_PAGE", 4)
-    await timed_store.commit([], threads=[timed_store.new_thread() for _ in range(12)])
+    await timed_store.commit(Transaction(new_threads=[timed_store.new_thread() for _ in range(12)]))
     clock.advance(DAY)
 
     assert await timed_store.purge(before=clock.now()) == 12

@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.errors import KeyTaken, LockstitchError, NotFound, Refused
 from lockstitch.model import FakeClock, Thread, new_id
-from lockstitch.store import Store
+from lockstitch.store import Store, Transaction
 from tests.samples import begin_turn, turn
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +150,7 @@ async def test_pages_by_cursor_show_each_thread_once_whatever_the_ties(timed_sto
         if number % 50 == 0:
             clock.advance(1)
         heads.append(timed_store.new_thread(user_id=f"u{number % 2}"))
-    await timed_store.commit([], threads=heads)
+    await timed_store.commit(Transaction(new_threads=heads))
 
     seen: list[Thread] = []
     page = await timed_store.threads(limit=30)

@@ -1,4 +1,4 @@
-"""Drafts: what follows from an append by itself, and what the rules of a thread forbid."""
+"""What an append derives, and what the rules of a thread forbid."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ import pytest
 
 from lockstitch.backend import WATCHING
 from lockstitch.model import Entry, FakeClock, Stitch, Thread, new_id
-from lockstitch.store import Store
+from lockstitch.store import Store, Transaction
 from tests.samples import turn
 from tests.store.test_archive import old_goal
 from tests.store.test_media import base64, picture, shown
@@ -149,7 +149,7 @@ async def test_letters_and_children_are_seen_as_well(store: Store) -> None:
 async def test_a_thread_may_be_watched_before_it_is_there(store: Store) -> None:
     thread = store.new_thread(id=new_id())
     async with watching(store, thread) as watcher:
-        await store.commit([], threads=[thread])
+        await store.commit(Transaction(new_threads=[thread]))
         await store.append(thread, [note(0)])
         assert numbers(await watcher.until(1)) == [0]
 

@@ -7,7 +7,7 @@ import pytest
 from lockstitch.backend import Find
 from lockstitch.errors import Conflict, ThreadBusy
 from lockstitch.model import Delivery, Entry, Run, Thread
-from lockstitch.store import Store, ThreadUpdate
+from lockstitch.store import Store, ThreadUpdate, Transaction
 from tests.samples import answered, said
 
 pytestmark = pytest.mark.anyio
@@ -78,8 +78,8 @@ async def test_who_saw_a_thread_open_cannot_write_once_it_has_ended(store: Store
 
 async def test_several_threads_in_one_commit(store: Store) -> None:
     heads = [await goal(store) for _ in range(3)]
-    drafts = [ThreadUpdate(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
-    appended = await store.commit(list(reversed(drafts)))
+    updates = [ThreadUpdate(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
+    appended = await store.commit(Transaction(list(reversed(updates))))
 
     assert [one.head.title for one in appended] == ["2", "1", "0"]
     for one in appended:
@@ -92,7 +92,7 @@ async def test_one_that_no_longer_fits_stops_them_all(store: Store, stale: int) 
     moved = (await store.append(heads[stale], [said("first")])).head
     new = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
     with pytest.raises(Conflict) as conflict:
-        await store.commit([ThreadUpdate(head, [said("late")]) for head in heads], threads=[new])
+        await store.commit(Transaction([ThreadUpdate(head, [said("late")]) for head in heads], new_threads=[new]))
 
     assert conflict.value.thread_id == heads[stale].id
     for head in [*heads[:stale], moved, *heads[stale + 1 :]]:

@@ -240,7 +240,7 @@ class Executor:
                         # What children told since the last run has its place in the log; nobody else would take it.
                         letters = [letter for letter in await journal.letters_waiting() if letter.kind == "children"]
                         if letters:
-                            await journal.commit(taken=letters)
+                            await journal.commit(consumed=letters)
                         await self.store.execution.release(head, _resting_fields(journal.head, self.store.clock.now()))
                         return None, False
                     began = given is None or cause is given
@@ -318,7 +318,7 @@ class Executor:
             await journal.letters_waiting()
             try:
                 letters = report(head, ended, journal.clock)
-                await journal.commit(letters=letters, notices=told, status=status, result=ended, **rest)
+                await journal.commit(deliveries=letters, webhook_events=told, status=status, result=ended, **rest)
             except UnseenDeliveries:
                 continue
             return True

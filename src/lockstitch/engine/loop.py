@@ -188,7 +188,7 @@ async def _pause(stage: RunContext, action: Pause) -> bool:
     notices = webhook_events_of_wait(stage, action.waits) if action.entries else ()
     wake_at = _wake_at(action.waits, journal.clock.now())
     if not await journal.commit_rest(
-        action.entries, run, notices=notices, status="waiting", waiting_for=waits, wake_at=wake_at
+        action.entries, run, webhook_events=notices, status="waiting", waiting_for=waits, wake_at=wake_at
     ):
         await take_deliveries(journal, resting=True)
         return False
@@ -257,7 +257,7 @@ async def _finish(stage: RunContext, action: Finish) -> bool:
     written = await _ending(stage, action, changes)
     try:
         rests = await journal.commit_rest(
-            action.entries, changes, letters=letters, notices=notices, records=written, **fields
+            action.entries, changes, deliveries=letters, webhook_events=notices, records=written, **fields
         )
     except (Refused, Conflict) as exc:
         if not written or getattr(exc, "thread_id", None) is not None:

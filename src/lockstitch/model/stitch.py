@@ -130,9 +130,10 @@ def call_key(response_id: UUID, call_index: int) -> str:
 
 
 def at_position(
-    entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None, fence: int, now: datetime
+    entry: Entry, thread_id: UUID, position: int, previous_id: UUID | None, fence: int, now: datetime | None
 ) -> Stitch:
-    """`entry` at its position; entries were checked when they were made."""
+    """Return `entry` at a position, without validation: an entry is validated when it is made. An entry without a time
+    gets `now`."""
     values = dict(entry.__dict__)
     if values["at"] is None:
         values["at"] = now

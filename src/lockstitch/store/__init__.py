@@ -19,7 +19,7 @@ from lockstitch.store.maintenance.doctor import DoctorReport
 from lockstitch.store.open import open_store
 from lockstitch.store.queries.log import HistoryPage, Turn
 from lockstitch.store.store import Store
-from lockstitch.store.transaction import ThreadUpdate
+from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.writer import Committed
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Store",
     "ThreadUpdate",
     "ThreadUsage",
+    "Transaction",
     "Turn",
     "Where",
     "open_store",

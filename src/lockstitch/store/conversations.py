@@ -28,7 +28,7 @@ from lockstitch.model import (
 )
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import StoreCore
-from lockstitch.store.transaction import ThreadUpdate
+from lockstitch.store.transaction import ThreadUpdate, Transaction
 
 _NOT_CARRIED = "This call was not answered in the conversation that was taken over."
 
@@ -169,7 +169,7 @@ async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, 
     }
     thread = core.new_thread(**given, state={"forked_from": origin})
     entry = Entry(type="fork", data={"forked_from": origin, "messages": _messages(log)})
-    await core.commit([ThreadUpdate(thread, [entry])], threads=[thread])
+    await core.commit(Transaction([ThreadUpdate(thread, [entry])], new_threads=[thread]))
     return await core.thread(thread)
 
 

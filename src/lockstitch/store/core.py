@@ -1,4 +1,4 @@
-"""The core of a store: writing to threads, the leases under which that is done, and their logs."""
+"""`StoreCore`: append, commit, deliver, inbox, leases, runs, stitches."""
 
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
@@ -38,7 +38,7 @@ from lockstitch.store.queries.execution import ExecutionQueries
 from lockstitch.store.queries.log import LogQueries, LogWatcher
 from lockstitch.store.tables import Agents, RecordTable
 from lockstitch.store.threads import ThreadRef, ThreadsApi
-from lockstitch.store.transaction import ThreadUpdate
+from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
 from lockstitch.store.writes.mirrors import MirrorStore
@@ -64,13 +64,13 @@ class StoreCore(ThreadsApi):
         self._migrate = migrate
         self._create = create
         self._leases = Leases(backend, clock, again)
-        self._appender = CommitWriter(backend, clock, self._leases)
+        self._writer = CommitWriter(backend, clock, self._leases)
         self._archives = Archives(backend, clock)
         self._media = Media(backend, clock)
         self._reading = LogQueries(backend, self._archives, self._media)
         self._watching = LogWatcher(backend, self._reading)
         self.lease_keeper = LeaseKeeper(backend, self._leases)
-        self.execution = ExecutionQueries(backend, clock, self._reading, self._media, self._leases, self._appender)
+        self.execution = ExecutionQueries(backend, clock, self._reading, self._media, self._leases, self._writer)
         self.agents = Agents(backend, clock)
         self.memories = RecordTable(backend, Memory)
         self.files = RecordTable(backend, File)
@@ -120,41 +120,44 @@ class StoreCore(ThreadsApi):
         blob_refs: Sequence[str] = (),
         records: Sequence[Record] = (),
     ) -> Committed:
-        """Append to a thread as it was seen, in one commit with everything that belongs to it, or raise Conflict.
+        """Append entries to a thread, in one commit with everything that belongs to them.
 
-        `fields` are changed fields of the head, `runs` changed fields of runs as they were seen. Going to wait or to
-        an end gives the thread back and raises `UnseenDeliveries` while the inbox has unread deliveries.
-        `letters` are for the thread's parent, `threads` are new children, `uses` hashes of texts that it refers to.
-        `records` are an application's own, put in the same transaction.
+        This is `commit` for a transaction with one update. `head` is the thread as the caller read it. If the thread
+        has changed since then, nothing is written and `Conflict` is raised.
+
+        `fields` are changed fields of the head. `run_updates` are runs as the caller read them, each with its changed
+        fields. `new_threads` are usually children. `consumed` are deliveries of the thread's inbox, which become
+        stitches before the entries. `deliveries` go to other threads, for example to the parent. `blob_refs` are
+        hashes of blobs that the thread refers to. `records` belong to an application.
+
+        A status of `waiting` or an end releases the thread. It raises `UnseenDeliveries` while the
+        inbox has deliveries that `head` does not count.
         """
-        spawned = 0
-        if new_threads:
-            spawned = sum(thread.parent_id == head.id for thread in new_threads)
-            # The lock order rests on depths, so they are not left to whoever makes a child.
-            new_threads = [
-                thread.changed(depth=head.depth + 1) if thread.parent_id == head.id else thread
-                for thread in new_threads
-            ]
-        draft = ThreadUpdate(head, entries, fields or {}, new_runs, run_updates, consumed, spawned, blob_refs)
-        return (
-            await self.commit([draft], letters=deliveries, threads=new_threads, notices=webhook_events, records=records)
-        )[0]
+        update = ThreadUpdate(
+            head, list(entries), fields or {}, list(new_runs), list(run_updates), list(consumed), list(blob_refs)
+        )
+        transaction = Transaction([update])
+        transaction.deliveries += deliveries
+        transaction.new_threads += new_threads
+        transaction.webhook_events += webhook_events
+        transaction.records += records
+        return (await self.commit(transaction))[0]
 
-    async def commit(
-        self,
-        drafts: Sequence[ThreadUpdate],
-        *,
-        letters: Sequence[Delivery] = (),
-        threads: Sequence[Thread] = (),
-        notices: Sequence[WebhookEvent] = (),
-        records: Sequence[Record] = (),
-    ) -> list[Committed]:
-        """Append to several threads in one commit, all or none."""
-        addressed = await self._addressed(letters, drafts) if letters else ()
-        return await self._appender.commit(drafts, addressed, threads, notices, records)
+    async def commit(self, transaction: Transaction) -> list[Committed]:
+        """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates.
+
+        Raises `Conflict` if one of the threads has changed since the caller read it.
+        """
+        if transaction.deliveries:
+            depths = transaction.known_depths()
+            for delivery in transaction.deliveries:
+                if delivery.thread_id not in depths:
+                    depths[delivery.thread_id] = (await self.thread(delivery.thread_id)).depth
+            transaction.depths = depths
+        return await self._writer.commit(transaction)
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
-        """The next run of a thread, to be stored with its first append. A nested run shares its parent's turn."""
+        """Return the next run of a thread, for its first append. A nested run has the turn of its parent."""
         nested = fields.get("parent_run_id") is not None
         values: dict[str, Any] = {
             "thread_id": head.id,
@@ -169,43 +172,42 @@ class StoreCore(ThreadsApi):
         return Run(**values)
 
     async def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
-        """Hand an entry to a thread that somebody else may hold, exactly once per sender and call.
+        """Deliver an entry to a thread that another worker may hold, exactly once per sender and call.
 
-        ThreadEnded when the thread has ended and takes no more.
+        Raises `ThreadEnded` if the thread has ended.
         """
         head = await self.thread(ref)
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} mirrors what happened in another system; nobody there reads this.")
-        receipt = (await self._appender.deliver([(head.depth, self.new_delivery(head, entry, kind, sender, call_id))]))[
-            0
-        ]
+        delivery = self.new_delivery(head, entry, kind, sender, call_id)
+        (receipt,) = await self._writer.deliver(Transaction(deliveries=[delivery], depths={head.id: head.depth}))
         if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:
             raise ThreadEnded(f"Thread {head.id} is {head.status} and accepts no more messages.", thread_id=head.id)
         return receipt
 
     def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:
-        """A letter to a thread, for `append(..., letters=[…])` or `deliver`."""
+        """Return a delivery to a thread, for `append(..., deliveries=[…])` or a `Transaction`."""
         now = self.clock.now()
         body = (entry if entry.at else entry.changed(at=now)).as_json()
         return Delivery(thread_id=head.id, sender=sender, call_id=call_id, kind=kind, entry=body, at=now)
 
     async def inbox(self, head: Thread) -> tuple[Thread, list[Delivery]]:
-        """The letters that wait for a thread's holder, oldest first, and the head that has them taken into account.
+        """Return the deliveries in a thread's inbox, oldest first, and the head that counts them.
 
-        Large media in them stand in blobs already; they come back with the stitches that the letters become.
+        Their large media are in blobs. The stitches that they become have the media in their places.
         """
         fresh = await self.thread(head.id)
         where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-        letters = await self._backend.find(Find(Delivery, where, order=("id",)))
+        deliveries = await self._backend.find(Find(Delivery, where, order=("id",)))
         seen = head.changed(
             delivered=fresh.delivered,
             pending_children=fresh.pending_children,
             cancel_requested=fresh.cancel_requested,
         )
-        return seen, letters
+        return seen, deliveries
 
     async def store_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
-        """Keep a text once, by its hash, for the requests of a thread that refer to it; the hash."""
+        """Store a text that requests of a thread refer to. Return its hash, by which it is stored once."""
         head = await self.thread(ref)
         return await self._media.keep_text(head.id, text, media_type)
 
@@ -326,17 +328,3 @@ class StoreCore(ThreadsApi):
                 "There is a database here, but no record of Lockstitch in it. "
                 "`lockstitch migrate` makes one; or check the URL."
             ) from exc
-
-    async def _addressed(
-        self, letters: Sequence[Delivery], drafts: Sequence[ThreadUpdate]
-    ) -> list[tuple[int, Delivery]]:
-        """Letters with the depth of their receiver: the parent's of a draft is known, others are looked up."""
-        depths: dict[UUID, int] = {}
-        for draft in drafts:
-            depths[draft.head.id] = draft.head.depth
-            if draft.head.parent_id is not None:
-                depths[draft.head.parent_id] = draft.head.depth - 1
-        for letter in letters:
-            if letter.thread_id not in depths:
-                depths[letter.thread_id] = (await self.thread(letter.thread_id)).depth
-        return [(depths[letter.thread_id], letter) for letter in letters]

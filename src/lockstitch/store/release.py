@@ -28,10 +28,10 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Commit, Fields, Find, FullBackend, Where
+from lockstitch.backend import Fields, Find, FullBackend, Where
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreError
 from lockstitch.model import Clock, Delivery, Thread
-from lockstitch.store.transaction import ThreadUpdate, plan_commit
+from lockstitch.store.transaction import ThreadUpdate, Transaction, plan_commit
 
 STRAY_CHECK_SECONDS = (1.0, 15.0)
 """Seconds after an unknown outcome at which `reconcile` runs again: a transaction that was on its way then may commit
@@ -260,11 +260,10 @@ class Releases:
                 self.doubt()
             if head is None or Tenure.of(head) != request.tenure:
                 return
-            change = plan_commit(
-                ThreadUpdate(head, fields=await self._left(head, request.fields)), head.worker_id, self._clock.now()
-            )
+            update = ThreadUpdate(head, fields=await self._left(head, request.fields))
+            commit = plan_commit(Transaction([update]), head.worker_id, self._clock.now())
             try:
-                await self._backend.append(Commit((change.change,)))
+                await self._backend.append(commit)
             except (Conflict, OutcomeUnknown):
                 # A delivery came in between, or it is unknown whether it happened: the next look shows it.
                 continue

@@ -1,4 +1,4 @@
-"""Threads: making them, finding them, and their families."""
+"""`ThreadsApi`: create, find, list, edit and delete threads; their trees; cancel requests."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +11,7 @@ from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
 from lockstitch.model import Clock, Delivery, NextMessageWait, Record, Thread, as_id, codec
 from lockstitch.model.delivery import child_report
 from lockstitch.store.queries.overview import descendants_of
+from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.writer import CommitWriter
 
 ThreadRef = Thread | UUID | str
@@ -23,34 +24,40 @@ class ThreadsApi:
     _backend: FullBackend
     clock: Clock
     project: str
-    _appender: CommitWriter
+    _writer: CommitWriter
 
     async def create(
         self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
     ) -> Thread:
-        """A new thread. KeyTaken when its key is in use.
+        """Create a thread. Raises `KeyTaken` if its key is in use.
 
-        `records` are an application's own, which are put in the same transaction; `removed` are threads that go in it,
-        with all that is theirs, and their parents are told. ThreadBusy while one of those is held.
+        The same transaction puts `records`, which belong to an application, and deletes `delete_threads` with all of
+        their records. Their parents get a delivery. Raises `ThreadBusy` while a worker holds one of them.
         """
         if fields.get("parent_id") is not None:
             fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
         thread = self.new_thread(**fields)
-        gone = [await self.thread(ref) for ref in delete_threads]
-        letters = await self._reports_of_deleted(gone)
-        await self._appender.commit([], letters, threads=[thread], records=records, removed=[one.id for one in gone])
+        deleted = [await self.thread(ref) for ref in delete_threads]
+        transaction = Transaction(
+            new_threads=[thread], delete_threads=[head.id for head in deleted], records=list(records)
+        )
+        await self._report_deleted(transaction, deleted)
+        await self._writer.commit(transaction)
         return thread
 
-    async def _reports_of_deleted(self, gone: Sequence[Thread]) -> list[tuple[int, Delivery]]:
-        """What parents are told that may wait for threads which go; those that go themselves are told nothing."""
-        open_ = [one for one in gone if one.parent_id is not None and not one.ended]
-        if not open_:
-            return []
-        all_ = {each.id for one in gone for each in await self.tree(one)}
-        return [(one.depth - 1, _deleted(one, self.clock.now())) for one in open_ if one.parent_id not in all_]
+    async def _report_deleted(self, transaction: Transaction, deleted: Sequence[Thread]) -> None:
+        """Add deliveries to the parents of deleted threads. A parent may wait for a thread that has not ended."""
+        open_threads = [head for head in deleted if head.parent_id is not None and not head.ended]
+        if not open_threads:
+            return
+        deleted_ids = {thread.id for head in deleted for thread in await self.tree(head)}
+        for head in open_threads:
+            if head.parent_id is not None and head.parent_id not in deleted_ids:
+                transaction.deliveries.append(_deleted(head, self.clock.now()))
+                transaction.depths[head.parent_id] = head.depth - 1
 
     def new_thread(self, **fields: Any) -> Thread:
-        """A thread that is not stored yet: for `append(..., threads=[…])`, which creates it with its cause."""
+        """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`."""
         now = self.clock.now()
         given: dict[str, Any] = {
             "project": self.project,
@@ -207,20 +214,21 @@ class ThreadsApi:
         if wrong:
             raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
         head = await self.thread(ref)
-        await self._appender.edit(ThreadEdit(head.id, head.validate_fields(fields)))
+        await self._writer.edit(ThreadEdit(head.id, head.validate_fields(fields)))
 
     async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
-        """Delete a thread, its descendants and everything of theirs; how many threads. ThreadBusy while held.
+        """Delete a thread, its descendants and all of their records. Return the number of threads.
 
-        A parent that is still open is told, since it may wait for the thread.
+        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` while a worker holds one
+        of the threads.
         """
         root, *below = await self.tree(ref)
         ids = [root.id, *(thread.id for thread in below)]
         deleted = await self._backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
         if deleted and root.parent_id is not None and not root.ended:
-            letter = _deleted(root, self.clock.now())
+            report = Transaction(deliveries=[_deleted(root, self.clock.now())], depths={root.parent_id: root.depth - 1})
             with suppress(NotFound):
-                await self._appender.deliver([(root.depth - 1, letter)])
+                await self._writer.deliver(report)
         return deleted
 
     async def delete_threads(self, ids: Collection[UUID], *, force: bool = False) -> int:
@@ -250,6 +258,6 @@ class ThreadsApi:
 
 
 def _deleted(child: Thread, now: datetime) -> Delivery:
-    """What the parent of a thread is told that is deleted before it has ended."""
+    """Return the delivery to the parent of a thread that is deleted before it has ended."""
     assert child.parent_id is not None
     return child_report(child, child.parent_id, "cancelled", "It was deleted.", now)

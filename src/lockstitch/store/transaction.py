@@ -1,13 +1,21 @@
-"""A draft: what somebody wants to append to a thread, before it has its place in the log."""
+"""`Transaction`: everything that one commit writes. `plan_commit` turns it into the `Commit` that a backend executes.
 
+A transaction says what the caller wants, against the heads of threads as the caller read them. It may be refused. A
+commit is already decided: the entries have positions, the runs have numbers, and the steps are in the order in which
+the backend locks rows. The functions here are pure. They read nothing, and they change neither the transaction nor its
+parts.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Fields, ThreadChange
+from lockstitch.backend import Commit, Fields, ThreadChange
 from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
-from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Run, Stitch, Thread, at_position
+from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
 from lockstitch.model.context import replaces_context
 from lockstitch.model.stitch import TAKEN_OVER
 from lockstitch.model.wait import awaiting_person_since, parse_waits
@@ -17,54 +25,150 @@ _DERIVED = frozenset(
     | {"crashes", "losses", "lost_by", "alone"}
 )
 _CLEARED: Fields = {"crashes": 0, "losses": 0, "lost_by": None, "alone": False}
-"""A thread that makes progress is no longer a suspect."""
+"""The fields of a thread that is no longer a suspect, because it makes progress."""
 _FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
 RESTING_STATUSES = frozenset({"pending", "waiting"}) | TERMINAL_STATUSES
 
 
-class ThreadUpdate(NamedTuple):
-    """Entries, changed fields of the head, new runs and changed runs, against the head as it was seen."""
+# `list[Entry]` as a factory costs five times as much, and one append makes many of these lists.
+def _new_list() -> list[Any]:
+    return []
+
+
+def _new_dict() -> dict[Any, Any]:
+    return {}
+
+
+@dataclass(slots=True)
+class ThreadUpdate:
+    """The part of a transaction that changes one thread. Its entries and fields are valid for `head` only."""
 
     head: Thread
-    entries: Sequence[Entry] = ()
-    fields: Fields = {}
-    new_runs: Sequence[Run] = ()
-    run_updates: Sequence[tuple[Run, Fields]] = ()
-    consumed: Sequence[Delivery] = ()
-    new_children: int = 0
-    blob_refs: Sequence[str] = ()
-
-    @property
-    def all_entries(self) -> list[Entry]:
-        """Letters taken out of the inbox come first: they happened before what their reader does next."""
-        return [*(letter.as_entry() for letter in self.consumed), *self.entries]
-
-
-class Placed(NamedTuple):
-    """A draft as a change, and the head it leaves if nobody was first."""
-
-    change: ThreadChange
-    head: Thread
-    stitches: Sequence[Stitch]
+    """The thread as the caller read it. If it has changed since then, the commit raises `Conflict`."""
+    entries: list[Entry] = field(default_factory=_new_list)
+    """Entries to append. The stitches of `consumed` come before them."""
+    fields: Fields = field(default_factory=_new_dict)
+    """Changed fields of the head."""
+    new_runs: list[Run] = field(default_factory=_new_list)
+    """Runs to create. `plan_commit` sets their `sequence` and `turn`."""
+    run_updates: list[tuple[Run, Fields]] = field(default_factory=_new_list)
+    """Runs as the caller read them, each with its changed fields."""
+    consumed: list[Delivery] = field(default_factory=_new_list)
+    """Deliveries of the inbox that become stitches."""
+    blob_refs: list[str] = field(default_factory=_new_list)
+    """Hashes of the blobs that the thread refers to from now on."""
 
 
-def plan_commit(draft: ThreadUpdate, worker_id: UUID | None, now: datetime) -> Placed:
-    """Give every entry its place and derive the head's other fields. Refuses what the rules of a thread forbid."""
-    head = draft.head
+@dataclass(slots=True)
+class Transaction:
+    """Everything that one commit writes: all of it or nothing. It may have no updates."""
+
+    updates: list[ThreadUpdate] = field(default_factory=_new_list)
+    """Changes of threads that the caller has read, at most one per thread."""
+    deliveries: list[Delivery] = field(default_factory=_new_list)
+    """Deliveries to threads that another worker may hold."""
+    new_threads: list[Thread] = field(default_factory=_new_list)
+    """Threads to create. The depth of an updated thread's child is set by `plan_commit`."""
+    delete_threads: list[UUID] = field(default_factory=_new_list)
+    """Threads to delete, with their descendants and all of their records. No worker may hold them."""
+    webhook_events: list[WebhookEvent] = field(default_factory=_new_list)
+    records: list[Record] = field(default_factory=_new_list)
+    """Records of an application. A record replaces the stored record that has the same key."""
+    depths: dict[UUID, int] = field(default_factory=_new_dict)
+    """Depths of threads that receive deliveries, for the lock order. `Store.commit` reads the depths that are missing.
+    The depths of updated threads and of their parents are known without it."""
+
+    def update(self, head: Thread) -> ThreadUpdate:
+        """Return the update of a thread. The first call for a thread adds it."""
+        for update in self.updates:
+            if update.head.id == head.id:
+                return update
+        update = ThreadUpdate(head)
+        self.updates.append(update)
+        return update
+
+    def known_depths(self) -> dict[UUID, int]:
+        """Return the depths of the updated threads, of their parents, and those in `depths`."""
+        depths = dict(self.depths)
+        for update in self.updates:
+            head = update.head
+            depths[head.id] = head.depth
+            if head.parent_id is not None:
+                depths[head.parent_id] = head.depth - 1
+        return depths
+
+
+def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime) -> Commit:
+    """Return the commit that writes a transaction for a worker.
+
+    The steps are ordered for locking: descendants before ancestors, then by thread id. Every writer uses this order, so
+    two commits never wait for each other. Deliveries to one thread keep their order.
+
+    Raises `ThreadBusy`, `ThreadEnded` or `Refused` if the rules of a thread forbid an update.
+    """
+    updates = transaction.updates
+    steps: Sequence[ThreadChange | Delivery]
+    new_threads: Sequence[Thread] = ()
+    if len(updates) == 1 and not transaction.deliveries and not transaction.new_threads:
+        steps = (_plan_update(updates[0], 0, worker_id, now),)
+    else:
+        heads = {update.head.id: update.head for update in updates}
+        if len(heads) < len(updates):
+            raise Refused("A transaction has at most one update per thread. Nothing was written.")
+        new_threads = [_with_depth(thread, heads) for thread in transaction.new_threads]
+        new_children = Counter(thread.parent_id for thread in new_threads)
+        depths = transaction.known_depths()
+        steps = [_plan_update(update, new_children[update.head.id], worker_id, now) for update in updates]
+        steps += transaction.deliveries
+        steps.sort(key=lambda step: (-depths[step.thread_id], step.thread_id))
+        new_threads.sort(key=lambda thread: thread.depth)
+    return Commit(
+        steps,
+        new_threads,
+        notices=transaction.webhook_events,
+        records=transaction.records,
+        deleted_threads=transaction.delete_threads,
+    )
+
+
+def head_after(update: ThreadUpdate, change: ThreadChange) -> Thread:
+    """Return the head of a thread after its change is committed."""
+    head = update.head
+    return head.changed(
+        **change.head,
+        position=head.position + len(change.stitches),
+        tip_id=next((stitch.id for stitch in reversed(change.stitches) if stitch.in_chain), head.tip_id),
+        pending_children=head.pending_children + change.new_children,
+    )
+
+
+def _with_depth(thread: Thread, heads: dict[UUID, Thread]) -> Thread:
+    """Return a new thread with the depth below its parent. The lock order needs exact depths."""
+    parent = heads.get(thread.parent_id) if thread.parent_id is not None else None
+    return thread if parent is None else thread.changed(depth=parent.depth + 1)
+
+
+def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None, now: datetime) -> ThreadChange:
+    """Position the entries, number the runs, and derive the other fields of the head."""
+    head = update.head
     require_holder(head, worker_id)
-    draft = draft._replace(new_runs=numbered_runs(draft)) if draft.new_runs else draft
-    given = validate_head_fields(draft)
-    runs = [(run.id, run.validate_fields(changed)) for run, changed in draft.run_updates]
-    stitches, tip_id = position_entries(head, draft.all_entries if draft.consumed else draft.entries, now)
-    fields: Fields = {**derived_head_fields(draft, stitches), **given, "updated_at": now}
-    if head.suspect and _progresses(draft, fields):
+    given_fields = validate_head_fields(update)
+    new_runs = numbered_runs(update) if update.new_runs else update.new_runs
+    runs = [(run.id, run.validate_fields(changed)) for run, changed in update.run_updates]
+    entries = update.entries
+    if update.consumed:
+        # The deliveries arrived before their reader wrote its entries.
+        entries = [*(delivery.as_entry() for delivery in update.consumed), *entries]
+    stitches = position_entries(head, entries, now)
+    fields: Fields = {**derived_head_fields(update, new_runs, stitches), **given_fields, "updated_at": now}
+    if head.suspect and _progresses(update, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
-    asks = None
+    asks_since = None
     if status == "waiting":
-        asks = awaiting_person_since(parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits)
-    if asks != head.asks_since and ("status" in given or "waiting_for" in given):
-        fields["asks_since"] = asks
+        asks_since = awaiting_person_since(parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits)
+    if asks_since != head.asks_since and ("status" in given_fields or "waiting_for" in given_fields):
+        fields["asks_since"] = asks_since
     if status != "running" and head.worker_id is not None and "status" in fields:
         fields["worker_id"] = None
         if head.alone:
@@ -72,11 +176,11 @@ def plan_commit(draft: ThreadUpdate, worker_id: UUID | None, now: datetime) -> P
     if status == "pending" and "status" in fields:
         fields.setdefault("wake_at", now)
     if status in TERMINAL_STATUSES and head.worker_id is None and not stitches:
-        # Nothing else that is compared would change, and who saw it open could still write to it.
+        # No compared value changes otherwise, so a writer that read the open thread could still write to it.
         fields["fence"] = head.fence + 1
     goes_to_rest = "status" in fields and status in RESTING_STATUSES and status != "pending"
-    taken = [(letter.id, stitch.position) for letter, stitch in zip(draft.consumed, stitches, strict=False)]
-    change = ThreadChange(
+    consumed = [(delivery.id, stitch.position) for delivery, stitch in zip(update.consumed, stitches, strict=False)]
+    return ThreadChange(
         thread_id=head.id,
         fence=head.fence,
         position=head.position,
@@ -84,67 +188,61 @@ def plan_commit(draft: ThreadUpdate, worker_id: UUID | None, now: datetime) -> P
         delivered=head.delivered if goes_to_rest else None,
         stitches=stitches,
         head=fields,
-        new_runs=draft.new_runs,
+        new_runs=new_runs,
         runs=runs,
-        consumed=taken,
-        new_children=draft.new_children,
-        blob_refs=draft.blob_refs,
+        consumed=consumed,
+        new_children=new_children,
+        blob_refs=update.blob_refs,
     )
-    after = head.changed(
-        **fields,
-        position=head.position + len(stitches),
-        tip_id=tip_id,
-        pending_children=head.pending_children + draft.new_children,
-    )
-    return Placed(change, after, stitches)
 
 
-def _progresses(draft: ThreadUpdate, fields: Fields) -> bool:
-    """True if the holder writes something new. Deliveries and the note of a takeover are no progress.
+def _progresses(update: ThreadUpdate, fields: Fields) -> bool:
+    """True if the holder writes a new entry. Deliveries and the entry about a takeover are no progress.
 
-    A poisonous thread makes none before it ends, or its turn: runs of members end first, in separate commits.
+    A poisonous thread makes no progress before it ends, or its turn ends. Runs of members end first, in separate
+    commits.
     """
-    if draft.head.worker_id is None or all(entry.type == TAKEN_OVER for entry in draft.entries):
+    if update.head.worker_id is None or all(entry.type == TAKEN_OVER for entry in update.entries):
         return False
-    return not draft.head.poisonous or "total_runs" in fields or fields.get("status") in TERMINAL_STATUSES
+    return not update.head.poisonous or "total_runs" in fields or fields.get("status") in TERMINAL_STATUSES
 
 
-def numbered_runs(draft: ThreadUpdate) -> list[Run]:
-    """New runs with the numbers that come next, whatever their makers thought: numbers are the store's own."""
-    turn = draft.head.last_turn
+def numbered_runs(update: ThreadUpdate) -> list[Run]:
+    """Return the new runs with the next numbers of the thread. The numbers that the caller set are ignored."""
+    turn = update.head.last_turn
     runs: list[Run] = []
-    for sequence, run in enumerate(draft.new_runs, start=draft.head.last_sequence + 1):
+    for sequence, run in enumerate(update.new_runs, start=update.head.last_sequence + 1):
         turn += run.parent_run_id is None
         runs.append(run.changed(sequence=sequence, turn=turn))
     return runs
 
 
-def position_entries(head: Thread, entries: Sequence[Entry], now: datetime) -> tuple[list[Stitch], UUID | None]:
-    """The entries in their places, and the tip that they leave."""
+def position_entries(head: Thread, entries: Sequence[Entry], now: datetime) -> list[Stitch]:
+    """Return the entries as stitches at the next positions of the thread."""
     stitches: list[Stitch] = []
-    tip = head.tip_id
-    for number, entry in enumerate(entries, start=1):
-        stitch = at_position(entry, head.id, head.position + number, tip, head.fence, now)
+    tip_id = head.tip_id
+    for position, entry in enumerate(entries, start=head.position + 1):
+        stitch = at_position(entry, head.id, position, tip_id, head.fence, now)
         if stitch.in_chain:
-            tip = stitch.id
+            tip_id = stitch.id
         stitches.append(stitch)
-    return stitches, tip
+    return stitches
 
 
-def derived_head_fields(draft: ThreadUpdate, stitches: Sequence[Stitch]) -> Fields:
-    """What follows from the draft: where the context begins, and the counters of runs."""
-    head = draft.head
+def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches: Sequence[Stitch]) -> Fields:
+    """Return the position where the context starts, and the counters of runs, as far as they change."""
+    head = update.head
     fields: Fields = {}
     for stitch in stitches:
         if stitch.lane is None and replaces_context(stitch):
             fields["context_from"] = stitch.position
     finished = 0
-    if draft.new_runs:
-        fields["last_sequence"] = max(run.sequence for run in draft.new_runs)
-        fields["last_turn"] = max(head.last_turn, *(run.turn for run in draft.new_runs))
-        fields["last_run_at"] = max(run.started_at for run in draft.new_runs)
-        finished += sum(run.parent_run_id is None and run.status in TERMINAL_STATUSES for run in draft.new_runs)
-    for run, changed in draft.run_updates:
+    if new_runs:
+        fields["last_sequence"] = max(run.sequence for run in new_runs)
+        fields["last_turn"] = max(head.last_turn, *(run.turn for run in new_runs))
+        fields["last_run_at"] = max(run.started_at for run in new_runs)
+        finished += sum(run.parent_run_id is None and run.status in TERMINAL_STATUSES for run in new_runs)
+    for run, changed in update.run_updates:
         if (
             changed.get("status") in TERMINAL_STATUSES
             and run.status not in TERMINAL_STATUSES
@@ -164,9 +262,9 @@ def require_holder(head: Thread, worker_id: UUID | None) -> None:
         )
 
 
-def validate_head_fields(draft: ThreadUpdate) -> Fields:
-    """The fields as they go into the row, checked as those of a new thread would be."""
-    head, fields = draft.head, draft.fields
+def validate_head_fields(update: ThreadUpdate) -> Fields:
+    """Return the changed fields of the head as the row stores them. Raises `Refused` if one is not valid."""
+    head, fields = update.head, update.fields
     if not fields and not head.ended:
         return fields
     wrong = fields.keys() & (_DERIVED | _FIXED)

@@ -23,7 +23,7 @@ from lockstitch.model import (
     WebhookEvent,
     Worker,
 )
-from lockstitch.store import Committed, Fields, Receipt, Store, ThreadUpdate, Where
+from lockstitch.store import Committed, Fields, Receipt, Store, Transaction, Where
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import CLOSING, Portal
 from lockstitch.sync.tables import SyncAgents, SyncTable
@@ -195,18 +195,8 @@ class SyncStoreCore:
             )
         )
 
-    def commit(
-        self,
-        drafts: Sequence[ThreadUpdate],
-        *,
-        letters: Sequence[Delivery] = (),
-        threads: Sequence[Thread] = (),
-        notices: Sequence[WebhookEvent] = (),
-        records: Sequence[Record] = (),
-    ) -> list[Committed]:
-        return self._call(
-            self._store.commit(drafts, letters=letters, threads=threads, notices=notices, records=records)
-        )
+    def commit(self, transaction: Transaction) -> list[Committed]:
+        return self._call(self._store.commit(transaction))
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
         return self._store.new_run(head, **fields)

@@ -17,7 +17,7 @@ from lockstitch.apps.notebooks.records import Notebook, Passage, PassageVector, 
 from lockstitch.apps.notebooks.search import packed
 from lockstitch.errors import Conflict, NotFound, Refused
 from lockstitch.model import codec
-from lockstitch.store import Store, Where
+from lockstitch.store import Store, Transaction, Where
 
 _BATCH: Final = 16
 """Passages that an embedder is given at once."""
@@ -76,7 +76,7 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
         for piece, vector in zip(pieces, vectors, strict=False)
     ]
     try:
-        await store.commit([], records=[source, *passages, *kept])
+        await store.commit(Transaction(records=[source, *passages, *kept]))
     except (Conflict, Refused):
         # Somebody else added the same, or removed the notebook, while this was read.
         await notebooks.get(store, notebook.number)

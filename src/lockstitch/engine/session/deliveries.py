@@ -30,7 +30,7 @@ async def take_deliveries(journal: RunSession, *, resting: bool = False, ending:
             ledger.inbox_dirty = True
         if not taken:
             return
-        await journal.commit(taken=[_addressed_to_run(journal, letter) for letter in taken])
+        await journal.commit(consumed=[_addressed_to_run(journal, letter) for letter in taken])
 
 
 def _gets_own_run(journal: RunSession, entry: Entry) -> bool:

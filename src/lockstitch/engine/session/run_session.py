@@ -1,26 +1,30 @@
-"""The journal: a held thread as its holder knows it, and what it is going to write.
+"""`RunSession`: an open run of a held thread, its context, and the entries that it buffers.
 
-What happens is noted first and counts from then on; `commit` makes it durable, in one append with all that was noted
-since the last. The order of commits is what makes an agent go on after a crash:
+A run records an entry first, and the entry is in effect from then on. `commit` makes it durable, in one transaction
+with all entries that were recorded since the last commit. The order of commits is the reason why an agent can continue
+after a crash:
 
-    the input                          is committed before the model is called
-    a response, with the marks of      before any of the tools it asks for starts
-      the calls that begin at once
-    the results of a response          before the model is called again
-    a pause                            before anybody is told of it
-    the end of a run                   in one commit with its last response, if nothing remains to be done
+    the input                            is committed before the model is called
+    a response, with the `tool_started`  is committed before one of its tools starts
+      entries of the calls that start
+    the results of a response            are committed before the model is called again
+    a pause                              is committed before a user is notified of it
+    the end of a run                     is in one commit with its last response, if no work remains
 
-So whatever a process was doing when it was killed, the log says what was asked and what was begun. What was asked and
-not begun is done. What was begun and not finished is known by its mark, a `tool_started` under an earlier fence, and
-is handled by the tool's declared effect. What was finished and not committed happened in vain: a model call is paid
-twice, a safe or keyed tool runs again, a tool that may run only once is in doubt.
+So the log of a killed process shows which calls the model requested and which of them were started:
 
-Nothing here is written for the sake of recovery. A loop that begins reads the thread, asks `decide` the question that
-the killed one would have asked next, and gets the same answer.
+- A call that was requested and not started is executed.
+- A call that was started and not finished has a `tool_started` entry with an earlier fence. The declared effect of the
+  tool says what happens to it.
+- A call that was finished and not committed is lost. A model call is paid twice. A safe or keyed tool runs again. A
+  tool that may run only once is in doubt.
 
-Entries that only tell more (`first=False`) wait for the next commit that must be: they cost rows, not commits. Letters
-from others are taken in where no call is open, before everything else of their commit, and a thread can go to rest only
-if none came that its holder has not seen.
+No entry exists only for recovery. The loop that continues a run reads the thread and calls `decide`, as the killed loop
+would have done next, and gets the same action.
+
+Entries that only inform (`first=False`) wait for the next commit that is necessary. They cost rows, not commits.
+Deliveries are taken from the inbox where no call is open, before the other entries of their commit. A thread can rest
+only if its holder has seen all deliveries.
 """
 
 import operator
@@ -40,20 +44,23 @@ from lockstitch.store import Store
 
 
 class RunSession:
-    """An open run of a thread, its context, and what it notes. The ledger is what it shares with runs beside it."""
+    """An open run of a thread, its context, and the entries that it buffers.
+
+    Runs of the same thread share one `ThreadSession`, the `ledger`.
+    """
 
     def __init__(self, ledger: ThreadSession, run: Run | None = None, log: Sequence[Stitch] = ()) -> None:
         self.ledger = ledger
         self.store = ledger.store
         self.run: Run | None = run
-        """As it will be once what is noted is committed."""
+        """The run after the buffer is committed."""
         self.stored_run: Run | None = run
         self.is_new = False
         self.must_commit = False
         self.in_use = False
-        """Whether something is made of the context as it is, so that no letter may enter it."""
+        """True while the context must not change, so that no delivery may enter it."""
         self._by_letter = False
-        """Whether the run begins with a letter, which its commit takes in."""
+        """True if the run starts with a delivery, which its first commit takes from the inbox."""
         self._situation: RunSnapshot | None = None
         self._basis: tuple[Any, ...] = ()
         ledger.lanes.append(self)
@@ -61,7 +68,7 @@ class RunSession:
 
     @classmethod
     async def load(cls, store: Store, head: Thread) -> "RunSession":
-        """The journal of a thread that this process holds; those of runs within its open run stand beside it."""
+        """Load the session of a thread that this process holds, and those of the open runs within its open run."""
         ledger = ThreadSession(store, head)
         run = await store.execution.open_run(head)
         log = await store.execution.context_stitches(head)
@@ -84,12 +91,12 @@ class RunSession:
 
     @property
     def letters(self) -> bool:
-        """Whether something may lie in the inbox that has not been looked at."""
+        """True if the inbox may have deliveries that were not read."""
         return self.ledger.inbox_dirty
 
     @property
     def queued(self) -> Sequence[Delivery]:
-        """Messages that wait for this run's end."""
+        """Messages that wait until this run ends."""
         return self.ledger.queued_messages
 
     @property
@@ -98,7 +105,7 @@ class RunSession:
 
     @property
     def snapshot(self) -> RunSnapshot:
-        """What there is to decide on; the same one until something changes."""
+        """The state that `decide` uses. It is the same object until the state changes."""
         within = self.ledger.nested_runs(self.run) if self.run is not None and self.run.role == "team" else []
         resting = {one.id: self.ledger.resting_runs[one.id] for one in within if one.id in self.ledger.resting_runs}
         basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *within, *resting.values())
@@ -114,22 +121,22 @@ class RunSession:
 
     @property
     def nested(self) -> bool:
-        """Whether the run is one within another, so that the thread goes on when it rests."""
+        """True if another run of the thread caused this run, so that the thread continues when this run rests."""
         return self.run is not None and self.run.parent_run_id is not None
 
     @property
     def open_run(self) -> Run:
-        """The open run, where there must be one."""
+        """The open run, for callers that know there is one."""
         assert self.run is not None
         return self.run
 
     def begin(self, run: Run, entries: Sequence[Entry], *, by_letter: bool = False, **fields: Any) -> None:
-        """Note a new run and its first entries; its input is the last of them unless it stands in the log already."""
+        """Buffer a new run and its first entries. The last entry is the input, unless the log has the input already."""
         self.begin_with(run, self._context.stitches, entries, by_letter=by_letter)
         self.record(**fields)
 
     def begin_with(self, run: Run, log: Sequence[Stitch], entries: Sequence[Entry], *, by_letter: bool = False) -> None:
-        """Note a new run whose context begins with what is told of in `log`."""
+        """Buffer a new run. Its context starts with the stitches of `log`."""
         self.run, self.stored_run, self.is_new, self._by_letter = run, None, True, by_letter
         self.recent = []
         self._context = self._folded(log)
@@ -137,7 +144,7 @@ class RunSession:
         self.record(*entries)
 
     def record(self, *entries: Entry, first: bool = True, **fields: Any) -> None:
-        """Note entries and changed fields of the head. Without `first` they may wait for the next commit."""
+        """Buffer entries and changed fields of the head. With `first=False` they wait for the next necessary commit."""
         self.must_commit = self.must_commit or (first and bool(entries or fields))
         if fields:
             self.ledger.buffer_fields(fields)
@@ -145,27 +152,27 @@ class RunSession:
             self._take_in(self.ledger.buffer(entry))
 
     def entry(self, kind: str, **fields: Any) -> Entry:
-        """An entry of the open run."""
+        """Return an entry of the open run."""
         run = self.open_run
         fields.setdefault("step_number", run.steps)
         return Entry(type=kind, run_id=run.id, lane=self.lane, **fields)
 
     @property
     def spawning(self) -> int:
-        """How many children the next commit makes."""
+        """The number of children that the next commit creates."""
         return self.ledger.buffered_children
 
     def spawn(self, child: Thread, entry: Entry) -> None:
-        """Note a child, which is made by the next commit or not at all."""
+        """Buffer a child and its entry. One commit creates both or neither."""
         self.must_commit = True
         self._take_in(self.ledger.buffer(entry, child))
 
     def change_run(self, **fields: Any) -> None:
-        """Note changed fields of the open run."""
+        """Buffer changed fields of the open run."""
         self.run = self.open_run.changed(**fields)
 
     def add_usage(self, usage: Usage, cost: Json, total: float | None) -> None:
-        """Note what a model call took."""
+        """Add the usage of a model call to the open run."""
         run = self.open_run
         self.change_run(
             input_tokens=run.input_tokens + usage.input_tokens,
@@ -178,40 +185,39 @@ class RunSession:
 
     @property
     def messages(self) -> list[Any]:
-        """The context, with what is noted."""
+        """The messages of the context, buffered entries included."""
         return self._context.messages
 
     @property
     def noted(self) -> list[Stitch]:
-        """What the next commit will add to the log, as far as it is known."""
+        """The entries that the next commit appends, at their provisional positions."""
         return self.ledger.noted
 
     @property
     def stitches(self) -> list[Stitch]:
-        """What the context is a fold of."""
+        """The stitches from which the context is folded."""
         return self._context.stitches
 
     async def commit(self, **what: Any) -> None:
-        """Make durable what is noted; see `Ledger.commit`."""
+        """Commit the buffer, see `ThreadSession.commit`."""
         await self.ledger.commit(**what)
 
     def when_committed(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once what is noted by now is committed."""
+        """Call `tell` as soon as the entries that are buffered now are committed."""
         self.ledger.after_commit(tell)
 
     @property
     def unanswered_inputs(self) -> list[Stitch]:
-        """Messages that came into the log while the run was open and nobody held it: they are for the next run."""
+        """Messages that were appended while the run was open and no worker held it. The next run answers them."""
         first = self.run.first_position if self.run is not None else 0
         inputs = (stitch for stitch in self.stitches if stitch.type == "input" and stitch.run_id is None)
         return [stitch for stitch in inputs if stitch.position > first]
 
     @asynccontextmanager
     async def freeze_context(self) -> AsyncGenerator[None]:
-        """The context as it is, while something is made of it: what others send waits, also where a run beside this one
-        takes it in."""
+        """Keep deliveries out of the context, also those that another run of the thread takes from the inbox."""
         async with self.ledger.inbox_lock:
-            # What was on its way has arrived.
+            # A task that was taking deliveries has finished.
             self.in_use = True
         try:
             yield
@@ -219,12 +225,12 @@ class RunSession:
             self.in_use = False
 
     def response_position(self, call: Call) -> int:
-        """Where the response stands that asks for a call: until it is committed, its place may change."""
+        """Return the position of the response that requests a call. It may change until the response is committed."""
         response = self.snapshot.response
         return response.position if response is not None else call.response
 
     async def letters_waiting(self) -> list[Delivery]:
-        """The letters in the inbox; the head has taken them into account from now on."""
+        """Return the deliveries in the inbox. From now on the head counts them."""
         return await self.ledger.read_inbox()
 
     async def commit_rest(
@@ -232,20 +238,25 @@ class RunSession:
         entries: Sequence[Entry],
         run: dict[str, Any],
         *,
-        letters: Sequence[Delivery] = (),
-        notices: Sequence[WebhookEvent] = (),
+        deliveries: Sequence[Delivery] = (),
+        webhook_events: Sequence[WebhookEvent] = (),
         records: Sequence[Record] = (),
         **fields: Any,
     ) -> bool:
-        """The commit that ends or pauses a run and gives the thread back. False: letters came, or a wish to end it
-        before its children were made; nothing was noted, and it must be decided anew."""
+        """Commit the end or the pause of a run, which releases the thread.
+
+        Return False if there are new deliveries, or if a cancel was requested before the children were created. Then
+        nothing is buffered, and the caller decides again.
+        """
         if self.letters and await self.letters_waiting():
             return False
         before = self.run
         self.record(*entries)
         self.change_run(**run)
         try:
-            await self.commit(letters=letters, notices=notices, records=records, resting=True, **fields)
+            await self.commit(
+                deliveries=deliveries, webhook_events=webhook_events, records=records, resting=True, **fields
+            )
         except (UnseenDeliveries, CancelRequested) as exc:
             self._take_back(before, entries)
             self.ledger.inbox_dirty = self.letters or isinstance(exc, UnseenDeliveries)
@@ -259,7 +270,7 @@ class RunSession:
         self.run = run
         self.ledger.retract({entry.id for entry in entries})
 
-    # What is known
+    # The context
 
     def _read(self, log: Sequence[Stitch]) -> None:
         self._context = self._folded(log)
@@ -290,7 +301,7 @@ class RunSession:
         self.recent = self.recent[last:]
 
     def _size(self) -> int:
-        """The size of the next request: what the provider counted last, and an estimate of what came since."""
+        """Return the tokens of the next request: the last count of the provider, plus an estimate of later ones."""
         total = 0
         for stitch in reversed(self._context.stitches):
             if replaces_context(stitch):
@@ -302,23 +313,23 @@ class RunSession:
         return sum(estimate(message) for message in self._context.messages)
 
     def share_context(self, other: "RunSession") -> None:
-        """Go on with the context as another run of the same lane has left it."""
+        """Continue with the context of another run of the same lane."""
         self._context, self.tokens = other._context, other.tokens
 
-    # What the ledger tells
+    # Calls of the thread session
 
-    def reposition(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
+    def reposition(self, stitches: Mapping[UUID, Stitch], positions: Mapping[int, int]) -> None:
         run = self.run
         if run is not None:
             names = ["output_position"] if not self.is_new or self._by_letter else list(_PLACES)
-            moved = {name: places[old] for name in names if (old := getattr(run, name)) in places}
+            moved = {name: positions[old] for name in names if (old := getattr(run, name)) in positions}
             self.run = run.changed(**moved) if moved else run
         if any(stitch.id in stitches for stitch in self.recent):
             self._context = self._folded([stitches.get(one.id, one) for one in self._context.stitches])
             self.recent = [stitches.get(one.id, one) for one in self.recent]
 
     def receive(self, stitches: Sequence[Stitch]) -> None:
-        """Letters come before what is noted, and so does what they say."""
+        """Add the stitches of deliveries to the context. They come before the buffered entries."""
         mine = [stitch for stitch in stitches if stitch.lane == self.lane]
         if mine:
             self._context = self._folded(sorted([*self._context.stitches, *mine], key=_place))
@@ -326,7 +337,7 @@ class RunSession:
         if told:
             self.recent = sorted([*self.recent, *told], key=_place)
             self._trim()
-            # Somebody was answered, so that it may go on.
+            # The run has an answer, so it may continue.
             self.ledger.resting_runs.pop(self.open_run.id, None)
         if mine or told:
             self.tokens = self._size()
@@ -338,7 +349,7 @@ class RunSession:
 
 
 _PLACES = ("first_position", "input_position", "output_position")
-"""What a run that is not stored yet says of places."""
+"""The fields of a run that contain positions."""
 
 
 def _place(stitch: Stitch) -> int:
@@ -346,7 +357,7 @@ def _place(stitch: Stitch) -> int:
 
 
 def _concerns(stitch: Stitch, run: Run) -> bool:
-    """Whether a run must know of a stitch: its own, and what children of earlier runs report meanwhile."""
+    """True if a stitch belongs to a run, or if a child of an earlier run reports in it while the run is open."""
     if stitch.run_id == run.id:
         return True
     return stitch.type == "thread_result" and stitch.lane == run.lane and stitch.position > run.first_position

@@ -241,7 +241,7 @@ async def start_run(stage: RunContext, given: RunInput) -> None:
     if given.delivery is not None:
         entry = given.delivery.as_entry().changed(run_id=run.id, step_number=0)
         taken = [given.delivery.changed(entry=entry.as_json())]
-    await journal.commit(taken=taken, uses=digests)
+    await journal.commit(consumed=taken, blob_refs=digests)
 
 
 async def start_nested_run(

@@ -1,165 +1,159 @@
-"""The ledger: a held thread as its holder knows it, and what its lanes are going to write.
+"""`ThreadSession`: the head of a held thread, its open runs, and the entries that the next commit writes.
 
-A thread has one writer, but several of its runs may be at work at once: a leader and its members. Each has a journal of
-its own; what they note comes together here, in one line, so that the place of an entry is known when it is noted,
-whoever commits it. A commit takes along all that is noted by then, of all lanes: an entry may become durable earlier
-than its lane asks for, never later.
+One worker writes to a thread, but several of its runs may be open at the same time: the run of a leader and the runs of
+its members. Each run has its own lane and its own `RunSession`. All of them buffer their entries in one
+`ThreadSession`, in one order. So the position of an entry is known when the entry is buffered, whichever run commits
+it.
 
-Places change only where letters come before what is noted, or where something noted is taken back. Then everything
-that refers to them is moved: answers to a response that is not committed yet, and where a run begins and ends.
+`commit` writes the whole buffer, the entries of all lanes, in one transaction. An entry may be stored earlier than its
+lane asks for, and never later. If the commit fails, the entries are in the buffer again, before the entries that were
+buffered while it was in flight. `run_session` says which commit comes before which action.
+
+The position of a buffered entry changes in two cases: a commit takes deliveries from the inbox, which come before the
+buffered entries, or a buffered entry is retracted. Then the session also changes every reference to the position: the
+answers to a response that is not committed yet, and the first, input and output positions of a run.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from lockstitch.errors import CancelRequested
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, Wait, WebhookEvent
 from lockstitch.model.stitch import at_position
-from lockstitch.store import Store
-from lockstitch.store.writes.writer import Committed
+from lockstitch.store import Committed, Store, ThreadUpdate, Transaction
 
 _KNOWN: Final = ("state", "title", "tasks", "settings")
-"""Fields of the head that count as soon as they are noted."""
+"""Fields of the head that are in effect as soon as they are buffered."""
 
 
 class RunView(Protocol):
-    """A run's journal, as far as the ledger must know it."""
+    """The part of a `RunSession` that the thread session uses."""
 
     run: Run | None
+    """The run after the buffer is committed."""
     stored_run: Run | None
     """The run as it is stored."""
     is_new: bool
-    """Whether the run is still to be stored, with the next commit."""
+    """True if the next commit creates the run."""
     must_commit: bool
-    """Whether what is noted must be committed before anything is done."""
+    """True if the buffered entries of the run must be committed before its next action."""
 
-    def reposition(self, stitches: Mapping[UUID, Stitch], places: Mapping[int, int]) -> None:
-        """What was noted stands elsewhere than it was thought to."""
+    def reposition(self, stitches: Mapping[UUID, Stitch], positions: Mapping[int, int]) -> None:
+        """Replace buffered stitches that have new positions. `positions` maps old positions to new ones."""
         ...
 
     def receive(self, stitches: Sequence[Stitch]) -> None:
-        """What others sent stands in the log."""
+        """Add the stitches of deliveries that were committed before the buffered entries."""
         ...
 
     def unbuffer(self, ids: set[UUID]) -> None:
-        """What was noted is taken back."""
+        """Remove buffered stitches that are retracted."""
         ...
 
 
-@dataclass(slots=True)
-class _Noted:
-    entry: Entry
-    stitch: Stitch
-    child: Thread | None = None
-    """The child that the entry tells of, which is made with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """What one commit is to make durable."""
-
-    noted: list[_Noted]
-    fields: dict[str, Any]
-    lanes: list[tuple[RunView, Run, dict[str, Any]]]
-    begun: list[RunView]
-    first: list[RunView]
-    told: list[Callable[[], None]]
-    uses: set[str]
-
-
 class ThreadSession:
-    """A thread's head, the lanes of its open runs, and what is noted in them."""
+    """The head of a thread that this process holds, the lanes of its open runs, and their buffered entries.
+
+    It lives as long as an executor holds the thread. The tasks of one event loop may share it.
+    """
 
     def __init__(self, store: Store, head: Thread, *, new: bool = False) -> None:
         self.store = store
         self.head = head
+        """The head after the last commit, with the buffered values of the fields in `_KNOWN`."""
         self.inbox_dirty = head.delivered > 0
-        """Whether something may lie in the inbox that has not been looked at."""
+        """True if the inbox may have deliveries that were not read."""
         self.queued_messages: Sequence[Delivery] = ()
-        """Messages that wait for this run's end."""
+        """Messages that wait until the open run ends."""
         self.lanes: list[RunView] = []
         self.resting_runs: dict[UUID, Sequence[Wait]] = {}
-        """Runs within the open one that were driven as far as they go, and what they wait for."""
+        """Runs within the open run that cannot continue, and their waits."""
         self.inbox_lock = asyncio.Lock()
-        """Held by whoever takes letters in, so that none is taken twice."""
+        """Held by the task that takes deliveries from the inbox, so that none is taken twice."""
         self.blob_refs: set[str] = set()
-        """Hashes of texts that what is noted refers to."""
+        """Hashes of blobs that the buffered entries refer to."""
         self._ended: dict[UUID, Run] = {}
         self.new = new
-        """Whether the thread itself is still to be made, with the first commit."""
-        self._noted: list[_Noted] = []
+        """True if the first commit creates the thread."""
+        self._buffer: list[Stitch] = []
+        """Entries at their provisional positions. An entry without a time gets the time of its commit."""
+        self._children: dict[UUID, Thread] = {}
+        """Threads that are created in the commit of an entry, by the id of the entry."""
         self._fields: dict[str, Any] = {}
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
         self._in_flight = 0
-        """Stitches of the commit that is being made."""
+        """Number of stitches of the commit that is in flight."""
         self._lock = asyncio.Lock()
 
     # Runs within runs
 
     def keep(self, runs: Sequence[Run]) -> None:
-        """Know of runs within the open one that have ended."""
+        """Remember the runs within the open run that have ended."""
         self._ended |= {run.id: run for run in runs if run.status in TERMINAL_STATUSES}
 
     def end(self, lane: RunView) -> None:
-        """A run within the open one is over."""
+        """Remove the lane of a run within the open run that has ended."""
         self.lanes.remove(lane)
         if lane.run is not None:
             self.keep([lane.run])
 
     def nested_runs(self, run: Run) -> list[Run]:
-        """The runs that a run has caused, in the order in which they began."""
-        open_ = {lane.run.id: lane.run for lane in self.lanes if lane.run is not None}
-        found = [one for one in {**self._ended, **open_}.values() if one.parent_run_id == run.id]
-        return sorted(found, key=lambda one: one.first_position)
+        """Return the runs that a run has caused, in the order in which they started."""
+        open_runs = {lane.run.id: lane.run for lane in self.lanes if lane.run is not None}
+        runs = [nested for nested in {**self._ended, **open_runs}.values() if nested.parent_run_id == run.id]
+        return sorted(runs, key=lambda nested: nested.first_position)
 
     def steps_of(self, agent: str) -> int:
-        """How many steps a member has taken in this turn before."""
-        return sum(one.steps for one in self._ended.values() if one.agent == agent)
+        """Return the number of steps that earlier runs of a member took in this turn."""
+        return sum(run.steps for run in self._ended.values() if run.agent == agent)
 
-    # Noting
+    # Buffering
 
     @property
     def next_position(self) -> int:
-        """Where the next entry will stand."""
-        return self.head.position + self._in_flight + len(self._noted) + 1
+        """The position of the next entry."""
+        return self.head.position + self._in_flight + len(self._buffer) + 1
 
     @property
     def noted(self) -> list[Stitch]:
-        """What the next commit will add to the log, at the places that it is thought to have."""
-        return [one.stitch for one in self._noted]
+        """The entries that the next commit appends, at their provisional positions."""
+        return list(self._buffer)
 
     @property
     def buffered_children(self) -> int:
-        """How many children the next commit makes."""
-        return sum(one.child is not None for one in self._noted)
+        """The number of children that the next commit creates."""
+        return sum(stitch.id in self._children for stitch in self._buffer)
 
     def buffer(self, entry: Entry, child: Thread | None = None) -> Stitch:
-        """Note an entry; the stitch it will be."""
-        stitch = at_position(entry, self.head.id, self.next_position, None, self.head.fence, self.store.clock.now())
-        self._noted.append(_Noted(entry, stitch, child))
+        """Buffer an entry, and the child that its commit creates. Return the stitch that the entry becomes."""
+        stitch = at_position(entry, self.head.id, self.next_position, None, self.head.fence, None)
+        self._buffer.append(stitch)
+        if child is not None:
+            self._children[stitch.id] = child
         return stitch
 
     def buffer_fields(self, fields: Mapping[str, Any]) -> None:
-        """Note changed fields of the head."""
+        """Buffer changed fields of the head."""
         self._fields |= fields
         known = {name: fields[name] for name in _KNOWN if name in fields}
         if known:
             self.head = self.head.changed(**known)
 
-    def after_commit(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once what is noted by now is committed."""
-        self._told.append(tell)
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` as soon as the entries that are buffered now are committed."""
+        self._callbacks.append(callback)
 
-    def notes(self, *kinds: str) -> bool:
-        """Whether an entry of one of these types is noted and not committed."""
-        return any(one.entry.type in kinds for one in self._noted)
+    def notes(self, *types: str) -> bool:
+        """True if an entry of one of these types is buffered."""
+        return any(stitch.type in types for stitch in self._buffer)
 
     def retract(self, ids: set[UUID]) -> None:
-        """Take back what was noted; what comes after it moves up."""
-        self._noted = [one for one in self._noted if one.entry.id not in ids]
+        """Remove entries from the buffer. Later entries move up."""
+        self._buffer = [stitch for stitch in self._buffer if stitch.id not in ids]
+        for entry_id in ids:
+            self._children.pop(entry_id, None)
         for lane in self.lanes:
             lane.unbuffer(ids)
         self._reposition(0)
@@ -169,26 +163,34 @@ class ThreadSession:
     async def commit(
         self,
         *,
-        taken: Sequence[Delivery] = (),
-        letters: Sequence[Delivery] = (),
-        notices: Sequence[WebhookEvent] = (),
-        uses: Sequence[str] = (),
+        consumed: Sequence[Delivery] = (),
+        deliveries: Sequence[Delivery] = (),
+        webhook_events: Sequence[WebhookEvent] = (),
+        blob_refs: Sequence[str] = (),
         records: Sequence[Record] = (),
         resting: bool = False,
         **fields: Any,
     ) -> None:
-        """Make durable what is noted, with these fields of the head. Conflict when the thread is no longer ours.
+        """Commit the buffer, with these fields of the head. The other arguments are those of `Store.append`.
 
-        Children that may not be made, since somebody wants the thread to end, are given up, and the rest is committed;
-        unless the thread is to rest, which must then be decided anew.
+        Raises `Conflict` if this process no longer holds the thread.
+
+        If a cancel is requested, the thread cannot create children. Then the session drops the buffered children and
+        commits the other entries. With `resting` it raises `Conflict` instead: the caller decides again whether the
+        thread rests.
         """
         async with self._lock:
             while True:
                 try:
-                    while taken and self.notes("llm_call", "compaction"):
-                        # They were made of a context without these letters, so they stand before them.
-                        await self._append((), (), (), (), (), {})
-                    await self._append(taken, letters, notices, uses, records, fields)
+                    while consumed and self.notes("llm_call", "compaction"):
+                        # Their context did not contain these deliveries, so they come before the deliveries.
+                        await self._commit(Transaction())
+                    transaction = Transaction(
+                        deliveries=list(deliveries), webhook_events=list(webhook_events), records=list(records)
+                    )
+                    update = transaction.update(self.head)
+                    update.consumed, update.blob_refs, update.fields = list(consumed), list(blob_refs), fields
+                    await self._commit(transaction)
                 except CancelRequested:
                     self._drop_children()
                     if resting:
@@ -197,138 +199,126 @@ class ThreadSession:
                 return
 
     async def read_inbox(self) -> list[Delivery]:
-        """The letters in the inbox; the head has taken them into account from now on."""
+        """Return the deliveries in the inbox. From now on the head counts them."""
         async with self._lock:
-            seen, found = await self.store.inbox(self.head)
+            seen, deliveries = await self.store.inbox(self.head)
             self.head = self.head.changed(
                 delivered=seen.delivered,
                 pending_children=seen.pending_children,
                 cancel_requested=seen.cancel_requested or self.head.cancel_requested,
             )
             self.inbox_dirty = False
-            return found
+            return deliveries
 
-    async def _append(
-        self,
-        taken: Sequence[Delivery],
-        letters: Sequence[Delivery],
-        notices: Sequence[WebhookEvent],
-        uses: Sequence[str],
-        records: Sequence[Record],
-        fields: Mapping[str, Any],
-    ) -> None:
-        if taken:
-            self._reposition(len(taken))
-        batch = self._batch()
-        wanted = {**batch.fields, **fields}
-        changed = [(lane.stored_run, new) for lane, _, new in batch.lanes if lane.stored_run is not None and new]
-        new_runs = [lane.run for lane in batch.begun if lane.run is not None]
-        if not (batch.noted or taken or wanted or changed or new_runs):
-            self._rebuffer(batch)
+    async def _commit(self, transaction: Transaction) -> None:
+        """Commit a transaction together with the buffer. If there is nothing to write, do nothing.
+
+        If the commit fails, the buffer is as before.
+        """
+        update = transaction.update(self.head)
+        if update.consumed:
+            self._reposition(len(update.consumed))
+        lanes = [(lane, lane.run, lane.is_new) for lane in self.lanes if lane.run is not None]
+        self._add_buffer(transaction, update)
+        if not (update.entries or update.consumed or update.fields or update.new_runs or update.run_updates):
             return
-        self._in_flight = len(batch.noted) + len(taken)
+        buffer, fields, blob_refs, callbacks = self._buffer, self._fields, self.blob_refs, len(self._callbacks)
+        self._buffer, self._fields, self.blob_refs = [], {}, set()
+        self._in_flight = len(update.consumed) + len(buffer)
+        urgent = [lane for lane in self.lanes if lane.must_commit]
+        for lane in urgent:
+            lane.must_commit = False
         try:
-            appended = await self.store.append(
-                self.head,
-                [one.entry for one in batch.noted],
-                fields=wanted,
-                new_runs=new_runs,
-                run_updates=changed,
-                consumed=taken,
-                deliveries=letters,
-                webhook_events=notices,
-                blob_refs=[*uses, *sorted(batch.uses.difference(uses))],
-                records=records,
-                new_threads=[self.head] if self.new else [one.child for one in batch.noted if one.child is not None],
-            )
+            (committed,) = await self.store.commit(transaction)
         except BaseException:
-            self._rebuffer(batch)
-            if taken:
+            self._in_flight = 0
+            self._buffer = buffer + self._buffer
+            self._fields = fields | self._fields
+            self.blob_refs |= blob_refs
+            for lane in urgent:
+                lane.must_commit = True
+            if update.consumed:
                 self._reposition(0)
             raise
-        self._on_committed(batch, appended, len(taken))
-
-    def _batch(self) -> _Batch:
-        """All that is noted by now; what is noted from here on is for the next commit."""
-        lanes = [(lane, lane.run, _changes(lane)) for lane in self.lanes if lane.run is not None]
-        first = [lane for lane in self.lanes if lane.must_commit]
-        begun = [lane for lane in self.lanes if lane.is_new]
-        batch = _Batch(self._noted, self._fields, lanes, begun, first, self._told, self.blob_refs)
-        self._noted, self._fields, self._told, self.blob_refs = [], {}, [], set()
-        for lane in first:
-            lane.must_commit = False
-        return batch
-
-    def _rebuffer(self, batch: _Batch) -> None:
-        """A commit that was not made: everything is noted as before."""
-        self._in_flight = 0
-        self._noted = [*batch.noted, *self._noted]
-        self._fields = {**batch.fields, **self._fields}
-        self._told = [*batch.told, *self._told]
-        self.blob_refs = batch.uses | self.blob_refs
-        for lane in batch.first:
-            lane.must_commit = True
-
-    def _on_committed(self, batch: _Batch, appended: Committed, letters: int) -> None:
-        """A commit that was made."""
-        self._in_flight, self.new = 0, False
-        before = self.head
-        known = {name: self._fields[name] for name in _KNOWN if name in self._fields}
-        self.head = appended.head.changed(
-            cancel_requested=appended.cancel_requested or before.cancel_requested, **known
-        )
-        self.inbox_dirty = self.inbox_dirty or appended.has_unseen_deliveries
-        for lane, run, _ in batch.lanes:
-            lane.stored_run = run
-        sequence = self.head.last_sequence - len(batch.begun)
-        for number, lane in enumerate(batch.begun, start=sequence + 1):
-            lane.is_new = False
-            given = {"sequence": number, "turn": self.head.last_turn}
-            same = lane.run is lane.stored_run
-            assert lane.stored_run is not None
-            assert lane.run is not None
-            lane.stored_run = lane.stored_run.changed(**given)
-            lane.run = lane.stored_run if same else lane.run.changed(**given)
-        if letters:
+        for stitch in buffer:
+            self._children.pop(stitch.id, None)
+        self._on_committed(committed, lanes)
+        if update.consumed:
             for lane in self.lanes:
-                lane.receive(appended.stitches[:letters])
-        for tell in batch.told:
-            tell()
+                lane.receive(committed.stitches[: len(update.consumed)])
+        ready, self._callbacks = self._callbacks[:callbacks], self._callbacks[callbacks:]
+        for callback in ready:
+            callback()
+
+    def _add_buffer(self, transaction: Transaction, update: ThreadUpdate) -> None:
+        """Add the buffered entries, fields and children to a transaction, and the changes of the runs."""
+        update.entries += self._buffer
+        update.fields = self._fields | update.fields
+        update.blob_refs += sorted(self.blob_refs.difference(update.blob_refs))
+        for lane in self.lanes:
+            if lane.run is not None and lane.is_new:
+                update.new_runs.append(lane.run)
+            elif lane.stored_run is not None and (changes := _changes(lane)):
+                update.run_updates.append((lane.stored_run, changes))
+        children = [self._children[stitch.id] for stitch in self._buffer if stitch.id in self._children]
+        transaction.new_threads += [self.head] if self.new else children
+
+    def _on_committed(self, committed: Committed, lanes: Sequence[tuple[RunView, Run, bool]]) -> None:
+        """Take over the head and the runs of a commit.
+
+        `lanes` are the lanes when the commit was sent: each with its run, and True if the commit creates the run.
+        """
+        self._in_flight, self.new = 0, False
+        # A field that was buffered during the commit is in effect already.
+        known = {name: self._fields[name] for name in _KNOWN if name in self._fields}
+        cancel_requested = committed.cancel_requested or self.head.cancel_requested
+        self.head = committed.head.changed(cancel_requested=cancel_requested, **known)
+        self.inbox_dirty = self.inbox_dirty or committed.has_unseen_deliveries
+        sequence = self.head.last_sequence - sum(is_new for _, _, is_new in lanes)
+        for lane, run, is_new in lanes:
+            lane.stored_run = run
+            if is_new:
+                sequence += 1
+                numbers = {"sequence": sequence, "turn": self.head.last_turn}
+                lane.is_new = False
+                lane.stored_run = run.changed(**numbers)
+                assert lane.run is not None
+                lane.run = lane.stored_run if lane.run is run else lane.run.changed(**numbers)
 
     def _drop_children(self) -> None:
-        """Somebody wants the thread to end, so it makes no more children; the calls that ordered them stay open."""
-        ordered = {(one.entry.run_id, one.entry.call_id) for one in self._noted if one.child is not None}
-        self.retract(
-            {
-                one.entry.id
-                for one in self._noted
-                if one.child is not None
-                or (one.entry.type == "tool_call" and (one.entry.run_id, one.entry.call_id) in ordered)
-            }
-        )
+        """Retract the children, because a cancel is requested. The calls that ordered them stay open."""
+        spawned = [stitch for stitch in self._buffer if stitch.id in self._children]
+        calls = {(stitch.run_id, stitch.call_id) for stitch in spawned}
+        results = [
+            stitch for stitch in self._buffer if stitch.type == "tool_call" and (stitch.run_id, stitch.call_id) in calls
+        ]
+        self.retract({stitch.id for stitch in (*spawned, *results)})
         self.head = self.head.changed(cancel_requested=True)
 
-    def _reposition(self, before: int) -> None:
-        """Give what is noted its places anew, behind so many letters."""
-        first = self.head.position + self._in_flight + before + 1
-        places = {one.stitch.position: first + number for number, one in enumerate(self._noted)}
-        if all(old == new for old, new in places.items()):
+    def _reposition(self, consumed: int) -> None:
+        """Give the buffered entries new positions, after a number of deliveries that are taken into the log."""
+        first = self.head.position + self._in_flight + consumed + 1
+        positions = {stitch.position: position for position, stitch in enumerate(self._buffer, start=first)}
+        if all(old == new for old, new in positions.items()):
             return
-        for one in self._noted:
-            answered = places.get(one.entry.reply_to) if one.entry.reply_to is not None else None
-            if answered is not None:
-                one.entry = one.entry.changed(reply_to=answered)
-            values: dict[str, Any] = {"position": places[one.stitch.position], "reply_to": one.entry.reply_to}
-            one.stitch = one.stitch.changed(**values)
-        moved = {one.stitch.id: one.stitch for one in self._noted}
+        self._buffer = [_moved(stitch, positions) for stitch in self._buffer]
+        moved = {stitch.id: stitch for stitch in self._buffer}
         for lane in self.lanes:
-            lane.reposition(moved, places)
+            lane.reposition(moved, positions)
+
+
+def _moved(stitch: Stitch, positions: Mapping[int, int]) -> Stitch:
+    """Return a buffered stitch at its new position. It may answer a response that has a new position too."""
+    reply_to = stitch.reply_to
+    if reply_to is not None:
+        reply_to = positions.get(reply_to, reply_to)
+    return stitch.changed(position=positions[stitch.position], reply_to=reply_to)
 
 
 def _changes(lane: RunView) -> dict[str, Any]:
-    """What is to be written of a run that is stored."""
-    kept, run = lane.stored_run, lane.run
-    if kept is None or run is None:
+    """Return the fields of a stored run that differ from the stored values."""
+    stored, run = lane.stored_run, lane.run
+    if stored is None or run is None:
         return {}
-    before = kept.__dict__
+    before = stored.__dict__
     return {name: value for name, value in run.__dict__.items() if before[name] is not value}

@@ -1,4 +1,4 @@
-"""The desk: what whoever drives a thread asks of the store, beyond what everybody may ask."""
+"""`ExecutionQueries`: what an executor reads and writes about the thread that it holds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,13 @@ from lockstitch.model import (
 )
 from lockstitch.store.leases import Leases
 from lockstitch.store.queries.log import LogQueries
+from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.media import Media, has_large_media
 from lockstitch.store.writes.writer import CommitWriter
 
 
 class ExecutionQueries:
-    """For holders of threads. Everything here takes heads, since a holder knows its own."""
+    """Queries for the holder of a thread. They take heads, because a holder has the head of its thread."""
 
     def __init__(
         self,
@@ -35,14 +36,14 @@ class ExecutionQueries:
         reading: LogQueries,
         media: Media,
         leases: Leases,
-        appender: CommitWriter,
+        writer: CommitWriter,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._reading = reading
         self._media = media
         self._leases = leases
-        self._appender = appender
+        self._writer = writer
 
     async def open_run(self, head: Thread) -> Run | None:
         """The run of a thread's own lane that has not ended, if there is one."""
@@ -71,9 +72,9 @@ class ExecutionQueries:
         return await self._reading.lane_stitches(head, run.lane or run.id)
 
     async def hold_new(self, thread: Thread) -> Thread:
-        """A new thread as one that this process holds from its first commit on, so that nobody need claim it.
+        """Return a new thread that this process holds from its first commit, without a claim.
 
-        Only for those that `make_for` has not made.
+        Not for threads that `create_if_required` has created.
         """
         return await self._leases.hold(thread)
 
@@ -99,14 +100,14 @@ class ExecutionQueries:
         return head.worker_id == self._leases.worker_id
 
     async def create_if_required(self, thread: Thread, message: Message) -> bool:
-        """Make a new thread before its first commit, if that commit needs it to be there; whether it does.
+        """Create a new thread before its first commit, if that commit requires it. Return True if it does.
 
-        Media of a message are kept for a thread, so the thread must be there before them. One that a limit covers
-        must be claimed, since holding it from the first commit on asks nobody.
+        References to media require that the thread exists. A thread that a limit covers must be claimed, because
+        `hold_new` does not check limits.
         """
         if not has_large_media(message) and not await self._leases.limited([thread.agent]):
             return False
-        await self._appender.commit([], threads=[thread])
+        await self._writer.commit(Transaction(new_threads=[thread]))
         return True
 
     async def context_stitches(self, head: Thread, *, until: int | None = None) -> list[Stitch]:
@@ -199,9 +200,9 @@ class ExecutionQueries:
         """A text that was kept. StoreDamaged when it is gone."""
         return await self._reading.text(digest)
 
-    async def deliver_all(self, head: Thread, letters: Sequence[Delivery]) -> list[Receipt]:
-        """Deliver several letters to one thread, all or none."""
-        return await self._appender.deliver([(head.depth, letter) for letter in letters])
+    async def deliver_all(self, head: Thread, deliveries: Sequence[Delivery]) -> list[Receipt]:
+        """Write several deliveries to one thread, all of them or none. Return one receipt per delivery."""
+        return await self._writer.deliver(Transaction(deliveries=list(deliveries), depths={head.id: head.depth}))
 
     async def delivery(self, delivery_id: UUID) -> Delivery | None:
         """One delivery by its id, waiting or taken into the log."""

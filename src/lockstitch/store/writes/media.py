@@ -1,6 +1,7 @@
-"""Media: large base64 content is lifted out of messages into blobs, and put back for whoever reads."""
+"""`Media`: moves large base64 content from messages to blobs, and back for readers."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
 from uuid import UUID
@@ -8,61 +9,70 @@ from uuid import UUID
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import StoreDamaged
 from lockstitch.model import Blob, BlobUse, Clock, Delivery, Json, Stitch, codec
-from lockstitch.store.transaction import ThreadUpdate
+from lockstitch.store.transaction import ThreadUpdate, Transaction
 
 BLOB = "lockstitch:blob"
 
 LARGE = 32 * 1024
-"""Characters of base64 from which content is lifted."""
+"""Minimum characters of base64 that are moved to a blob."""
 
 
 class Media:
     """Moves media between messages and blobs.
 
-    A source {"type": "base64", "media_type", "data"} becomes {"type": "lockstitch:blob", "media_type", "sha256"},
-    its keys in the same order, so that it comes back as the same bytes. Content that has this type already is
-    wrapped, {"type": "lockstitch:blob", "bag": {…}}: it is somebody's words, and a hash in it opens no blob. Blobs are
-    written before the commit that refers to them: one that nobody came to refer to does no harm.
+    A source {"type": "base64", "media_type", "data"} becomes {"type": "lockstitch:blob", "media_type", "sha256"}. The
+    keys keep their order, so that a reader gets the same bytes. If the content of a caller has this type already, it is
+    wrapped as {"type": "lockstitch:blob", "bag": {…}}, and a hash in it is not read as a blob. Blobs are written before
+    the commit that refers to them. A blob without a reference does no harm.
     """
 
     def __init__(self, backend: FullBackend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
 
-    async def offload(self, drafts: Sequence[ThreadUpdate]) -> Sequence[ThreadUpdate]:
-        """The drafts with their large media in blobs; the very same where there is nothing to lift."""
-        for draft in drafts:
-            for entry in draft.entries:
+    async def offload(self, transaction: Transaction) -> Transaction:
+        """Return the transaction with its large media in blobs. Without large media it is the same object."""
+        for update in transaction.updates:
+            for entry in update.entries:
                 if has_large_media(entry.message) or has_large_media(entry.data):
-                    return [await self._lifted(draft) for draft in drafts]
-        return drafts
+                    return await self._offload(transaction)
+        for delivery in transaction.deliveries:
+            if has_large_media(delivery.entry):
+                return await self._offload(transaction)
+        return transaction
 
-    async def _lifted(self, draft: ThreadUpdate) -> ThreadUpdate:
-        _check([[entry.message, entry.data] for entry in draft.entries])
-        found: dict[str, tuple[str, str | None]] = {}
+    async def _offload(self, transaction: Transaction) -> Transaction:
+        updates = [await self._offload_update(update) for update in transaction.updates]
+        deliveries = [await self._offload_delivery(delivery) for delivery in transaction.deliveries]
+        return replace(transaction, updates=updates, deliveries=deliveries)
+
+    async def _offload_update(self, update: ThreadUpdate) -> ThreadUpdate:
+        _check([[entry.message, entry.data] for entry in update.entries])
+        texts: dict[str, tuple[str, str | None]] = {}
         entries = [
-            entry.changed(message=_lift(entry.message, found), data=_lift(entry.data, found)) for entry in draft.entries
+            entry.changed(message=_lift(entry.message, texts), data=_lift(entry.data, texts))
+            for entry in update.entries
         ]
-        await self.put(draft.head.id, found)
-        return draft._replace(entries=entries)
+        await self.put(update.head.id, texts)
+        return replace(update, entries=entries)
 
-    async def offload_delivery(self, letter: Delivery) -> Delivery:
-        """The letter with the large media of its entry in blobs."""
-        if letter.entry is None or not has_large_media(letter.entry):
-            return letter
-        _check(letter.entry)
-        found: dict[str, tuple[str, str | None]] = {}
-        entry = {name: _lift(value, found) for name, value in letter.entry.items()}
-        await self.put(letter.thread_id, found)
-        return letter.changed(entry=entry)
+    async def _offload_delivery(self, delivery: Delivery) -> Delivery:
+        if delivery.entry is None or not has_large_media(delivery.entry):
+            return delivery
+        _check(delivery.entry)
+        texts: dict[str, tuple[str, str | None]] = {}
+        entry = {name: _lift(value, texts) for name, value in delivery.entry.items()}
+        await self.put(delivery.thread_id, texts)
+        return delivery.changed(entry=entry)
 
     async def put(self, thread_id: UUID, texts: Mapping[str, tuple[str, str | None]]) -> None:
-        """Write texts as blobs that a thread uses; one that is there already is only noted."""
+        """Write texts as blobs, and the references of a thread to them."""
         await self.write(texts)
         await self.add_references(thread_id, texts)
 
     async def write(self, texts: Mapping[str, tuple[str, str | None]]) -> None:
-        """Write texts as blobs. Until a thread notes that it uses them they may go with the last thread that does."""
+        """Write texts as blobs. Until this thread refers to a blob, it is deleted with the last other thread that
+        does."""
         now = self._clock.now()
         for digest, (text, media_type) in texts.items():
             if not await self._backend.count(Find(Blob, (Where("sha256", "=", digest),))):
@@ -71,19 +81,19 @@ class Media:
                 await self._backend.put([blob])
 
     async def add_references(self, thread_id: UUID, digests: Iterable[str]) -> None:
-        """Note that a thread, which must exist, uses blobs."""
+        """Write the references of a thread to blobs. The thread must exist."""
         uses = [BlobUse(thread_id=thread_id, sha256=digest) for digest in digests]
         if uses:
             await self._backend.put(uses)
 
     async def keep_text(self, thread_id: UUID, text: str, media_type: str) -> str:
-        """Keep one text for a thread; its sha256."""
+        """Store one text for a thread. Return its sha256."""
         digest = sha256(text.encode()).hexdigest()
         await self.put(thread_id, {digest: (text, media_type)})
         return digest
 
     async def restore(self, stitches: Sequence[Stitch]) -> list[Stitch]:
-        """The stitches with their media back in place. StoreDamaged when one of them is missing."""
+        """Return the stitches with their media in place. Raises `StoreDamaged` if a blob is missing."""
         marks = [(*_references(stitch.message), *_references(stitch.data)) for stitch in stitches]
         wanted = {digest for found in marks for digest in found if digest is not None}
         texts: dict[str, str] = {}
@@ -104,12 +114,12 @@ class Media:
 
 
 def _check(content: Any) -> None:
-    """Refuse what cannot be kept before a blob is written for it."""
+    """Raise `Refused` for content that is not valid, before a blob is written for it."""
     codec.dumps(content)
 
 
 def has_large_media(value: Any) -> bool:
-    """Whether there is something to lift: a look that costs little, since most messages have nothing."""
+    """True if the content has large media. This check is cheap, because most messages have none."""
     if not value:
         return False
     waiting: list[Any] = [value]
@@ -126,7 +136,7 @@ def has_large_media(value: Any) -> bool:
             content, inside = id(items), items
         else:
             continue
-        # Content that holds itself is refused when it is written; until then, looking at it must end.
+        # Content that contains itself is refused when it is written. Until then, this loop must end.
         if content not in seen:
             seen.add(content)
             waiting.extend(inside)
@@ -150,7 +160,7 @@ def _lift(value: Any, found: dict[str, tuple[str, str | None]]) -> Any:
 
 
 def _plain_text(value: Any) -> str | None:
-    """A media type as a column can keep it; the message keeps whatever it was."""
+    """Return a media type if a column can store it. The message keeps the original value."""
     return value if isinstance(value, str) and value.isascii() and value.isprintable() else None
 
 
@@ -159,7 +169,7 @@ def _is_large(data: str) -> bool:
 
 
 def _renamed(bag: Json, old: str, new: str, value: str, kind: str) -> Json:
-    """The bag with another type, and one key in another's place."""
+    """Return the bag with another type, and with the key `new` in the place of `old`."""
     return {
         (new if name == old else name): value if name == old else kind if name == "type" else item
         for name, item in bag.items()
@@ -171,7 +181,7 @@ def _is_bag(value: Any) -> bool:
 
 
 def _references(value: Any) -> list[str | None]:
-    """The hashes of the blobs that a value refers to, and None for each bag that is wrapped."""
+    """Return the hashes of the blobs that a value refers to, and None for each wrapped bag."""
     waiting, found = [value], list[str | None]()
     while waiting:
         item = waiting.pop()
@@ -202,7 +212,7 @@ def _restored(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def _unwrapped(bag: Json) -> Json | None:
-    """The bag as somebody wrote it, or None when it is a reference of ours."""
+    """Return the bag as its caller wrote it, and None if it is a reference to a blob."""
     if bag.get("type") != BLOB:
         return bag
     if isinstance(bag.get("sha256"), str):

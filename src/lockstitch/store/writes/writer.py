@@ -1,11 +1,10 @@
-"""Appending: drafts become one commit, and what went wrong is found out, not guessed."""
+"""`CommitWriter`: sends transactions to the backend, resolves unknown outcomes, and explains conflicts."""
 
 import asyncio
 import random
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.errors import (
@@ -19,21 +18,21 @@ from lockstitch.errors import (
     ThreadHeld,
     UnseenDeliveries,
 )
-from lockstitch.model import Clock, Delivery, Record, Stitch, Thread, WebhookEvent
+from lockstitch.model import Clock, Delivery, Stitch, Thread
 from lockstitch.store.leases import Leases
 from lockstitch.store.release import Tenure
-from lockstitch.store.transaction import Placed, ThreadUpdate, plan_commit
+from lockstitch.store.transaction import Transaction, head_after, plan_commit
 from lockstitch.store.writes.media import Media
 
 OUTCOME_TIMEOUT = 30.0
-"""Seconds to wait for a store that went away in mid-commit, to find out what became of it."""
+"""Seconds to wait for a store that became unreachable during a commit."""
 
 
 class Committed(NamedTuple):
-    """What an append left: the head as its writer now knows it, and the stitches in their places.
+    """The result of one thread's update: the head after the commit, and the stitches at their positions.
 
-    `letters` says that something lies in the inbox which this head has not taken into account; `cancel` that
-    somebody wants the thread to stop.
+    `has_unseen_deliveries` is True if the inbox has deliveries that the head does not count yet. `cancel_requested` is
+    True if a caller requested the end of the thread.
     """
 
     head: Thread
@@ -43,7 +42,7 @@ class Committed(NamedTuple):
 
 
 class CommitWriter:
-    """Writes to threads for one process."""
+    """Writes transactions for one process. Safe to call from many tasks."""
 
     def __init__(self, backend: FullBackend, clock: Clock, leases: Leases) -> None:
         self._backend = backend
@@ -51,79 +50,64 @@ class CommitWriter:
         self._leases = leases
         self._media = Media(backend, clock)
 
-    async def commit(
-        self,
-        drafts: Sequence[ThreadUpdate],
-        letters: Sequence[tuple[int, Delivery]] = (),
-        threads: Sequence[Thread] = (),
-        notices: Sequence[WebhookEvent] = (),
-        records: Sequence[Record] = (),
-        removed: Sequence[UUID] = (),
-    ) -> list[Committed]:
-        """One transaction over all of it. Letters come with the depth of their receiver, for the lock order."""
-        given, drafts = drafts, await self._media.offload(drafts)
-        letters = await self._offload_media(letters)
-        placed = self._build(drafts)
+    async def commit(self, transaction: Transaction) -> list[Committed]:
+        """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates."""
+        stored = await self._media.offload(transaction)
+        commit = self.plan(stored)
         try:
-            receipts = await self._send(
-                lock_ordered(placed, letters, threads)._replace(
-                    notices=notices, records=records, deleted_threads=removed
-                )
-            )
+            try:
+                receipts = await self._backend.append(commit)
+            except OutcomeUnknown as exc:
+                receipts = await self._resolve_outcome(commit, exc)
         except Conflict as exc:
-            raise await self._explain_conflict(exc, placed) from exc
-        for one in placed:
-            if one.change.worker_id is not None and one.head.worker_id is None:
-                self._leases.releases.released(
-                    Tenure(one.head.id, one.change.worker_id, one.change.fence, one.head.created_at)
-                )
-        if drafts is given and not any(draft.consumed for draft in drafts):
-            return [self._appended(one, one.stitches, receipts[one.head.id]) for one in placed]
-        # Media come back in their place, as the writer goes on with them.
-        return [self._appended(one, await self._media.restore(one.stitches), receipts[one.head.id]) for one in placed]
+            raise await self._explain_conflict(exc, commit) from exc
+        results = {
+            step.thread_id: (step, receipt)
+            for step, receipt in zip(commit.steps, receipts, strict=True)
+            if isinstance(step, ThreadChange)
+        }
+        committed: list[Committed] = []
+        for update in stored.updates:
+            change, receipt = results[update.head.id]
+            head = head_after(update, change)
+            if change.worker_id is not None and head.worker_id is None:
+                self._leases.releases.released(Tenure(head.id, change.worker_id, change.fence, head.created_at))
+            has_unseen = receipt.delivered != head.delivered
+            committed.append(Committed(head, change.stitches, has_unseen, receipt.cancel_requested))
+        if stored is transaction and not any(update.consumed for update in stored.updates):
+            return committed
+        # The caller continues with the media in their places.
+        return [result._replace(stitches=await self._media.restore(result.stitches)) for result in committed]
 
-    async def deliver(self, letters: Sequence[tuple[int, Delivery]]) -> list[Receipt]:
-        letters = await self._offload_media(letters)
-        receipts = await self._send(lock_ordered([], letters, ()))
-        return [receipts[letter.id] for _, letter in letters]
+    async def deliver(self, transaction: Transaction) -> list[Receipt]:
+        """Write a transaction of deliveries, all of them or none. Return one receipt per delivery, in their order."""
+        commit = self.plan(await self._media.offload(transaction))
+        receipts = await self._append(commit)
+        by_id = {
+            step.id: receipt for step, receipt in zip(commit.steps, receipts, strict=True) if isinstance(step, Delivery)
+        }
+        return [by_id[delivery.id] for delivery in transaction.deliveries]
 
     async def edit(self, edit: ThreadEdit) -> None:
-        await self._send(Commit([edit]))
+        """Write fields that need no lease."""
+        await self._append(Commit([edit]))
 
-    def _build(self, drafts: Sequence[ThreadUpdate]) -> list[Placed]:
-        now = self._clock.now()
-        return [plan_commit(draft, self._leases.worker_id, now) for draft in drafts]
+    def plan(self, transaction: Transaction) -> Commit:
+        """Return the commit of a transaction, for this process and the current time."""
+        return plan_commit(transaction, self._leases.worker_id, self._clock.now())
 
-    async def _offload_media(self, letters: Sequence[tuple[int, Delivery]]) -> Sequence[tuple[int, Delivery]]:
-        return (
-            [(depth, await self._media.offload_delivery(letter)) for depth, letter in letters] if letters else letters
-        )
-
-    @staticmethod
-    def _appended(placed: Placed, stitches: Sequence[Stitch], receipt: Receipt) -> Committed:
-        return Committed(
-            head=placed.head,
-            stitches=stitches,
-            has_unseen_deliveries=receipt.delivered != placed.head.delivered,
-            cancel_requested=receipt.cancel_requested,
-        )
-
-    async def _send(self, commit: Commit) -> dict[UUID, Receipt]:
-        """The receipts, by the thread of a change and by the letter."""
+    async def _append(self, commit: Commit) -> list[Receipt]:
         try:
-            receipts = await self._backend.append(commit)
+            return await self._backend.append(commit)
         except OutcomeUnknown as exc:
-            receipts = await self._resolve_outcome(commit, exc)
-        return {
-            step.id if isinstance(step, Delivery) else step.thread_id: receipt
-            for step, receipt in zip(commit.steps, receipts, strict=True)
-        }
+            return await self._resolve_outcome(commit, exc)
 
     async def _resolve_outcome(self, commit: Commit, broken: OutcomeUnknown) -> list[Receipt]:
-        """Ask the store, once it answers again, whether a commit happened; if it did not, send it again.
+        """Find out whether a commit happened, as soon as the store is reachable again. If it did not, send it again.
 
-        Sending again is safe in any case: a commit that did happen has moved what the compare-and-set compares,
-        and letters are recognised. Its own stitches, found at their ids, tell the two kinds of Conflict apart.
+        A second send is always safe. If the first one happened, it has changed the values that the compare-and-set
+        compares, and the store recognises deliveries that it has. If the second send raises `Conflict`, the ids of the
+        commit's own stitches show whether the first one or another writer caused it.
         """
         deadline = time.monotonic() + OUTCOME_TIMEOUT
         pause = 0.05
@@ -145,20 +129,20 @@ class CommitWriter:
         try:
             return await self._backend.append(commit)
         except Conflict:
-            # The first one may have been on its way all the time, and have arrived just before this one.
+            # The first send may have been in flight until now, and have arrived just before the second one.
             found = await self._lookup_receipts(commit)
             if found is None:
                 raise
             return found
 
     async def _lookup_receipts(self, commit: Commit) -> list[Receipt] | None:
-        """The receipts of a commit that happened, or None when it did not."""
+        """Return the receipts of a commit that happened, and None if it did not happen."""
         if not commit.threads and not commit.steps:
             # Records alone leave no trace to look for. To write them again is safe.
             return None
         for thread in commit.threads:
             there = await self._backend.get(Thread, (thread.id,))
-            # One of this id that somebody else has made is not this one.
+            # Another writer may have created a thread with this id.
             if there is None or (there.created_at, there.user_id) != (thread.created_at, thread.user_id):
                 return None
         receipts: list[Receipt] = []
@@ -171,7 +155,7 @@ class CommitWriter:
         return receipts
 
     async def _lookup_receipt(self, step: ThreadChange | Delivery | ThreadEdit, head: Thread) -> Receipt | None:
-        """The receipt of a step whose trace stands in the store, or None when there is none."""
+        """Return the receipt of a step that the store contains, and None if the store does not contain it."""
         if isinstance(step, ThreadEdit):
             made = all(getattr(head, name) == value for name, value in step.fields.items())
             return Receipt(None) if made else None
@@ -195,12 +179,13 @@ class CommitWriter:
         if found:
             first, new = found[0], found[0].id == letter.id
             return Receipt(first.position, head.delivered, head.cancel_requested, new=new, delivery_id=first.id)
-        # A thread that has ended keeps no letter, so there is nothing to find of one that came too late.
+        # A thread that has ended stores no deliveries, so a delivery that was too late leaves no row.
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
 
-    async def _explain_conflict(self, exc: Conflict, placed: Sequence[Placed]) -> Conflict:
+    async def _explain_conflict(self, exc: Conflict, commit: Commit) -> Conflict:
         """Return the conflict as the subclass that says which expectation of the change is not met."""
-        change = next((one.change for one in placed if one.change.thread_id == exc.thread_id), None)
+        changes = (step for step in commit.steps if isinstance(step, ThreadChange))
+        change = next((change for change in changes if change.thread_id == exc.thread_id), None)
         if change is None or type(exc) is not Conflict:
             return exc
         head = await self._backend.get(Thread, (change.thread_id,))
@@ -231,15 +216,3 @@ def _difference(change: ThreadChange, head: Thread) -> Conflict:
         "Read the inbox first. Nothing was written.",
         thread_id=head.id,
     )
-
-
-def lock_ordered(
-    placed: Sequence[Placed], letters: Sequence[tuple[int, Delivery]], threads: Sequence[Thread]
-) -> Commit:
-    """Descendants before ancestors, then by id. Letters to one thread keep their order among themselves."""
-    if len(placed) == 1 and not letters and not threads:
-        return Commit((placed[0].change,))
-    steps = [(-one.head.depth, one.change.thread_id, one.change) for one in placed]
-    posts = [(-depth, letter.thread_id, letter) for depth, letter in letters]
-    ordered = sorted([*steps, *posts], key=lambda step: (step[0], step[1]))
-    return Commit([step for _, _, step in ordered], tuple(sorted(threads, key=lambda thread: thread.depth)))
