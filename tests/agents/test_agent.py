@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.engine.cancel import cancel
@@ -534,3 +535,14 @@ async def test_frames_are_the_stream_in_the_agents_own_format(store: Store, name
     started = [stitch.data for stitch in await store.stitches("t") if stitch.type == "run_started"]
     assert [data["queue_present"] for data in started] == [True, False]
     assert {data["formatter"] for data in started} == {name}
+
+
+async def test_app_binds_copies_and_changes_no_agent(store: Store):
+    helper = Agent("helper", model=Scripted(["Hello."]), title=False)
+    before = dict(vars(helper))
+    first, second = App([helper]), App([helper], hooks={"ops": lambda _: None})
+    assert vars(helper) == before
+    assert first.agent("helper") is not helper
+    assert first.agent("helper").spec is second.agent("helper").spec is helper.spec
+    hosts = [agent.executor(store).host for agent in (helper, first.agent("helper"), second.agent("helper"))]
+    assert [list(host.webhook_names) for host in hosts] == [[], [], ["ops"]]

@@ -517,8 +517,9 @@ async def look() -> str:
 async def test_workers_drive_a_team_like_any_agent(store: Store) -> None:
     crew = books()
     app = App([crew])
+    crew = app.agent(crew.name)
     begun = await crew.run(MESSAGES[0], store=store, thread="books", detach=True)
-    assert begun.status == "running"
+    assert begun.status == "pending"
     for number, said in enumerate(MESSAGES):
         if number:
             await crew.run(said, store=store, thread="books", detach=True)
@@ -533,7 +534,7 @@ async def test_a_child_of_a_member_reports_to_the_member(store: Store) -> None:
         call("create_thread", goal="dig", agent="digger", wait_for_completion=True), "The hole is dug, it says."
     )
     crew = team([[asks(delegate("a", "go")), "Done."]], member("a", heard, tools=thread_tools()))
-    App([crew, member("digger", ["Dug."])])
+    crew = App([crew, member("digger", ["Dug."])]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     _, worker, _ = await runs_of(store)

@@ -12,11 +12,12 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
+from lockstitch.engine.executor import result_for
 from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
 from lockstitch.engine.ports.provider import Download, ModelRequest
 from lockstitch.errors import Refused
-from lockstitch.model import Json, Message
+from lockstitch.model import Json, Message, text_of
 from lockstitch.store import Store, lease_keeper
 from tests.engine.agents import calls, goes_on, log, scripted, types
 
@@ -332,4 +333,28 @@ async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store)
     answer.set()
     result = await running
     assert (result.status, result.output_text) == ("completed", "Two.")
+    await goes_on(store)
+
+
+async def test_cancels_message_before_a_worker_starts_its_run(store: Store):
+    helper = scripted(turns=[["Two."]])
+    first = await helper.run("1", store=store, thread="t", detach=True, tags=["urgent"])
+    second = await helper.run("2", store=store, thread="t", detach=True)
+
+    assert (await cancel(store, "t")).status == "pending", "the second message is still there"
+    run = await store.run(first.run_id)
+    assert (run.status, list(run.tags), [text_of(one) for one in await store.messages(run.id)]) == (
+        "cancelled",
+        ["urgent"],
+        ["1"],
+    )
+    result = await helper.resume("t", store=store)
+    assert result is not None
+    assert (result.run_id, result.output_text) == (second.run_id, "Two.")
+
+    third = await helper.run("3", store=store, thread="t", detach=True)
+    head = await cancel(store, "t")
+    assert (head.status, head.wait_for("input") is not None) == ("waiting", True)
+    assert (await result_for(store, third.run_id)).status == "cancelled"
+    assert [one.status for one in await store.runs("t")] == ["cancelled", "completed", "cancelled"]
     await goes_on(store)

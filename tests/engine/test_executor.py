@@ -11,8 +11,7 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import submit_results
-from lockstitch.engine.executor import enqueue, run_of_message
-from lockstitch.engine.session.start import RunInput
+from lockstitch.engine.executor import run_of_message
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
 from lockstitch.model import Entry, Limit, Worker, parse_time
 from lockstitch.model.message import user
@@ -398,7 +397,7 @@ async def test_each_message_that_waited_for_a_worker_is_answered_by_its_own_run(
     helper = scripted(turns=[["Hello."], ["To one."], ["To two."]])
     await helper.run("Hi", store=store, thread="t")
     head = await store.thread("t")
-    deliveries = [await enqueue(store, head, RunInput(user(text)), f"queue:{text}") for text in ("One?", "Two?")]
+    deliveries = [(await store.enqueue("helper", user(text), thread=head)).run_id for text in ("One?", "Two?")]
     for delivery_id, answer in zip(deliveries, ("To one.", "To two."), strict=True):
         assert await run_of_message(store, head, delivery_id) is None
         result = await helper.resume("t", store=store)

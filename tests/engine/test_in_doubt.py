@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockstitch.agents.agent import Agent
+from lockstitch.agents.app import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
@@ -209,7 +210,8 @@ async def test_call_of_a_child_is_in_doubt_when_its_parent_is_cancelled(store: S
     child = scripted(calls("charge"), "Paid.", name="child", tools=[bank.tool])
     order = {"goal": "pay", "agent": "child", "wait_for_completion": True}
     parent = scripted(calls("create_thread", create_thread=order), "Done.", tools=thread_tools())
-    parent.host = child.host = {"helper": parent, "child": child}
+    app = App([parent, child])
+    parent, child = app.agent("helper"), app.agent("child")
     task = asyncio.create_task(parent.run("Go", store=store, thread="t"))
     await asyncio.wait_for(bank.started.wait(), 60)
     await cancel(store, "t")

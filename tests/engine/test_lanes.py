@@ -155,7 +155,7 @@ async def test_a_result_that_another_lane_has_seen_is_not_forgotten(store: Store
     crew = side_by_side(
         member("one", [asked, "Heard."], *thread_tools(["create_thread"]), slow), member("two", other, drive_child)
     )
-    App([crew, child])
+    crew = App([crew, child]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "Done.")
     await check(store)
@@ -189,7 +189,7 @@ async def test_a_result_does_not_enter_a_context_that_the_model_is_asked_with(st
 
     child = member("child", ["Dug."])
     crew = side_by_side(member("one", first, *thread_tools(["create_thread"])), member("two", second, drive_child))
-    App([crew, child])
+    crew = App([crew, child]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     runs = {run.agent: run for run in await store.runs("t")}
@@ -211,7 +211,7 @@ async def test_a_leader_does_not_wait_for_children_that_report_to_a_member(store
     leader = [[{"calls": [delegate("worker", "go")]}, calls("wait_for_threads"), calls("wait"), "Done."]]
     tools = [*thread_tools(["wait_for_threads"]), wait]
     crew = Team("team", model=Scripted(leader), members=[worker], tools=tools, **PLAIN)
-    App([crew, member("child", ["Dug."])])
+    crew = App([crew, member("child", ["Dug."])]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "Done.")
 
@@ -250,7 +250,7 @@ async def test_a_letter_stands_behind_the_response_that_did_not_know_of_it(store
     child = member("child", ["Dug."])
     script = [calls("create_thread", goal="dig", agent="child"), calls("drive_child"), calls("nothing"), "Done."]
     agent = member("one", script, *thread_tools(["create_thread"]), drive_child)
-    App([agent, child])
+    agent = App([agent, child]).agent("one")
     await agent.run("Hi", store=store, thread="t")
     await check(store)
 

@@ -78,7 +78,9 @@ async def test_a_run_with_everything_in_it(store: Store, tmp_path: Path) -> None
 
 async def test_children_stand_below_the_call_that_made_them(store: Store) -> None:
     lead = agent("lead", asks(child("part", wait=True), child("other", agent="sub", wait=True)), "ok")
-    family(lead, agent("member", done("did it")), agent("sub", asks(child("deep", wait=True)), done("x")))
+    lead = family(lead, agent("member", done("did it")), agent("sub", asks(child("deep", wait=True)), done("x"))).agent(
+        lead.name
+    )
     outcome = await lead.run("Go", store=store, thread="t")
     assert outcome.run_id is not None
 

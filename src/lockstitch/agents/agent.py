@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from typing import Any, Self, TypedDict, Unpack
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypedDict, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -15,19 +16,24 @@ from lockstitch.agents.registry import file_store as file_store_at
 from lockstitch.agents.registry import formatter as formatter_named
 from lockstitch.agents.registry import memory_store as memory_named
 from lockstitch.agents.spec import AgentComponents, AgentSpec, Instructions, Settings, ToolSource, check_options
-from lockstitch.engine.children import DriverOf, execute_children
+from lockstitch.engine.children import execute_children
 from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, OnBusy, RunConfig
 from lockstitch.engine.control import submit_results
 from lockstitch.engine.events import Event, Listener, event_iterator
-from lockstitch.engine.executor import Executor, OnWaiting, finish_or_wait, reopen, retry_until_free
+from lockstitch.engine.executor import (
+    AgentHost,
+    Executor,
+    OnWaiting,
+    finish_or_wait,
+    retry_until_free,
+)
 from lockstitch.engine.ports.compactor import Compactor
 from lockstitch.engine.ports.file_store import FileStore
 from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
-from lockstitch.engine.result import Result
+from lockstitch.engine.result import Result, result_enqueued
 from lockstitch.engine.session.start import RunInput, as_message
-from lockstitch.engine.webhooks import WebhookDispatcher
 from lockstitch.errors import KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Json, Message, Run, Thread, as_id, codec
 from lockstitch.store import Store, open_store
@@ -76,10 +82,7 @@ class Agent:
     ) -> None:
         self.name = name
         self.deps = deps
-        self.host: Mapping[str, Agent] = {name: self}
-        """The agents of the app that this one belongs to: who drives the children it makes."""
-        self.webhooks = WebhookDispatcher(())
-        """Who is told when a thread of this agent fails or waits for a person: the app's hooks."""
+        self._app: AppHost | None = None
         self._traces = traces if isinstance(traces, OtlpExporter) else OtlpExporter(traces)
         parts = AgentComponents(
             instructions=instructions,
@@ -127,6 +130,16 @@ class Agent:
         agent._blueprint = await self._blueprint.at_version(store, store.project, version)
         return agent
 
+    def bind(self, app: "AppHost") -> Self:
+        """Return a shallow copy of this agent that belongs to an app.
+
+        The copy executes children of all agents of the app, and calls the app's webhooks. It shares tools, providers
+        and settings with this agent.
+        """
+        agent = copy(self)
+        agent._app = app
+        return agent
+
     # Running
 
     async def run(
@@ -136,9 +149,11 @@ class Agent:
 
         `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
         outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for. Children that
-        the thread waits for are driven here too, as far as this process has their agents. With `detach` the run is
-        only begun, and left to workers. While another run is open, or other messages wait, the message waits in line:
-        then the result has the status `pending`, and `run_id` is the id by which its answer is found later.
+        the thread waits for are driven here too, as far as this process has their agents.
+
+        With `detach` the message is left for a worker (`Store.enqueue`): the result has the status `pending`, and
+        `run_id` is the id of the run that will answer it. A worker cannot get `deps`, a listener, `first` or a version
+        (`at_version`); with one of these, or with `take_over`, the run starts here and a worker continues it.
         """
         if store is None:
             async with open_store("sqlite:///:memory:") as memory:
@@ -196,9 +211,7 @@ class Agent:
         result = await self.executor(store, deps, listener, take_over, detach=detach).resume(head)
         if detach:
             return result
-        result = await execute_children(store, self._drivers(store, deps, listener), result)
-        await self.webhooks.tell_due(store)
-        return result
+        return await self._execute_children(store, deps, listener, result)
 
     async def submit(
         self, thread: ThreadRef, results: Sequence[Json], *, store: Store, **options: Any
@@ -239,9 +252,7 @@ class Agent:
         result = await driver.retry(head, last)
         if detach:
             return result
-        result = await execute_children(store, self._drivers(store, deps, listener), result)
-        await self.webhooks.tell_due(store)
-        return result
+        return await self._execute_children(store, deps, listener, result)
 
     async def _start_again(
         self, head: Thread, store: Store, deps: Any, listener: Listener | None, detach: bool
@@ -251,7 +262,7 @@ class Agent:
         async def resume(free: Thread) -> Result | None:
             return await self.resume(free, store=store, deps=deps, listener=listener, detach=detach)
 
-        head = await reopen(store, head)
+        head = await store.reopen(head)
         try:
             return await (resume(head) if detach else retry_until_free(store, head, resume))
         except (ThreadBusy, ThreadEnded):
@@ -270,15 +281,17 @@ class Agent:
         self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions, listener: Listener | None
     ) -> Result:
         result = await self._run_alone(prompt, store, thread, call, listener)
-        if not call.get("detach"):
-            result = await execute_children(store, self._drivers(store, call.get("deps"), listener), result) or result
-        await self.webhooks.tell_due(store)
-        return result
+        if call.get("detach"):
+            await self._deliver_webhooks(store)
+            return result
+        return await self._execute_children(store, call.get("deps"), listener, result) or result
 
     async def _run_alone(
         self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions, listener: Listener | None
     ) -> Result:
         check_options(call, RunOptions, "A run")
+        if call.get("detach") and not self._starts_here(call, listener):
+            return await self._enqueue(prompt, store, thread, call)
         given = RunInput(
             as_message(prompt),
             extras=call.get("extras") or {},
@@ -321,6 +334,25 @@ class Agent:
         assert result is not None
         return result
 
+    def _starts_here(self, call: RunOptions, listener: Listener | None) -> bool:
+        """True if a detached run has an option that a worker cannot get with the message."""
+        bound = listener is not None or call.get("deps") is not None or self._blueprint.is_pinned
+        return bound or bool(call.get("first") or call.get("take_over"))
+
+    async def _enqueue(self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions) -> Result:
+        """Leave the message for a worker. Nothing of this agent is loaded."""
+        message = await store.enqueue(
+            self.name,
+            as_message(prompt),
+            thread=thread,
+            kind=call.get("kind", "chat"),
+            user_id=call.get("user_id"),
+            extras=call.get("extras"),
+            metadata=call.get("metadata"),
+            tags=call.get("tags") or (),
+        )
+        return await result_enqueued(store, message)
+
     async def _find_thread(self, store: Store, thread: ThreadRef | None, call: RunOptions) -> Thread | None:
         """The thread that is meant, or None when it is to be made."""
         if thread is None:
@@ -349,23 +381,62 @@ class Agent:
         chosen = self.deps if deps is None else deps
         return await self._blueprint.setup(store, head, run, chosen, agents)
 
+    def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
+        """Send the trace of a run that has ended, if this agent exports traces."""
+        self._traces.send(store, head, run)
+
     def executor(
         self, store: Store, deps: Any = None, listener: Listener | None = None, take_over: bool = False, **more: Any
     ) -> Executor:
-        """Who drives threads of this agent."""
+        """Return what executes threads by this agent, also threads that belong to another agent until then.
 
-        async def make(head: Thread, run: Run | None) -> tuple[RunConfig, str | None]:
-            return await self.run_config(store, head, run, deps, tuple(self.host))
+        `deps` None stands for the deps of this agent. `more` are other fields of `Executor`.
+        """
+        host = SingleAgentHost(self, self._app)
+        return Executor(store, host, deps, listener, self.name, take_over, **more)
 
-        return Executor(store, make, listener, take_over, self._traces.send, hooks=self.webhooks.names, **more)
+    async def _execute_children(
+        self, store: Store, deps: Any, listener: Listener | None, result: Result | None
+    ) -> Result | None:
+        """Execute the children that the thread of a result waits for, and call the webhooks that are due."""
+        host: AgentHost = self._app or SingleAgentHost(self)
+        result = await execute_children(Executor(store, host, deps, listener, self.name), result)
+        await self._deliver_webhooks(store)
+        return result
 
-    def _drivers(self, store: Store, deps: Any, listener: Listener | None = None) -> DriverOf:
-        """Who drives which thread here: whoever called is told of this agent's own, and gives it its deps."""
+    async def _deliver_webhooks(self, store: Store) -> None:
+        if self._app is not None:
+            await self._app.deliver_webhooks(store)
 
-        def of(head: Thread) -> Executor | None:
-            agent = self.host.get(head.agent or "")
-            if agent is None:
-                return None
-            return agent.executor(store, deps if agent is self else None, listener if agent is self else None)
 
-        return of
+class AppHost(AgentHost, Protocol):
+    """The app that an agent is bound to."""
+
+    async def deliver_webhooks(self, store: Store) -> None:
+        """Call the webhooks of events that are due."""
+        ...
+
+
+@dataclass(frozen=True)
+class SingleAgentHost:
+    """An `AgentHost` that executes every thread by one agent. `app` is the app that the agent is bound to."""
+
+    agent: Agent
+    app: AppHost | None = None
+
+    @property
+    def agent_names(self) -> Sequence[str]:
+        """The names of the agents of which a run may create children."""
+        return (self.agent.name,) if self.app is None else self.app.agent_names
+
+    @property
+    def webhook_names(self) -> Sequence[str]:
+        return () if self.app is None else self.app.webhook_names
+
+    async def run_config(
+        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+    ) -> tuple[RunConfig, str | None]:
+        return await self.agent.run_config(store, head, run, deps, self.agent_names)
+
+    def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
+        self.agent.on_run_end(store, head, run)

@@ -2,16 +2,16 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lockstitch.agents.agent import Agent
-from lockstitch.engine.executor import Executor
+from lockstitch.engine.config import RunConfig
 from lockstitch.engine.result import Result
 from lockstitch.engine.webhooks import Webhook, WebhookDispatcher
 from lockstitch.errors import LockstitchError, NotFound, Refused
-from lockstitch.model import Limit, Thread
+from lockstitch.model import Limit, Run, Thread
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
 
@@ -53,6 +53,9 @@ class App:
     `limits` are by agent, or by provider as "provider:anthropic"; they hold for all processes of a store together.
     `hooks` are functions that get a notice, or URLs that it is posted to. The agents of `applications` are agents of
     this app; servers show what the applications bring to be shown.
+
+    The app changes no agent: `agents` are bound copies (`Agent.bind`). A bound agent executes children of all agents of
+    the app and calls its webhooks. An agent outside of an app executes only children of its own kind.
     """
 
     def __init__(
@@ -72,11 +75,9 @@ class App:
         for agent in (*agents, *(agent for one in self.plugins.values() for agent in one.agents)):
             if agent.name in self.agents:
                 raise Refused(f"Two agents of this app are named {agent.name}.")
-            self.agents[agent.name] = agent
+            self.agents[agent.name] = agent.bind(self)
         self._limits = dict(limits or {})
         self._telling = WebhookDispatcher(hooks)
-        for agent in self.agents.values():
-            agent.host, agent.webhooks = self.agents, self._telling
         self._limited = [self._limit(name, at_most) for name, at_most in self._limits.items()]
 
     def agent(self, name: str | None) -> Agent:
@@ -93,9 +94,23 @@ class App:
         """The names of the agents, sorted."""
         return sorted(self.agents)
 
-    def executor(self, head: Thread, store: Store, **options: Any) -> Executor:
-        """Return the driver of a thread of one of these agents. Raises NotFound if this app has no such agent."""
-        return self.agent(head.agent).executor(store, **options)
+    @property
+    def webhook_names(self) -> Sequence[str]:
+        """The names of the webhooks."""
+        return self._telling.names
+
+    async def run_config(
+        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+    ) -> tuple[RunConfig, str | None]:
+        """Return the config of a run by the agent of its thread, and the instructions of a new run.
+
+        Raises `NotFound` if this app has no such agent.
+        """
+        return await self.agent(head.agent).run_config(store, head, run, deps, self.agent_names)
+
+    def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
+        """Send the trace of a run that has ended, if its agent exports traces."""
+        self.agent(head.agent).on_run_end(store, head, run)
 
     def plugin(self, kind: type[_A]) -> _A:
         """The application of this kind. NotFound says which there are."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Protocol, TypedDict, cast
-from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
@@ -36,7 +35,6 @@ from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
 from lockstitch.model import AgentVersion, Json, Run, Thread, codec
 from lockstitch.store import Store
-from lockstitch.store.queries.execution import ExecutionQueries
 
 
 def check_options(given: Mapping[str, object], known: type, whose: str) -> None:
@@ -140,6 +138,11 @@ class AgentSpec:
         """The definition without the tools that are only found out when they are needed."""
 
     @property
+    def is_pinned(self) -> bool:
+        """True if new runs use a stored version of the definition, and not the code's."""
+        return self._pinned_version is not None
+
+    @property
     def files(self) -> FileStore:
         """Where the files that the agent makes are kept."""
         return self._parts.files
@@ -220,6 +223,7 @@ class AgentSpec:
             for member in self._parts.members:
                 await member.load_tools()
             self.__dict__.pop("definition", None)
+            self.__dict__.pop("_digest", None)
         return self._loaded_tools
 
     @cached_property
@@ -237,23 +241,24 @@ class AgentSpec:
             return self.static_definition
         return AgentDefinition.of(**values)
 
+    @cached_property
+    def _digest(self) -> str:
+        """The digest by which the store knows the definition."""
+        return codec.digest(self.definition.as_json())
+
     async def _current(self, store: Store, project: str) -> tuple[AgentDefinition, int]:
         await self.load_tools()
         return self.definition, (await self.version(store, project)).version
 
     async def version(self, store: Store, project: str) -> AgentVersion:
-        """The version of the code's definition in a project of this store, made if it is new."""
+        """Return the version of the definition in a project of this store; a new one if the definition is new."""
         await self.load_tools()
-        known = _versions.setdefault(store.execution, {})
-        mark = (project, self.name, id(self.definition))
-        if mark not in known:
-            members = [(member.name, (await member.version(store, project)).version) for member in self._parts.members]
-            role = "agent" if self._parts.team is None else "team"
-            known[mark] = (
-                await store.agents.register(project, self.name, self.definition.as_json(), role=role, members=members),
-                self.definition,
-            )
-        return known[mark][0]
+        registered = store.agents.registered.get((project, self.name, self._digest))
+        if registered is not None:
+            return registered
+        members = [(member.name, (await member.version(store, project)).version) for member in self._parts.members]
+        role = "agent" if self._parts.team is None else "team"
+        return await store.agents.register(project, self.name, self.definition.as_json(), role=role, members=members)
 
     async def at_version(self, store: Store, project: str, version: int) -> "AgentSpec":
         """The same, for new runs that begin with a version of the definition that this store has, or NotFound."""
@@ -268,9 +273,3 @@ class AgentSpec:
         if model not in self._providers:
             self._providers[model] = resolve_provider(model)
         return self._providers[model]
-
-
-_versions: WeakKeyDictionary[ExecutionQueries, dict[tuple[str, str, int], tuple[AgentVersion, AgentDefinition]]] = (
-    WeakKeyDictionary()
-)
-"""Which versions a store is known to have. The definition is held too, so that its id is not given to another."""

@@ -1,11 +1,14 @@
 """Cancelling: a wish that whoever holds the thread fulfils, or we do. No code of the agent is needed."""
 
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from lockstitch.engine.config import RunConfig, config_for_ending
 from lockstitch.engine.executor import Executor
-from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
-from lockstitch.model import Run, Thread
+from lockstitch.errors import Conflict, Refused, ThreadEnded, ThreadHeld
+from lockstitch.model import Delivery, Entry, Json, NextMessageWait, Run, Thread
+from lockstitch.model.delivery import run_options
 from lockstitch.store import Store
 from lockstitch.store.threads import ThreadRef
 
@@ -14,24 +17,75 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
     """Have a thread's open run end, whatever it does, and all that it has children do; the thread as it is then.
 
     What was streamed so far is kept. A holder elsewhere learns of it within a moment: then the thread that is returned
-    may still be running.
+    may still be running. If no worker has started the run of a message yet, the run of the oldest message ends now.
     """
     head = await store.thread(ref)
-    if head.ended:
-        raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
-    if head.kind == "chat" and await store.execution.open_run(head) is None:
-        raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
+    while True:
+        if head.ended:
+            raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
+        if head.kind != "chat" or await store.execution.open_run(head) is not None:
+            break
+        seen, deliveries = await store.inbox(head)
+        messages = [delivery for delivery in deliveries if delivery.as_entry().type == "input"]
+        if not messages:
+            raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
+        if head.held:
+            # A worker is about to start the run.
+            break
+        try:
+            return await _end_before_start(store, seen, messages[0], more=len(deliveries) > 1)
+        except Conflict:
+            # A worker has claimed the thread, or another delivery has arrived.
+            head = await store.thread(head)
     # Children first: a parent that ends before them would not hear of their end.
     for one in reversed(await store.request_cancel(head)):
         await _end(store, one)
     return await store.thread(head)
 
 
-async def _end(store: Store, head: Thread) -> None:
-    """End a thread whose cancel was requested, unless another worker holds it and will end it."""
+async def _end_before_start(store: Store, head: Thread, message: Delivery, *, more: bool) -> Thread:
+    """Take a message of the inbox into the log, with a run that is cancelled before its first step.
 
-    async def make(_: Thread, run: Run | None) -> tuple[RunConfig, str | None]:
+    `more` says that other deliveries wait. Then the thread stays ready for a worker. Return the thread. Raises
+    `Conflict` if the thread has changed since `head` was read.
+    """
+    now = store.clock.now()
+    entry = message.as_entry()
+    options = run_options(entry)
+    run = store.new_run(
+        head,
+        id=message.id,
+        status="cancelled",
+        stop_reason="cancelled",
+        input_position=head.position + 1,
+        completed_at=now,
+        **options,
+    )
+    counts = ("total_steps", "total_input_tokens", "total_output_tokens", "files_generated")
+    data: Json = {"stop_reason": "cancelled", **dict.fromkeys(counts, 0)}
+    end = Entry(type="run_completed", run_id=run.id, step_number=0, status="cancelled", data=data, duration_ms=0)
+    consumed = message.changed(entry=entry.changed(run_id=run.id, step_number=0).as_json())
+    fields: dict[str, Any] = {"status": "pending", "waiting_for": [], "wake_at": now}
+    if not more:
+        fields = {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
+    return (await store.append(head, [end], fields=fields, new_runs=[run], consumed=[consumed])).head
+
+
+class _EndingHost:
+    """A host that can only end runs: it has no code of an agent."""
+
+    agent_names: Sequence[str] = ()
+    webhook_names: Sequence[str] = ()
+
+    async def run_config(
+        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+    ) -> tuple[RunConfig, str | None]:
         return await config_for_ending(store, head, run), None
 
+    def on_run_end(self, store: Store, head: Thread, run: Run) -> None: ...
+
+
+async def _end(store: Store, head: Thread) -> None:
+    """End a thread whose cancel was requested, unless a worker holds it. Then that worker ends it."""
     with suppress(ThreadEnded, ThreadHeld):
-        await Executor(store, make, ignore_limits=True).resume(await store.thread(head))
+        await Executor(store, _EndingHost(), ignore_limits=True).resume(await store.thread(head))

@@ -5,29 +5,30 @@ them.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
 from lockstitch.engine.executor import Executor, retry_until_free
 from lockstitch.engine.result import Result, result_from_store
 from lockstitch.errors import NotFound, ThreadEnded
-from lockstitch.model import ChildrenWait, Thread
+from lockstitch.model import ChildrenWait
 from lockstitch.store import Store
 
 AT_ONCE: Final = 10
 """Children of one thread that are driven side by side."""
 
-DriverOf = Callable[[Thread], Executor | None]
-"""Who drives a thread here; None when this process has no code for it."""
 
+async def execute_children(executor: Executor, result: Result | None) -> Result | None:
+    """Execute the children that a thread waits for, and the thread, until it ends or waits for something else.
 
-async def execute_children(store: Store, drivers: DriverOf, result: Result | None) -> Result | None:
-    """Drive the children that a thread waits for, and the thread, until it ends or waits for somebody else."""
+    `executor` executes threads of the agents that its host has. Threads of other agents are left to workers. Return the
+    last result of the thread.
+    """
+    store = executor.store
     while result is not None and (wait := _children_wait(result)) is not None:
-        await _drive_all(store, drivers, wait)
+        await _drive_all(executor, wait)
         head = await store.thread(result.thread_id)
-        driver = drivers(head)
+        driver = executor.for_thread(head)
         if driver is None or (head.status == "waiting" and head.wait_for("children") is not None):
             return result
         try:
@@ -43,19 +44,19 @@ def _children_wait(result: Result) -> ChildrenWait | None:
     return next((wait for wait in result.waits if isinstance(wait, ChildrenWait) and wait.child_ids), None)
 
 
-async def _drive_all(store: Store, drivers: DriverOf, wait: ChildrenWait) -> None:
+async def _drive_all(executor: Executor, wait: ChildrenWait) -> None:
     """Drive the awaited children: side by side, or one after the other until the first has ended if any will do."""
     ids = [UUID(child_id) for child_id in wait.child_ids or ()]
     if wait.any_child:
         for child_id in ids:
-            if await _drive_one(store, drivers, child_id):
+            if await _drive_one(executor, child_id):
                 return
         return
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(child_id: UUID) -> None:
         async with places:
-            await _drive_one(store, drivers, child_id)
+            await _drive_one(executor, child_id)
 
     # One that cannot be driven is no reason to give up the others; whoever called is told of it afterwards.
     ended = await asyncio.gather(*map(one, ids), return_exceptions=True)
@@ -64,18 +65,19 @@ async def _drive_all(store: Store, drivers: DriverOf, wait: ChildrenWait) -> Non
             raise problem
 
 
-async def _drive_one(store: Store, drivers: DriverOf, child_id: UUID) -> bool:
-    """Drive a child as far as it goes; whether it has ended."""
+async def _drive_one(executor: Executor, child_id: UUID) -> bool:
+    """Execute a child as far as possible. Return True if it has ended."""
+    store = executor.store
     try:
         head = await store.thread(child_id)
     except NotFound:
         return True
     while not head.ended:
-        driver = drivers(head)
+        driver = executor.for_thread(head)
         if driver is None:
             return False
         try:
-            await execute_children(store, drivers, await retry_until_free(store, head, driver.resume))
+            await execute_children(executor, await retry_until_free(store, head, driver.resume))
         except ThreadEnded:
             return True
         head = await store.thread(child_id)

@@ -4,9 +4,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 from uuid import UUID
 
 from lockstitch.engine.config import RunConfig
@@ -15,6 +15,7 @@ from lockstitch.engine.events import Listener
 from lockstitch.engine.loop import run_loop
 from lockstitch.engine.result import (
     Result,
+    result_enqueued,
     result_from_store,
     result_of_run,
     result_waiting,
@@ -27,7 +28,6 @@ from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.session.start import (
     RunInput,
     next_input,
-    queued_entry,
     restore_request_settings,
     start_run,
     waiting_message,
@@ -62,33 +62,59 @@ from lockstitch.model import (
     WebhookEvent,
     answer_of,
     as_id,
-    new_id,
     waits_json,
 )
 from lockstitch.model.message import user
 from lockstitch.store import Store
+from lockstitch.store.conversations import EnqueuedMessage
 
 _WHY: Final = 500
 """Characters of the reason why a thread could not be driven."""
 
 OnWaiting = Literal["refuse", "cancel"]
 
-SetupMaker = Callable[[Thread, Run | None], Awaitable[tuple[RunConfig, str | None]]]
-"""Makes the setup for a thread's open run, or for a new one, and resolves its instructions."""
+
+class AgentHost(Protocol):
+    """The agents whose threads an `Executor` executes. `App` is one, `SingleAgentHost` another."""
+
+    @property
+    def agent_names(self) -> Sequence[str]:
+        """The names of the agents."""
+        ...
+
+    @property
+    def webhook_names(self) -> Sequence[str]:
+        """The webhooks to call when a thread fails or starts to wait for a person."""
+        ...
+
+    async def run_config(
+        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+    ) -> tuple[RunConfig, str | None]:
+        """Return the config of a thread's open run, or of a new run if `run` is None.
+
+        The second value is the instructions of a new run. `deps` None stands for the deps of the agent. Raises
+        `NotFound` if the host has no code of the thread's agent.
+        """
+        ...
+
+    def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
+        """Called after a run has ended, with its last state."""
+        ...
 
 
 @dataclass(frozen=True)
 class Executor:
-    """How threads of one agent are driven."""
+    """Executes threads of the agents of a host in this process."""
 
     store: Store
-    make_setup: SetupMaker
+    host: AgentHost
+    deps: Any = None
+    """The dependencies of `agent`. Other agents have their own."""
     listener: Listener | None = None
+    """Receives the events of threads of `agent`."""
+    agent: str | None = None
+    """The name of the agent that the caller runs."""
     take_over: bool = False
-    on_run_end: Callable[[Store, Thread, Run], None] | None = None
-    """Called after a run has ended, with its last state."""
-    hooks: Sequence[str] = ()
-    """Who is told when a thread fails or begins to wait for a person."""
     ignore_limits: bool = False
     """Whether it is driven whatever limits say, because it is only to be ended."""
     should_release: Callable[[], bool] | None = None
@@ -103,6 +129,12 @@ class Executor:
     """Seconds after which a thread that cannot be driven is tried again; None: whoever drives it is told at once."""
     cleared: Callable[[], None] | None = None
     """Called once a suspect has made progress."""
+
+    def for_thread(self, head: Thread) -> "Executor | None":
+        """Return the executor of a thread that belongs to the same tree; None if the host has no code of its agent."""
+        if head.agent not in self.host.agent_names:
+            return None
+        return self if head.agent == self.agent else replace(self, deps=None, listener=None)
 
     async def run_new_thread(self, thread: Thread, given: RunInput) -> Result:
         """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
@@ -144,7 +176,7 @@ class Executor:
     async def retry(self, head: Thread, last: Run) -> Result | None:
         """Begin a run that tries `last` again, which has not completed; if somebody else has, what became of theirs."""
         if head.ended:
-            head = await reopen(self.store, head)
+            head = await self.store.reopen(head)
         try:
             return await retry_until_free(
                 self.store, head, lambda free: self.run(free, RunInput(user(""), retry_of=last))
@@ -162,13 +194,17 @@ class Executor:
         return result
 
     async def enqueue_behind(self, head: Thread, given: RunInput) -> Result:
-        """Leave a message to the workers; the result says under which id its run will be found."""
-        delivery_id = await enqueue(self.store, head, given, sender=f"queue:{new_id()}")
-        return await result_waiting(self.store, head, delivery_id)
+        """Leave a message to the workers. The result has the id that its run will have."""
+        return await result_enqueued(self.store, await self._enqueue(head, given))
+
+    async def _enqueue(self, head: Thread, given: RunInput) -> EnqueuedMessage:
+        """Leave a message for the agent of the thread."""
+        options: dict[str, Any] = {"extras": given.extras, "metadata": given.metadata, "tags": given.tags}
+        return await self.store.enqueue(None, given.message, thread=head, **options)
 
     async def enqueue_and_wait(self, head: Thread, given: RunInput) -> Result:
         """Leave a message in line and wait for its run; drive it ourselves if nobody else does."""
-        delivery_id = await enqueue(self.store, head, given, sender=f"queue:{new_id()}")
+        delivery_id = (await self._enqueue(head, given)).run_id
         pause = 0.02
         result: Result | None = None
         while True:
@@ -220,8 +256,9 @@ class Executor:
                 self._watch_progress(journal)
             if journal.run is None and head.kind != "chat" and await self._end_without_run(journal):
                 return None, False
-            setup, system = await self.make_setup(head, journal.run)
-            stage = RunContext(journal, setup, self.listener, system=system, hooks=self.hooks, deadline=self.deadline)
+            setup, system = await self.host.run_config(self.store, head, journal.run, self.deps)
+            hooks = self.host.webhook_names
+            stage = RunContext(journal, setup, self.listener, system=system, hooks=hooks, deadline=self.deadline)
             stage.live = self.live
             async with self.store.lease_keeper.keeping(stage):
                 began = journal.run is None
@@ -310,7 +347,7 @@ class Executor:
         told: list[WebhookEvent] = []
         if status == "failed":
             journal.record(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
-            told = webhook_events(journal, self.hooks, "failed", {"error": crashed})
+            told = webhook_events(journal, self.host.webhook_names, "failed", {"error": crashed})
         if status == "cancelled" and head.pending_children:
             await journal.store.request_cancel_of_children(head)
         rest: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
@@ -358,8 +395,8 @@ class Executor:
         output = None
         if run.output is not None and stage.setup.output_type is not None:
             output = stage.setup.output_type.model_validate(run.output)
-        if self.on_run_end is not None and run.status in TERMINAL_STATUSES:
-            self.on_run_end(self.store, journal.head, run)
+        if run.status in TERMINAL_STATUSES:
+            self.host.on_run_end(self.store, journal.head, run)
         result = await result_of_run(journal.store, journal.head, run, said, output)
         stage.emit("finished", {**result.as_json(), "title": journal.head.title}, now=True)
         return result
@@ -387,13 +424,6 @@ def _resting_fields(head: Thread, now: datetime) -> dict[str, Any]:
     if head.waiting_for:
         return {"status": "waiting", "waiting_for": head.waiting_for, "wake_at": head.wake_at}
     return {"status": "pending"}
-
-
-async def reopen(store: Store, head: Thread) -> Thread:
-    """Make a thread that has ended pending again, for a retry."""
-    # A request to cancel may have arrived after the end. It was meant for the run that has ended.
-    fields = {"status": "pending", "result": None, "cancel_requested": False}
-    return (await store.append(head, fields=fields)).head
 
 
 def _goal_is_ahead(head: Thread) -> bool:
@@ -430,13 +460,6 @@ async def finish_or_wait(
     if went_on is not None and went_on.run_id == run.id:
         return went_on
     return await result_from_store(store, await store.run(run.id))
-
-
-async def enqueue(store: Store, head: Thread, given: RunInput, sender: str) -> UUID:
-    """Leave a message for the run after the open one; the id of its delivery."""
-    receipt = await store.deliver(head, queued_entry(given), kind="input", sender=sender)
-    assert receipt.delivery_id is not None
-    return receipt.delivery_id
 
 
 async def run_of_message(store: Store, head: Thread, delivery_id: UUID) -> Run | None:

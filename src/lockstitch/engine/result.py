@@ -8,6 +8,7 @@ from uuid import UUID
 from lockstitch.engine.decision.in_doubt import shown
 from lockstitch.model import InDoubtWait, Json, Message, Run, Thread, Wait, parse_waits, waits_json
 from lockstitch.store import Store
+from lockstitch.store.conversations import EnqueuedMessage
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Resul
     """The result of a message that waits in the inbox of a thread."""
     run = run_waiting(head, delivery_id, store.clock.now())
     return replace(await result_of_run(store, head, run, None), queued_message_id=delivery_id)
+
+
+async def result_enqueued(store: Store, message: EnqueuedMessage) -> Result:
+    """Return the result of a message that was just left for a worker; its status is `pending`."""
+    return await result_waiting(store, message.thread, message.run_id)
 
 
 async def result_from_store(store: Store, run: Run) -> Result:

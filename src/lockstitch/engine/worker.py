@@ -15,7 +15,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 from lockstitch.engine.events import LiveTextWriter, sweep
-from lockstitch.engine.executor import Executor
+from lockstitch.engine.executor import AgentHost, Executor
 from lockstitch.engine.result import Result
 from lockstitch.errors import Conflict, LockstitchError, StoreError
 from lockstitch.model import RetryWait, Thread
@@ -81,17 +81,8 @@ def _nobody(_: ThreadExecution) -> None:
     """Nobody is told."""
 
 
-class AgentHost(Protocol):
-    """The agents whose threads a worker executes. `App` is one."""
-
-    @property
-    def agent_names(self) -> Sequence[str]:
-        """The names of the agents, sorted."""
-        ...
-
-    def executor(self, head: Thread, store: Store, **options: Any) -> Executor:
-        """Return the driver of a thread of one of these agents."""
-        ...
+class WorkerHost(AgentHost, Protocol):
+    """The agents whose threads a worker executes, and the webhooks that it calls. `App` is one."""
 
     async def register(self, store: Store) -> None:
         """Prepare a store before its first claim."""
@@ -111,7 +102,7 @@ class WorkerLoop:
 
     def __init__(
         self,
-        host: AgentHost,
+        host: WorkerHost,
         store: Store,
         *,
         concurrency: int = 10,
@@ -329,9 +320,9 @@ class WorkerLoop:
     async def _drive(self, head: Thread) -> None:
         store = self._store.in_project(head.project)
         live = LiveTextWriter(store, head)
-        driver = self._host.executor(
-            head,
+        driver = Executor(
             store,
+            self._host,
             should_release=lambda: self._leaving or (self._draining and head.id not in self._suspects),
             deadline=self._deadline,
             retry_after=RETRY_AFTER_SECONDS,
@@ -457,7 +448,7 @@ _loops: WeakSet[WorkerLoop] = WeakSet()
 """All workers of this process: while one of them executes a suspect alone, none starts anything."""
 
 
-async def run_worker(app: AgentHost, *, store: Store, **options: Any) -> None:
+async def run_worker(app: WorkerHost, *, store: Store, **options: Any) -> None:
     """Execute the threads of an app's agents until cancelled: a worker inside a process of yours.
 
     The options are those of WorkerLoop: told, concurrency, all_projects, deadline, poll, until_idle, alone.

@@ -1,5 +1,6 @@
 """`Delivery` (an inbox row), what its arrival changes, a child's report to its parent."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 from uuid import UUID
@@ -7,7 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from lockstitch.model.ids import as_id, new_id
-from lockstitch.model.message import user
+from lockstitch.model.message import Message, user
 from lockstitch.model.record import Json, Record, Text, Time
 from lockstitch.model.stitch import CHAIN_TYPES, Entry, Stitch, at_position
 from lockstitch.model.thread import Thread
@@ -15,6 +16,9 @@ from lockstitch.model.wait import ChildrenWait, NextMessageWait, Wait, waits_jso
 
 _ANSWERS: Final = ("tool_call", "permission")
 """Entries that answer a call, or agree to it."""
+
+_RUN_OPTIONS: Final = "lockstitch:run"
+"""Key in the data of a message's entry: the options of the run that answers the message."""
 
 
 class Delivery(Record):
@@ -43,6 +47,20 @@ class Delivery(Record):
     def as_entry(self) -> Entry:
         """The entry that an inbox row carries."""
         return Entry.from_json(self.entry or {})
+
+
+def message_entry(message: Message, *, extras: Json, metadata: Json, tags: Sequence[str]) -> Entry:
+    """Return the entry of a message, with the options of the run that answers it.
+
+    `extras`, `metadata` and `tags` become those of the run. `run_options` reads them.
+    """
+    options: Json = {"extras": extras, "metadata": metadata, "tags": list(tags)}
+    return Entry(type="input", message=message, data={_RUN_OPTIONS: options} if any(options.values()) else {})
+
+
+def run_options(entry: Entry) -> Json:
+    """Return the run options that `message_entry` put into an entry; empty if the entry has none."""
+    return entry.data.get(_RUN_OPTIONS, {})
 
 
 class DeliveryEffect(NamedTuple):
@@ -76,7 +94,7 @@ def apply_delivery(head: Thread, letter: Delivery, now: datetime) -> DeliveryEff
     if head.held:
         return DeliveryEffect(letter, changes, None)
     if entry.type == "input":
-        return DeliveryEffect(letter, {**changes, **(_woken(now) if _rests(head) else {})}, None)
+        return DeliveryEffect(letter, {**changes, **(_woken(now) if is_at_rest(head) else {})}, None)
     if entry.type in _ANSWERS and letter.call_id and not answers_awaited_call(head, letter):
         return DeliveryEffect(letter, changes, None)
     stitch = at_position(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
@@ -96,7 +114,7 @@ def _woken(now: datetime) -> dict[str, Any]:
     return {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": now}
 
 
-def _rests(head: Thread) -> bool:
+def is_at_rest(head: Thread) -> bool:
     """True if a thread waits for its next message, and not for the answer to a question of its open run."""
     return head.status == "waiting" and any(isinstance(wait, NextMessageWait) for wait in head.waits)
 

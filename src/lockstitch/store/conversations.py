@@ -1,4 +1,4 @@
-"""Threads that start with a goal, with imported messages, or as a fork."""
+"""Threads that start with a goal, a message, imported messages, or as a fork; messages for a worker."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from lockstitch.backend import Fields, JoinsTransactions
-from lockstitch.errors import Refused
+from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused, ThreadEnded, ThreadHeld, ThreadWaiting
 from lockstitch.model import (
+    Delivery,
     Entry,
     Json,
     Message,
@@ -20,15 +21,19 @@ from lockstitch.model import (
     Thread,
     TimerWait,
     answer_of,
+    as_id,
     codec,
     context,
     new_id,
     open_calls,
     tool_result,
 )
+from lockstitch.model.delivery import is_at_rest
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import StoreCore
+from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import ThreadUpdate, Transaction
+from lockstitch.store.writes.media import has_large_media
 
 _NOT_CARRIED = "This call was not answered in the conversation that was taken over."
 
@@ -224,3 +229,130 @@ def _waiting_until(at: datetime, now: datetime) -> dict[str, Any]:
     if at <= now:
         return {}
     return {"status": "waiting", "waiting_for": [TimerWait(now, until=at).as_json()], "wake_at": at}
+
+
+class EnqueuedMessage(NamedTuple):
+    """A message that was left for a worker.
+
+    `thread` is the thread as it was read before the message, or the new thread. `run_id` is the id of the run that will
+    answer the message. The run is stored when a worker starts it. If the thread works on a goal, the message enters the
+    run of that goal instead, and `run_id` still finds the answer (`result_for`).
+    """
+
+    thread: Thread
+    run_id: UUID
+
+
+async def enqueue(
+    store: StoreCore, agent: str | None, entry: Entry, ref: ThreadRef | None, *, kind: str, user_id: str | None
+) -> EnqueuedMessage:
+    """Leave a message for a worker in one commit. See `Store.enqueue`."""
+    # Fail before anything is written, also before the blobs of the message.
+    codec.dumps(entry.as_json())
+    while True:
+        head = await _known_thread(store, ref, user_id)
+        try:
+            if head is None:
+                return await _enqueue_in_new_thread(store, agent, entry, ref, kind, user_id)
+            _require_started_or_due(head)
+            return await _enqueue_in_thread(store, agent, entry, head)
+        except KeyTaken:
+            # Another caller has created the thread since then. In another project its id stays unknown here.
+            if await _known_thread(store, ref, user_id) is None:
+                raise
+
+
+async def _known_thread(store: StoreCore, ref: ThreadRef | None, user_id: str | None) -> Thread | None:
+    """Return the thread of a key or id; None if it is to be created. Raises `Refused` if it belongs to another user."""
+    if ref is None:
+        return None
+    try:
+        head = await store.thread(ref)
+    except NotFound:
+        if isinstance(ref, Thread):
+            raise
+        return None
+    if user_id is not None and head.user_id != user_id:
+        raise Refused(f"Thread {ref.id if isinstance(ref, Thread) else ref} belongs to another user.")
+    return head
+
+
+async def _enqueue_in_new_thread(
+    store: StoreCore, agent: str | None, entry: Entry, ref: ThreadRef | None, kind: str, user_id: str | None
+) -> EnqueuedMessage:
+    """Create the thread together with its first message. Raises `KeyTaken` if the thread exists by now."""
+    wanted = as_id(ref) if isinstance(ref, str | UUID) else None
+    name: Fields = {} if ref is None else {"id": wanted} if wanted is not None else {"key": ref}
+    thread = store.new_thread(**name, agent=agent, kind=kind, user_id=user_id)
+    try:
+        if has_large_media(entry.message):
+            # The reference to a blob needs the thread, so these two are two commits.
+            await store.commit(Transaction(new_threads=[thread]))
+            return await _enqueue_in_thread(store, agent, entry, thread)
+        delivery = _message_delivery(store, thread, entry)
+        await store.commit(Transaction([ThreadUpdate(thread)], deliveries=[delivery], new_threads=[thread]))
+    except KeyTaken:
+        raise
+    except Conflict as exc:
+        raise KeyTaken(
+            f"Thread {thread.key or thread.id} exists already, or belongs to another project. Nothing was written.",
+            thread_id=thread.id,
+        ) from exc
+    return EnqueuedMessage(thread, delivery.id)
+
+
+async def _enqueue_in_thread(store: StoreCore, agent: str | None, entry: Entry, head: Thread) -> EnqueuedMessage:
+    """Deliver a message to a thread that exists.
+
+    If the thread waits for its next message and belongs to another agent, the same commit gives it to `agent`. A thread
+    that has other messages or an open run keeps its agent: its next runs are those of other callers.
+    """
+    if agent not in (None, head.agent) and not head.held and is_at_rest(head):
+        delivery = _message_delivery(store, head, entry)
+        try:
+            update = ThreadUpdate(head, fields={"agent": agent, "version": None})
+            await store.commit(Transaction([update], deliveries=[delivery]))
+        except Conflict as exc:
+            if isinstance(exc, ThreadEnded) or exc.thread_id != head.id:
+                raise
+            return await _enqueue_in_thread(store, agent, entry, await store.thread(head))
+        return EnqueuedMessage(head, delivery.id)
+    receipt = await store.deliver(head, entry, kind="input", sender=f"message:{new_id()}")
+    assert receipt.delivery_id is not None
+    return EnqueuedMessage(head, receipt.delivery_id)
+
+
+def _message_delivery(store: StoreCore, head: Thread, entry: Entry) -> Delivery:
+    return store.new_delivery(head, entry, "input", f"message:{new_id()}")
+
+
+def _require_started_or_due(head: Thread) -> None:
+    """Raise `ThreadWaiting` if a thread waits for the time of its first run."""
+    if head.status == "waiting" and not head.last_sequence and head.wait_for("timer") is not None:
+        raise ThreadWaiting(
+            f"Thread {head.id} waits for timer. Reply to that first, or pass on_waiting=\"cancel\".",
+            thread_id=head.id,
+        )
+
+
+async def reopen(store: StoreCore, head: Thread) -> Thread:
+    """Make a thread that failed or was cancelled ready for its next run, in one commit. See `Store.reopen`."""
+    # A request to cancel may have arrived after the end. It was meant for the run that has ended.
+    fields = {"status": "pending", "result": None, "cancel_requested": False}
+    return (await store.append(head, fields=fields)).head
+
+
+async def wake(store: StoreCore, head: Thread) -> Thread:
+    """Make a thread ready for a worker now, in one commit. See `Store.wake`."""
+    if head.ended:
+        raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
+    if head.held:
+        raise ThreadHeld(
+            f"Thread {head.id} is held by worker {head.worker_id}. Nothing was changed.",
+            thread_id=head.id,
+        )
+    now = store.clock.now()
+    ready = head.wake_at is not None and head.wake_at <= now
+    if ready or (is_at_rest(head) and head.wake_at is None):
+        return head
+    return (await store.append(head, fields={"wake_at": now})).head

@@ -18,6 +18,7 @@ from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
 from lockstitch.model import ERROR_TYPES, Clock, Json, Limit, Message, Record, Run, Stitch, Thread, Worker, codec
+from lockstitch.model.delivery import message_entry
 from lockstitch.store import conversations, tables
 from lockstitch.store.core import StoreCore
 from lockstitch.store.ingest_queue import IngestQueue
@@ -319,6 +320,50 @@ class Store(StoreCore):
         given = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered(tasks)}
         given |= {"key": key, "priority": priority, "user_id": user_id}
         return await conversations.start(self, given, at, connection)
+
+    async def enqueue(
+        self,
+        agent: str | None,
+        message: Message,
+        *,
+        thread: ThreadRef | None = None,
+        kind: str = "chat",
+        user_id: str | None = None,
+        extras: Json | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+    ) -> conversations.EnqueuedMessage:
+        """Leave a message for a worker, in one commit. No code of the agent runs in this process.
+
+        `thread` is a thread, its id or its key. An unknown thread is created with this message, for `agent` and with
+        this `kind` and `user_id`; None creates a new thread. If the thread waits for its next message, it becomes
+        `pending` now, and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits
+        in its inbox, and the agent of the thread answers it; with `agent` None this agent answers in any case.
+        `extras`, `metadata` and `tags` become those of the run.
+
+        Return the thread and the id that the run of this message will have. `ThreadEnded` if the thread has ended,
+        `ThreadWaiting` if its first run waits for a time, `Refused` if it belongs to another user or mirrors another
+        system. A first message with large media takes two commits: its blobs need the thread.
+        """
+        entry = message_entry(message, extras=extras or {}, metadata=metadata or {}, tags=tags)
+        return await conversations.enqueue(self, agent, entry, thread, kind=kind, user_id=user_id)
+
+    async def reopen(self, ref: ThreadRef) -> Thread:
+        """Make a thread that failed or was cancelled ready again, in one commit.
+
+        A worker tries its last run again: a new run on the same context. If it ended before its first run, its goal
+        starts. A `Thread` is compared as it was read. Return the thread. `ThreadEnded` if it is completed, `Conflict`
+        if it has changed since it was read.
+        """
+        return await conversations.reopen(self, ref if isinstance(ref, Thread) else await self.thread(ref))
+
+    async def wake(self, ref: ThreadRef) -> Thread:
+        """Make a thread ready now that waits for a time, for code or for its next attempt, in one commit.
+
+        A worker claims the thread and continues its open run as far as possible. If the thread waits for its next
+        message, nothing changes. Return the thread. `ThreadEnded` if it has ended, `ThreadBusy` if a worker holds it.
+        """
+        return await conversations.wake(self, await self.thread(ref))
 
     async def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
         """An existing conversation as a thread: a turn for each thing the user said."""

@@ -79,6 +79,8 @@ class Agents(RecordTable[Agent]):
     def __init__(self, backend: FullBackend, clock: Clock) -> None:
         super().__init__(backend, Agent)
         self._clock = clock
+        self.registered: dict[tuple[str, str, str], AgentVersion] = {}
+        """The versions that this process has registered, by project, name and digest of the definition."""
 
     async def register(
         self,
@@ -97,6 +99,7 @@ class Agents(RecordTable[Agent]):
             for version in reversed(known):
                 if version.digest == digest:
                     await self._link(version, members)
+                    self.registered[project, name, digest] = version
                     return version
             now = self._clock.now()
             newest = known[-1].version if known else 0
@@ -111,6 +114,7 @@ class Agents(RecordTable[Agent]):
                 continue
             await self._link(version, members)
             await self._backend.put([agent.changed(version=version.version)])
+            self.registered[project, name, digest] = version
             return version
 
     async def _link(self, team: AgentVersion, members: Sequence[tuple[str, int]]) -> None:

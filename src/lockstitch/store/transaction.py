@@ -166,7 +166,8 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
     status = fields.get("status", head.status)
     asks_since = None
     if status == "waiting":
-        asks_since = awaiting_person_since(parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits)
+        waits = parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits
+        asks_since = awaiting_person_since(waits)
     if asks_since != head.asks_since and ("status" in given_fields or "waiting_for" in given_fields):
         fields["asks_since"] = asks_since
     if status != "running" and head.worker_id is not None and "status" in fields:

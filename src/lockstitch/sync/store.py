@@ -21,7 +21,7 @@ from lockstitch.store import (
     ThreadUsage,
 )
 from lockstitch.store import open_store as open_async_store
-from lockstitch.store.conversations import Task
+from lockstitch.store.conversations import EnqueuedMessage, Task
 from lockstitch.store.maintenance.copy import Progress
 from lockstitch.store.queries.overview import Node, Overview
 from lockstitch.store.reports.diff import Difference
@@ -89,6 +89,37 @@ class SyncStore(SyncStoreCore):
                 **fields,
             )
         )
+
+    def enqueue(
+        self,
+        agent: str | None,
+        message: Message,
+        *,
+        thread: ThreadRef | None = None,
+        kind: str = "chat",
+        user_id: str | None = None,
+        extras: Json | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+    ) -> EnqueuedMessage:
+        return self._call(
+            self._store.enqueue(
+                agent,
+                message,
+                thread=thread,
+                kind=kind,
+                user_id=user_id,
+                extras=extras,
+                metadata=metadata,
+                tags=tags,
+            )
+        )
+
+    def reopen(self, ref: ThreadRef) -> Thread:
+        return self._call(self._store.reopen(ref))
+
+    def wake(self, ref: ThreadRef) -> Thread:
+        return self._call(self._store.wake(ref))
 
     def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
         return self._call(self._store.fork(ref, at=at, **fields))

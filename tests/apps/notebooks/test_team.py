@@ -123,7 +123,7 @@ async def test_a_worker_of_another_process_knows_the_notebook(store: Store, stor
     notebooks = Notebooks()
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     begun = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat", detach=True)
-    assert begun.status == "running"
+    assert begun.status == "pending"
     async with open_store(store_url) as elsewhere:
         await run_worker(App(plugins=[Notebooks()]), store=elsewhere, until_idle=True)
     turn = (await activity.turns(store, await store.thread("chat")))[-1]

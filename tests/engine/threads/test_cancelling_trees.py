@@ -19,7 +19,7 @@ async def test_a_tree_that_nobody_holds_ends_at_once(store: Store):
     await elsewhere(store, "member")
     middle = agent("middle", asks(child("leaf", wait=True)), "ok")
     lead = agent("lead", asks(child("m", agent="middle", wait=True), child("free")), "ok")
-    family(lead, middle)
+    lead = family(lead, middle).agent(lead.name)
     goal = await lead.start(store=store, goal="Go")
     await lead.resume(goal, store=store)
 
@@ -49,6 +49,7 @@ async def test_running_tools_of_children_are_given_up(store: Store):
 
     lead = agent("lead", asks(child("m", wait=True)), "ok")
     app = family(lead, agent("member", asks(("stay", {})), "ok", tools=[stay]))
+    lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="Go")
     working = asyncio.create_task(work_off(app, store))
     await reached.wait()
@@ -112,6 +113,7 @@ async def test_a_wish_wakes_a_thread_that_waits_for_nobody(store: Store):
     """Whoever wished may die before it has ended the thread; then a worker does."""
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     app = family(lead)
+    lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="Go")
     await work_off(app, store)
     assert (await store.thread(goal)).status == "waiting"
@@ -127,6 +129,7 @@ async def test_whoever_ends_a_thread_sees_to_its_children(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("m", wait=True)), "ok")
     app = family(lead)
+    lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="Go")
     await work_off(app, store)
     await store.request_cancel(goal)

@@ -33,7 +33,7 @@ async def test_a_child_is_made_with_the_stitch_that_asked_for_it(store: Store):
     lead = agent(
         "lead", asks(child("part one", wait=True, tasks=["look", {"description": "tell", "owner": "me"}])), "ok"
     )
-    family(lead, agent("member", done("did it", result_data={"n": 1})))
+    lead = family(lead, agent("member", done("did it", result_data={"n": 1}))).agent(lead.name)
 
     result = await lead.run("Go", store=store, thread="t")
 
@@ -65,7 +65,7 @@ async def test_a_child_is_made_with_the_stitch_that_asked_for_it(store: Store):
 @pytest.mark.req("S3-046", "S3-040", "S3-058")
 async def test_a_result_is_one_marked_message_in_the_context(store: Store):
     lead = agent("lead", asks(child("part", wait=True)), "ok")
-    family(lead, agent("member", "x" * 5000))
+    lead = family(lead, agent("member", "x" * 5000)).agent(lead.name)
 
     await lead.run("Go", store=store, thread="t")
 
@@ -84,7 +84,7 @@ async def test_a_result_is_one_marked_message_in_the_context(store: Store):
 async def test_a_child_that_fails_reports_too(store: Store):
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True, agent="broken")), "I see.")
     broken = agent("broken", {"fail": "request", "message": "no"}, max_retries=0)
-    family(lead, agent("member", done("gave up", status="failed", result_data=["why"])), broken)
+    lead = family(lead, agent("member", done("gave up", status="failed", result_data=["why"])), broken).agent(lead.name)
 
     result = await lead.run("Go", store=store, thread="t")
 
@@ -106,6 +106,7 @@ async def test_two_levels_in_parallel_run_to_completion(store: Store):
     )
     floor = agent("floor", asks(*[child(f"room {n}", wait=True) for n in range(3)]), "floor done")
     app = family(lead, floor, agent("member", "room done"))
+    lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="Build")
 
     await work_off(app, store)
@@ -247,7 +248,7 @@ async def test_a_chat_learns_of_a_child_that_ends_after_its_run(store: Store):
 async def test_children_of_earlier_runs_are_awaited_too(store: Store):
     waits = asks(("wait_for_threads", {}))
     lead = turns("lead", [asks(child("a")), "Under way."], [waits, "Both here."])
-    family(lead, agent("member", done("finished")))
+    lead = family(lead, agent("member", done("finished"))).agent(lead.name)
     await lead.run("Start it", store=store, thread="t", detach=False)
 
     result = await lead.run("Wait for it", store=store, thread="t")
@@ -260,6 +261,7 @@ async def test_a_wait_ends_with_its_time(store: Store, store_url: str):
     waits = asks(("wait_for_threads", {"timeout_seconds": 0.05}))
     lead = agent("lead", asks(child("slow", agent="elsewhere")), waits, "I go on.")
     app = family(lead)
+    lead = app.agent(lead.name)
     await elsewhere(store, "elsewhere")
     goal = await lead.start(store=store, goal="Go")
 
@@ -285,7 +287,7 @@ async def test_a_tool_of_ones_own_may_make_threads(store: Store):
         return "split"
 
     lead = agent("lead", asks(("split", {"parts": ["a", "b", "c"]})), "ok", tools=[split])
-    family(lead, agent("member", done()))
+    lead = family(lead, agent("member", done())).agent(lead.name)
 
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
 
@@ -311,7 +313,7 @@ async def test_a_tool_that_fails_makes_nothing(store: Store):
 async def test_a_detached_run_is_left_to_workers(store: Store):
     helper = scripted("Hello.")
     result = await helper.run("Hi", store=store, thread="t", detach=True)
-    assert result.status == "running"
+    assert result.status == "pending"
     head = await store.thread("t")
     assert (head.status, head.worker_id) == ("pending", None)
 
@@ -338,7 +340,7 @@ async def test_a_child_that_cannot_be_driven_is_told_of_when_the_others_have_end
 
     lead = agent("lead", asks(child("a", agent="broken", wait=True), child("b", wait=True)), "ok")
     broken = scripted("never", name="broken", instructions=instructions)
-    family(lead, broken, agent("member", done()))
+    lead = family(lead, broken, agent("member", done())).agent(lead.name)
 
     with pytest.raises(ValueError, match="no such customer"):
         await lead.run("Go", store=store, thread="t")
@@ -353,7 +355,7 @@ async def test_a_child_that_cannot_be_driven_is_told_of_when_the_others_have_end
 @pytest.mark.req("S3-049", "S3-023", "S3-015")
 async def test_the_last_stitch_is_the_one_that_nobody_follows(store: Store):
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
-    family(lead, agent("member", asks(("get_parent_context", {})), done()))
+    lead = family(lead, agent("member", asks(("get_parent_context", {})), done())).agent(lead.name)
     await lead.run("Go", store=store, thread="t")
 
     for head in await store.tree("t"):

@@ -67,7 +67,7 @@ async def test_a_detached_message_waits_behind_an_open_run(store: Store):
     helper = scripted(turns=[["One."], ["Two."]])
     first = await helper.run("1", store=store, thread="t", detach=True)
     second = await helper.run("2", store=store, thread="t", detach=True)
-    assert (first.status, second.status) == ("running", "pending")
+    assert (first.status, second.status) == ("pending", "pending")
 
     await work_off(App([helper]), store)
 
@@ -118,6 +118,7 @@ async def test_a_report_to_a_held_chat_without_a_run_is_taken(store: Store):
 async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
     lead = agent("lead", asks(*[child(f"{n}", wait=True) for n in range(3)]), "ok")
     app = family(lead, agent("member", done()), limits={"member": 1})
+    lead = app.agent(lead.name)
     await app.register(store)
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
     assert len(await results(store)) == 3
@@ -126,6 +127,7 @@ async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
 async def test_ending_a_thread_needs_no_room(store: Store):
     member = agent("member", "ok")
     app = App([member], limits={"member": 1})
+    member = app.agent(member.name)
     await app.register(store)
     held, other = [await member.start(store=store, goal="g") for _ in range(2)]
     await store.claim(held)
@@ -145,14 +147,14 @@ async def test_who_has_reported_is_not_awaited(store: Store):
         return "waiting"
 
     lead = turns("lead", [asks(child("c", wait=True)), "One."], [asks(("wait_for_threads", {})), "Two."], ["x"])
-    family(lead, agent("member", done("no", status="failed")))
+    lead = family(lead, agent("member", done("no", status="failed"))).agent(lead.name)
     await lead.run("Go", store=store, thread="t")
     (made,) = await store.children("t")
     await store.append(made, fields={"status": "pending", "result": None})
     assert (await lead.run("Wait", store=store, thread="t")).output_text == "Two."
 
     other = agent("other", asks(child("c", wait=True)), asks(("wait_again", {})), "ok", tools=[wait_again])
-    family(other, agent("member", done()))
+    other = family(other, agent("member", done())).agent(other.name)
     assert (await other.run("Go", store=store, thread="u")).output_text == "ok"
 
 
@@ -164,7 +166,7 @@ async def test_waiting_for_nobody_in_particular_is_waiting_for_all(store: Store)
         return "waiting"
 
     lead = agent("lead", asks(child("a"), child("b")), asks(("wait_for_all", {})), "ok", tools=[wait_for_all])
-    family(lead, agent("member", done()))
+    lead = family(lead, agent("member", done())).agent(lead.name)
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
     assert len(await results(store)) == 2
 
@@ -225,7 +227,7 @@ async def test_a_message_that_comes_while_children_are_awaited_is_answered(store
 async def test_trying_again_drives_children_and_tells(store: Store):
     told: list[Json] = []
     lead = turns("lead", [{"fail": "request", "message": "no"}], [asks(child("c", wait=True)), "Now."])
-    family(lead, agent("member", done("no", status="failed")), hooks={"ops": told.append})
+    lead = family(lead, agent("member", done("no", status="failed")), hooks={"ops": told.append}).agent(lead.name)
     goal = await lead.start(store=store, goal="g")
     await lead.resume(goal, store=store)
     result = await lead.retry(goal, store=store)

@@ -62,6 +62,7 @@ async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monk
     monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
     lead = scripted({"fail": "request", "message": "no key"}, name="lead", max_retries=0)
     app = App([lead], hooks=[receiver.url])
+    lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="g", key="k")
 
     await work_off(app, store)
@@ -85,7 +86,7 @@ async def test_a_function_gets_who_waits_for_a_person(store: Store):
         got.append(notice)
 
     lead = agent("lead", asked("pay", pay={"amount": 5}), "ok", tools=[pay])
-    App([lead], hooks={"ops": hook})
+    lead = App([lead], hooks={"ops": hook}).agent(lead.name)
 
     await lead.run("Pay", store=store, thread="t")
 
@@ -98,7 +99,7 @@ async def test_a_function_gets_who_waits_for_a_person(store: Store):
 async def test_who_waits_for_children_needs_nobody(store: Store):
     got: list[Json] = []
     lead = agent("lead", asks(("create_thread", {"goal": "c", "wait_for_completion": True})), "ok", max_depth=1)
-    App([lead], hooks={"ops": got.append})
+    lead = App([lead], hooks={"ops": got.append}).agent(lead.name)
     await lead.run("Go", store=store, thread="t", detach=True)
     await lead.executor(store).resume(await store.thread("t"))
     assert got == []
@@ -111,6 +112,7 @@ async def test_what_cannot_be_told_is_tried_again(store: Store, store_url: str, 
     receiver.status = 500
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     app = App([lead], hooks={"ops": receiver.url})
+    lead = app.agent(lead.name)
     await lead.run("Go", store=store, thread="t")
     (kept,) = await notices(store)
     assert (kept.tries, kept.event) == (1, "waiting")
@@ -130,6 +132,7 @@ async def test_a_notice_waits_longer_each_time(store: Store):
 
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     app = App([lead], hooks={"ops": refuse})
+    lead = app.agent(lead.name)
     await lead.run("Go", store=store, thread="t")
     (kept,) = await notices(store)
     assert kept.due_at - store.clock.now() > timedelta(seconds=3)
@@ -142,7 +145,7 @@ async def test_a_notice_waits_longer_each_time(store: Store):
 async def test_hooks_of_other_apps_are_left_to_them(store: Store):
     got: list[Json] = []
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
-    App([lead], hooks={"theirs": lambda _: (_ for _ in ()).throw(OSError("away"))})
+    lead = App([lead], hooks={"theirs": lambda _: (_ for _ in ()).throw(OSError("away"))}).agent(lead.name)
     await lead.run("Go", store=store, thread="t")
     await App([agent("other", "ok")], hooks={"ours": got.append}).deliver_webhooks(store)
     assert got == []
@@ -151,7 +154,7 @@ async def test_hooks_of_other_apps_are_left_to_them(store: Store):
 
 async def test_a_notice_goes_with_its_thread(store: Store):
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
-    App([lead], hooks={"ops": lambda _: asyncio.sleep(60)})
+    lead = App([lead], hooks={"ops": lambda _: asyncio.sleep(60)}).agent(lead.name)
     telling_soon = asyncio.create_task(lead.run("Go", store=store, thread="t"))
     for _ in range(500):
         if await notices(store):

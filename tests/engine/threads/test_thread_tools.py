@@ -80,7 +80,7 @@ async def test_a_thread_sees_itself_its_parent_and_its_children(store: Store):
         asks(("get_parent_context", {})),
         "ok",
     )
-    family(lead, agent("member", look, done("seen")))
+    lead = family(lead, agent("member", look, done("seen"))).agent(lead.name)
     await elsewhere(store, "elsewhere")
     goal = await lead.start(store=store, goal="the whole", tasks=[{"id": "1", "description": "x", "status": "pending"}])
 
@@ -187,7 +187,7 @@ async def test_the_cost_of_a_tree_is_limited(store: Store):
     usage = {"input_tokens": 1, "output_tokens": 1}
     first = {**asks(child("a", wait=True)), "usage": usage}
     lead = agent("lead", first, {**asks(child("b")), "usage": usage}, "ok", tree_budget=3.0, prices=prices)
-    family(lead, agent("member", {"text": "done", "usage": usage}, prices=prices))
+    lead = family(lead, agent("member", {"text": "done", "usage": usage}, prices=prices)).agent(lead.name)
 
     await lead.run("Go", store=store, thread="t")
 
@@ -217,7 +217,7 @@ async def test_nonsense_is_told_to_the_model(store: Store, call: tuple[str, Json
 
 async def test_waiting_for_those_who_have_ended_is_no_wait(store: Store):
     lead = turns("lead", [asks(child("a", wait=True)), asks(("wait_for_threads", {})), "ok"])
-    family(lead, agent("member", done()))
+    lead = family(lead, agent("member", done())).agent(lead.name)
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
     (made,) = await store.children("t")
     assert (await answers(store))[-1] == {"waiting_for": [], "already_ended": [str(made.id)]}

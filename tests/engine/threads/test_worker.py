@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -123,6 +122,7 @@ async def test_limits_hold_across_processes(store: Store, other: Store):
     lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
     free = agent("free", "ok")
     app = App([lead, free], limits={"lead": 2, "provider:scripted": 50})
+    lead = app.agent(lead.name)
     made = [await lead.start(store=store, goal=f"{n}") for n in range(6)]
     working = [asyncio.create_task(work_off(app, one)) for one in (store, other)]
     await until(lambda: _inside(gate, 2))
@@ -220,6 +220,7 @@ async def test_fails_a_thread_that_ends_every_process(store: Store):
     lead = agent("lead", asks(child("deadly", wait=True)), "I see.")
     member = agent("member", "never")
     app = family(lead, member)
+    lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="g")
     await lead.executor(store).resume(goal)
     (made,) = await store.children(goal)
@@ -386,6 +387,7 @@ async def test_threads_of_other_projects_are_driven_in_theirs(store: Store):
     there = store.in_project("there")
     lead = agent("lead", asks(child("c", wait=True)), "ok")
     app = family(lead, agent("member", done()))
+    lead = app.agent(lead.name)
     goal = await lead.start(store=there, goal="g")
 
     await work_off(app, store)
@@ -407,26 +409,7 @@ async def test_a_worker_of_one_project_takes_no_others(store: Store):
     assert (await store.in_project("there").thread(there)).status == "pending"
 
 
-class Lingering(Agent):
-    """An agent whose drives stay a while after the thread was given back."""
-
-    async def linger(self) -> None:
-        """Replaced by whoever tests."""
-
-    def executor(self, *arguments: Any, **options: Any) -> Executor:
-        made = super().executor(*arguments, **options)
-        agent = self
-
-        class Slow(Executor):
-            async def execute_held(self, head: Thread) -> Any:
-                result = await super().execute_held(head)
-                await agent.linger()
-                return result
-
-        return Slow(**{field.name: getattr(made, field.name) for field in fields(Executor)})
-
-
-async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
+async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store, monkeypatch: pytest.MonkeyPatch):
     """The first has given the thread back and is not quite over when the second begins: both are still counted."""
     asked, answer, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -436,8 +419,15 @@ async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store):
             await answer.wait()
         return "Yes."
 
-    clerk = Lingering("lead", model=Scripted(model), title=False)
-    clerk.linger = over.wait  # type: ignore[method-assign,assignment]
+    execute_held = Executor.execute_held
+
+    async def linger(executor: Executor, head: Thread) -> Any:
+        result = await execute_held(executor, head)
+        await over.wait()
+        return result
+
+    monkeypatch.setattr(Executor, "execute_held", linger)
+    clerk = Agent("lead", model=Scripted(model), title=False)
     await clerk.run("1", store=store, thread="t", detach=True)
     await clerk.run("2", store=store, thread="t", detach=True)
     loop = WorkerLoop(App([clerk]), store, poll=0.02)

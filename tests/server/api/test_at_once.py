@@ -1,13 +1,17 @@
 """Requests that come at once for one thread: each gets what is its own."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from lockstitch.agents import Agent, App
 from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.backend import Commit
 from lockstitch.engine.executor import run_for
 from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import NotFound
 from lockstitch.model import text_of
 from lockstitch.server import Settings
@@ -158,3 +162,40 @@ async def test_a_compatible_stream_of_a_message_in_line_begins_with_its_own_run(
         await until(in_line)
         go_on.set()
         assert await second == "To two"
+
+
+async def test_writes_message_in_one_commit_and_runs_no_agent_code(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Neither the first message nor a later one loads tools, registers a version or claims the thread."""
+
+    class Broken:
+        async def tools(self) -> Sequence[Tool]:
+            raise AssertionError("a tool source was loaded")
+
+        async def close(self) -> None: ...
+
+    commits: list[Commit] = []
+    append = store.backend.append
+
+    async def count(commit: Commit) -> Any:
+        commits.append(commit)
+        return await append(commit)
+
+    monkeypatch.setattr(store.backend, "append", count)
+    app = App([Agent("helper", model="nowhere:none", tools=[Broken()], title=False)])
+    async with serving(store, app, Settings(work=False)) as url, caller(url) as http:
+        sent = [
+            await http.post("/api/agents/helper/runs", json={"input": text, "thread": "t"}) for text in ("one", "two")
+        ]
+        assert [(one.status_code, one.json()["status"]) for one in sent] == [(202, "pending")] * 2
+        assert len(commits) == 2
+        assert (await http.post("/api/threads/t/resume")).status_code == 202
+        assert len(commits) == 2, "the thread is ready, so it need not be woken"
+        assert (await http.post("/api/threads", json={"agent": "helper", "goal": "g"})).status_code == 201
+        assert (await http.post("/api/agents/nobody/runs", json={"input": "one"})).status_code == 404
+        assert len(commits) == 3
+        assert (await http.post("/api/threads/t/cancel")).status_code == 202
+        found = await get(http, f"/api/runs/{sent[0].json()['run_id']}/result")
+        assert found["status"] == "cancelled"
+    assert await store.agents.versions(store.project, "helper") == []
+    _, deliveries = await store.inbox(await store.thread("t"))
+    assert [text_of(one.as_entry().message) for one in deliveries] == ["two"]

@@ -91,7 +91,9 @@ async def two_turns(store: Store) -> list[Run]:
         prices=PRICES,
         base_delay=0.05,
     )
-    family(lead, agent("fraud", {"text": "Fine.", **done("no fraud"), "usage": _use(900, 0, 12)}, prices=PRICES))
+    lead = family(
+        lead, agent("fraud", {"text": "Fine.", **done("no fraud"), "usage": _use(900, 0, 12)}, prices=PRICES)
+    ).agent(lead.name)
     await lead.run("Was I charged twice?", store=store, thread="customer-42")
     await lead.run("Look again.", store=store, thread="customer-42")
     return await store.runs("customer-42")

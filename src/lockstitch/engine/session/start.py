@@ -31,6 +31,7 @@ from lockstitch.model import (
     new_id,
     text_of,
 )
+from lockstitch.model.delivery import run_options
 from lockstitch.model.message import user
 from lockstitch.store import Store, Where
 
@@ -116,9 +117,6 @@ _MEMBERS: Final = "members"
 _GIVEN: Final = ("context_from", "without", "injected")
 """What a run's state and its run_started both say of what it is given."""
 
-_RUN: Final = "lockstitch:run"
-"""Where a message in line keeps what was said of its run."""
-
 
 @dataclass(frozen=True)
 class RunInput:
@@ -144,16 +142,12 @@ def as_message(prompt: str | Sequence[Json] | Message) -> Message:
     return user(prompt if isinstance(prompt, str) else list(prompt))
 
 
-def queued_entry(given: RunInput) -> Entry:
-    """A message that waits in line, with what was said of the run that it will cause."""
-    said: Json = {"extras": given.extras, "metadata": given.metadata, "tags": list(given.tags)}
-    told = any(said.values())
-    return Entry(type="input", message=given.message, data={_RUN: said} if told else {})
+def queued_input(entry: Entry, **where: Any) -> RunInput:
+    """Return the input that a message of the inbox or of the log is for its run.
 
-
-def queued_input(waited: Entry | Stitch, **where: Any) -> RunInput:
-    """What `as_entry` made an entry of."""
-    return RunInput(waited.message or user(""), **where, **waited.data.get(_RUN, {}))
+    `where` is its `delivery` or its `stitch`. The run options come from the entry (`message_entry`).
+    """
+    return RunInput(entry.message or user(""), **where, **run_options(entry))
 
 
 async def next_input(stage: RunContext) -> RunInput | None:

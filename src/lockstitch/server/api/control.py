@@ -3,7 +3,8 @@
 A reply needs no code of the agent; whoever has it, here or in a worker, goes on with the thread.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -132,23 +133,26 @@ async def cancel_run(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
 @router.post("/retry", status_code=202, response_model=responses.StatusOfRun)
 async def retry(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
     """Begin a failed or cancelled run anew, on the same context."""
-    return await _left_to_workers(caller, ref, "retry")
+    head = await caller.store.thread(ref)
+    result = await caller.app.agent(head.agent).retry(head, store=caller.store, detach=True)
+    return _left_to_workers(await caller.store.thread(head), result.run_id if result is not None else None)
 
 
 @router.post("/resume", status_code=202, response_model=responses.StatusOfRun)
 async def resume(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
     """Have a thread go on that was cut off or waits for its time to come."""
-    return await _left_to_workers(caller, ref, "resume")
-
-
-async def _left_to_workers(caller: Caller, ref: str, act: str) -> ExactJSON:
     head = await caller.store.thread(ref)
-    agent = caller.app.agent(head.agent)
-    result: Any = await getattr(agent, act)(head, store=caller.store, detach=True)
-    now = await caller.store.thread(head)
-    add_log_fields(thread=head.id, run=result.run_id if result is not None else None)
-    run = {"run_id": str(result.run_id)} if result is not None else {"run_id": None}
-    return ExactJSON({**status_of(now), **run}, 202)
+    # 404 if no agent of this app executes the thread.
+    caller.app.agent(head.agent)
+    head = await caller.store.wake(head)
+    run = await caller.store.execution.open_run(head)
+    return _left_to_workers(head, run.id if run is not None else None)
+
+
+def _left_to_workers(head: Thread, run_id: UUID | None) -> ExactJSON:
+    """The answer for a thread that a worker continues."""
+    add_log_fields(thread=head.id, run=run_id)
+    return ExactJSON({**status_of(head), "run_id": str(run_id) if run_id is not None else None}, 202)
 
 
 async def _now(caller: Caller, ref: str, status: int = 200) -> ExactJSON:

@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from lockstitch.agents import Result
 from lockstitch.engine.executor import result_for, run_of_message
-from lockstitch.engine.result import result_from_store
+from lockstitch.engine.result import result_enqueued, result_from_store
+from lockstitch.engine.session.start import as_message
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread
 from lockstitch.model.thread import TERMINAL_STATUSES
@@ -51,7 +52,7 @@ async def run(
 ) -> Response:
     """Begin a run, or leave the message in line behind one that is open.
 
-    Answers 202 with the thread and the run at once. If the message waits in line, the status is `pending`, and
+    Answers 202 with the thread and the run at once. The status is `pending` until a worker starts the run, and
     `run_id` is the id that its run will have: GET /api/runs/{run_id}/result tells the answer to this message. With
     `wait` the answer comes when the run has ended or waits for a person; with `stream`, or where only
     text/event-stream is accepted, the events of the thread until then.
@@ -70,18 +71,17 @@ async def run(
 
 
 async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
-    """Begin a run of this agent, and leave it to whoever drives its threads."""
-    agent = caller.app.agent(name)
-    begun = await agent.run(
-        prompt.input,
-        store=caller.store,
+    """Leave a message for a worker. `NotFound` if this server's app has no such agent."""
+    message = await caller.store.enqueue(
+        caller.app.agent(name).name,
+        as_message(prompt.input),
         thread=prompt.thread,
         user_id=prompt.user_id,
         metadata=prompt.metadata,
         tags=prompt.tags,
         extras=prompt.extras,
-        detach=True,
     )
+    begun = await result_enqueued(caller.store, message)
     add_log_fields(thread=begun.thread_id, run=begun.run_id)
     return begun
 

@@ -100,11 +100,7 @@ async def threads(
 async def start(caller: Writer, goal: Goal) -> ExactJSON:
     """Start a thread with a goal. Nothing runs in this request: a worker drives it."""
     given: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
-    app = caller.state.app
-    if app is not None and goal.agent in app.agents:
-        made = await app.agents[goal.agent].start(store=caller.store, goal=goal.goal, **given)
-    else:
-        made = await caller.store.start(goal.agent, goal.goal, **given)
+    made = await caller.store.start(goal.agent, goal.goal, **given)
     add_log_fields(thread=made.id)
     return ExactJSON(made.as_json(), 201)
 

@@ -14,6 +14,8 @@ from starlette.responses import StreamingResponse
 from lockstitch.agents import Agent, Event, Result, submit_results
 from lockstitch.agents.formatters import formats
 from lockstitch.engine.executor import run_for
+from lockstitch.engine.result import result_enqueued
+from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
 from lockstitch.model import FrontendToolWait, Json, Thread, format_time, waits_json
 from lockstitch.server.api import responses
@@ -51,9 +53,10 @@ async def run(caller: Writer, asked: RunRequest) -> StreamingResponse:
     If another run of the thread is open, the message waits in line, and the stream begins with its own run.
     """
     agent = _agent(caller, asked.agent)
-    begun = await agent.run(
-        asked.user_prompt, store=caller.store, thread=asked.agent_uuid, user_id=asked.user_id, detach=True
+    message = await caller.store.enqueue(
+        agent.name, as_message(asked.user_prompt), thread=asked.agent_uuid, user_id=asked.user_id
     )
+    begun = await result_enqueued(caller.store, message)
     add_log_fields(thread=begun.thread_id, run=begun.run_id)
     return _streamed(caller, agent, await caller.store.thread(begun.thread_id), begun=begun)
 

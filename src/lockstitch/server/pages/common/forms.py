@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from lockstitch.errors import LockstitchError, Refused, ThreadEnded
 from lockstitch.model import Json, Thread, codec
+from lockstitch.model.message import user
 from lockstitch.server.auth import Caller
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 
@@ -116,10 +117,10 @@ def done(request: Request, path: str, said: str = "") -> Response:
 
 async def begin(caller: Caller, agent: str, message: str, *, key: str | None, kind: str) -> UUID:
     """Give an agent something to do in a thread of its own."""
-    who = caller.app.agent(agent)
+    name = caller.app.agent(agent).name
     if kind == "goal":
-        return (await who.start(store=caller.store, goal=message, key=key)).id
-    return (await who.run(message, store=caller.store, thread=key, detach=True)).thread_id
+        return (await caller.store.start(name, message, key=key)).id
+    return (await caller.store.enqueue(name, user(message), thread=key)).thread.id
 
 
 async def say(caller: Caller, head: Thread, message: str) -> None:
@@ -128,7 +129,7 @@ async def say(caller: Caller, head: Thread, message: str) -> None:
         raise Refused("This is a mirror of what happened in another system; nobody there reads this.")
     if head.ended:
         raise ThreadEnded(f"Thread {head.id} is {head.status} and takes no more; fork it to go on.", thread_id=head.id)
-    await caller.app.agent(head.agent).run(message, store=caller.store, thread=head, detach=True)
+    await caller.store.enqueue(caller.app.agent(head.agent).name, user(message), thread=head)
 
 
 async def retry(caller: Caller, head: Thread) -> None:
@@ -138,4 +139,6 @@ async def retry(caller: Caller, head: Thread) -> None:
 
 async def resume(caller: Caller, head: Thread) -> None:
     """Have a thread that was cut off, or that waits for time or for code, be looked at now."""
-    await caller.app.agent(head.agent).resume(head, store=caller.store, detach=True)
+    # 404 if no agent of this app executes the thread.
+    caller.app.agent(head.agent)
+    await caller.store.wake(head)
